@@ -1,0 +1,36 @@
+"""Errors made for people: what is wrong, where, what is allowed, what to do.
+
+Every mistake that a user can make ends in a :class:`UserError`. The command line prints it in one
+line and exits with status 2; the Python API raises it. A candidate that fails is never an error but
+a :class:`tilewright.trial.Status`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class TilewrightError(Exception):
+    """Base of every error that tilewright raises on purpose."""
+
+
+class UserError(TilewrightError):
+    """Something in the user's input, options or environment that the user can mend."""
+
+
+class UnknownNameError(UserError):
+    """A name that is not one of those registered; says which there are and the nearest match."""
+
+    def __init__(self, what: str, name: str, allowed: Iterable[str], where: str = "") -> None:
+        self.allowed = sorted(allowed)
+        super().__init__(
+            f"{where + ': ' if where else ''}unknown {what} '{name}'"
+            f"{did_you_mean(name, self.allowed)} (allowed: {', '.join(self.allowed)})"
+        )
+
+
+def did_you_mean(name: str, allowed: Sequence[str]) -> str:
+    """`; did you mean 'x'?` for the nearest of the allowed names, or nothing."""
+    near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""

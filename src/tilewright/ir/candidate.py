@@ -1,0 +1,74 @@
+"""Candidates: a dispatch of its own, already configured by the compiler, with another configuration.
+
+The template is the module of one isolated dispatch at the executable-configurations phase. A
+candidate is compiled from there, which skips everything that all candidates have in common.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.dispatches import ISOLATED_FUNCTION
+from tilewright.ir.lowering import write_configuration
+from tilewright.ir.template import find_function
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.tiling import DispatchConfiguration
+
+BENCHMARK_FUNCTION = "bench"
+COMPILE_FROM = "executable-configurations"
+
+
+def make_candidate(
+    template: str | bytes,
+    context: ir.Context,
+    executable: str,
+    entry: str,
+    configuration: DispatchConfiguration | None,
+    repeats: int = 1,
+) -> ir.Module:
+    """The template with a configuration, and a function that runs the dispatch several times.
+
+    `configuration`: None leaves the compiler's own. `main` runs the dispatch once and returns its
+    results; with `repeats` above 1 there is also `bench`, which takes the same arguments and runs
+    the dispatch `repeats` times, one after the other, in one submission to the device.
+
+    Raises UnreadableConfiguration when the template has no such dispatch.
+    """
+    with context:
+        module = ir.Module.parse(template)
+    if configuration is not None:
+        function = find_function(module, executable, entry)
+        write_configuration(function, compute_ops(function), configuration)
+    if repeats > 1:
+        _add_benchmark(module, executable, repeats)
+    return module
+
+
+def _add_benchmark(module: ir.Module, executable: str, repeats: int) -> None:
+    with module.context, ir.Location.unknown():
+        main = next(
+            op.operation
+            for op in module.body.operations
+            if op.operation.name == "util.func"
+            and string_attribute(op.operation, "sym_name") == ISOLATED_FUNCTION
+        )
+        copy = main.clone(ip=ir.InsertionPoint(module.body)).operation
+        copy.attributes["sym_name"] = ir.StringAttr.get(BENCHMARK_FUNCTION)
+        if "iree.reflection" in copy.attributes:
+            del copy.attributes["iree.reflection"]
+        calls = [
+            op
+            for op in walk(copy)
+            if op.name == "stream.cmd.dispatch" and _dispatches(op, executable)
+        ]
+        for call in calls:
+            for _ in range(repeats - 1):
+                call.clone(ip=ir.InsertionPoint(call))
+
+
+def _dispatches(call: ir.Operation, executable: str) -> bool:
+    return any(
+        ir.SymbolRefAttr(point).value[0] == executable
+        for point in ir.ArrayAttr(call.attributes["entry_points"])
+    )

@@ -1,0 +1,76 @@
+"""Reads IREE's CPU configurations from the attributes that carry them, and writes them back."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen
+
+from tilewright.tiling import LEVELS, DispatchConfiguration, Tiling, Translation
+
+LOWERING_CONFIG = "lowering_config"
+TRANSLATION_INFO = "translation_info"
+COMPILATION_INFO = "compilation_info"
+ROOT_OP = "root_op"
+
+
+class UnreadableConfiguration(Exception):
+    """A configuration of a form that is not modelled (scalable sizes, another backend's).
+
+    Such a dispatch keeps the compiler's own configuration.
+    """
+
+
+def _body(attribute: ir.Attribute, prefix: str) -> ir.DictAttr:
+    """The parameters of a `prefix<name = value, …>` attribute, parsed as a dictionary by MLIR.
+
+    The bindings have no class for these attributes of the CPU dialect.
+    """
+    text = str(attribute)
+    if not (text.startswith(prefix + "<") and text.endswith(">")):
+        raise UnreadableConfiguration(f"expected {prefix}<…>, got {text}")
+    parsed = ir.Attribute.parse("{" + text[len(prefix) + 1 : -1] + "}", attribute.context)
+    return ir.DictAttr(parsed)
+
+
+def read_tiling(attribute: ir.Attribute) -> Tiling:
+    """The tile sizes of a `#iree_cpu.lowering_config` attribute."""
+    levels: dict[str, tuple[int, ...]] = {}
+    for named in _body(attribute, "#iree_cpu.lowering_config"):
+        if named.name not in LEVELS or not isinstance(named.attr, ir.ArrayAttr):
+            raise UnreadableConfiguration(f"{named.name} = {named.attr}")
+        sizes = []
+        for size in named.attr:
+            if not isinstance(size, ir.IntegerAttr):
+                raise UnreadableConfiguration(f"{named.name} has the size {size}")
+            sizes.append(size.value)
+        levels[named.name] = tuple(sizes)
+    return Tiling.of(levels)
+
+
+def read_translation(attribute: ir.Attribute) -> Translation:
+    """Pipeline and options of a `#iree_codegen.translation_info` attribute."""
+    info = iree_codegen.TranslationInfoAttr(attribute)
+    prefix = "#iree_cpu.pipeline"
+    text = str(info.pass_pipeline)
+    if not (text.startswith(prefix + "<") and text.endswith(">")):
+        raise UnreadableConfiguration(f"not a pipeline of the CPU backend: {text}")
+    options = info.configuration
+    names = tuple(named.name for named in options) if options is not None else ()
+    return Translation(text[len(prefix) + 1 : -1], names)
+
+
+def write_configuration(
+    function: ir.Operation, ops: list[ir.Operation], configuration: DispatchConfiguration
+) -> None:
+    """Puts a configuration on a dispatch function and its compute ops, replacing what they have."""
+    context = function.context
+    function.attributes[TRANSLATION_INFO] = ir.Attribute.parse(
+        configuration.translation.to_attribute(), context
+    )
+    for op in ops:
+        if LOWERING_CONFIG in op.attributes:
+            del op.attributes[LOWERING_CONFIG]
+    for index, tiling in configuration.tilings:
+        ops[index].attributes[LOWERING_CONFIG] = ir.Attribute.parse(
+            tiling.to_attribute(), context
+        )

@@ -1,0 +1,153 @@
+"""Reads a dispatch as the compiler configures it: the template that candidates are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen
+
+from tilewright.ir.classify import classify, element_bits
+from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.loops import find_loops, indexing_maps, uses_of_loops
+from tilewright.ir.lowering import (
+    LOWERING_CONFIG,
+    TRANSLATION_INFO,
+    UnreadableConfiguration,
+    read_tiling,
+    read_translation,
+)
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.tiling import DispatchTemplate, OpTemplate
+from tilewright.workload import Workload
+
+
+@dataclass(frozen=True)
+class ConfiguredDispatch:
+    """A dispatch function of a module at the executable-configurations phase, and what it is."""
+
+    function: ir.Operation
+    ops: tuple[ir.Operation, ...]
+    template: DispatchTemplate
+    workload: Workload
+
+
+def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """The entry functions of every executable, by `executable name`/`function name`."""
+    found: dict[str, ir.Operation] = {}
+    for top in module.body.operations:
+        if top.operation.name != "hal.executable":
+            continue
+        executable = string_attribute(top.operation, "sym_name")
+        for op in walk(top.operation, lambda o: o.name != "func.func"):
+            if op.name == "func.func" and len(op.regions[0].blocks):
+                found[f"{executable}/{string_attribute(op, 'sym_name')}"] = op
+    return found
+
+
+def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredDispatch:
+    """The template and workload of one dispatch of a configured module.
+
+    The module must have been compiled with `--iree-codegen-add-tuner-attributes`, so that the
+    compiler marks the root ops itself; where it marks none, the op that carries distribution tiles
+    is the root.
+
+    Raises UnreadableConfiguration when the dispatch has no configuration that is modelled, or no
+    root op.
+    """
+    function = find_function(module, executable, entry)
+    if TRANSLATION_INFO not in function.attributes:
+        raise UnreadableConfiguration("the compiler chose no pipeline")
+    translation = read_translation(function.attributes[TRANSLATION_INFO])
+    ops = compute_ops(function)
+    loops = find_loops(ops)
+    tilings = [
+        read_tiling(op.attributes[LOWERING_CONFIG]) if LOWERING_CONFIG in op.attributes else None
+        for op in ops
+    ]
+    root = _find_root(module, ops, tilings)
+    templates = tuple(
+        OpTemplate(
+            name=op.name,
+            extents=loop.extents,
+            reduction=loop.reduction,
+            shared=loop.shared,
+            tiling=tiling,
+            element_bits=_widest(op),
+            before_root=_feeds(op, ops[root]),
+            operand_loops=tuple(tuple(sorted(uses_of_loops(m)[0])) for m in indexing_maps(op)),
+            operand_inner=tuple(_innermost(m) for m in indexing_maps(op)),
+        )
+        for op, loop, tiling in zip(ops, loops, tilings, strict=True)
+    )
+    template = DispatchTemplate(translation, templates, root)
+    return ConfiguredDispatch(
+        function, tuple(ops), template, classify(function, ops, template)
+    )
+
+
+def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operation:
+    """The function of an entry point; compiling an isolated dispatch can lengthen its name.
+
+    Raises UnreadableConfiguration when there is none.
+    """
+    functions = dispatch_functions(module)
+    wanted = f"{executable}/{entry}"
+    if wanted in functions:
+        return functions[wanted]
+    longer = [op for name, op in functions.items() if name.startswith(wanted)]
+    if len(longer) != 1:
+        raise UnreadableConfiguration(f"no function {entry} in executable {executable}")
+    return longer[0]
+
+
+def _find_root(module: ir.Module, ops: list[ir.Operation], tilings: list[object]) -> int:
+    marked = [op.operation for op in iree_codegen.get_tuner_root_ops(module)]
+    candidates = [i for i, op in enumerate(ops) if any(op == root for root in marked)]
+    if not candidates:
+        candidates = [
+            i
+            for i, tiling in enumerate(tilings)
+            if tiling is not None and "distribution" in tiling.by_level  # type: ignore[attr-defined]
+        ]
+    if not candidates:
+        candidates = [i for i, tiling in enumerate(tilings) if tiling is not None]
+    if not candidates:
+        raise UnreadableConfiguration("the compiler gives no op of the dispatch a configuration")
+    return candidates[-1]
+
+
+def _widest(op: ir.Operation) -> int:
+    """Bits of the widest element among the op's operands and results."""
+    bits = [
+        element_bits(value.type.element_type)
+        for value in (*op.operands, *op.results)
+        if isinstance(value.type, ir.ShapedType)
+    ]
+    return max(bits, default=32)
+
+
+def _feeds(producer: ir.Operation, consumer: ir.Operation) -> bool:
+    """Whether a result of `producer` reaches an operand of `consumer`."""
+    if producer == consumer:
+        return False
+    pending = [value.owner for value in consumer.operands]
+    seen = 0
+    while pending and seen < 10_000:
+        owner = pending.pop()
+        seen += 1
+        if isinstance(owner, ir.Block):
+            continue
+        operation = owner.operation
+        if operation == producer:
+            return True
+        pending.extend(value.owner for value in operation.operands)
+    return False
+
+
+def _innermost(map_: ir.AffineMap) -> int:
+    """The loop that walks an operand's last dimension, -1 if no single loop does."""
+    if not len(map_.results):
+        return -1
+    last = map_.results[len(map_.results) - 1]
+    return int(last.position) if isinstance(last, ir.AffineDimExpr) else -1

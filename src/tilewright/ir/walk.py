@@ -1,0 +1,30 @@
+"""Small helpers over the MLIR Python bindings that several modules need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from iree.compiler import ir
+
+
+def walk(root: ir.Operation, enter: Callable[[ir.Operation], bool] | None = None) -> Iterator[
+    ir.Operation
+]:
+    """Every operation below `root`, in program order, each before its regions.
+
+    `enter` tells whether to go into an operation's regions (default: always).
+    """
+    for region in root.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                operation = op.operation
+                yield operation
+                if enter is None or enter(operation):
+                    yield from walk(operation, enter)
+
+
+def string_attribute(operation: ir.Operation, name: str) -> str:
+    """The value of a string attribute; '' when the operation has none of this name."""
+    if name not in operation.attributes:
+        return ""
+    return str(ir.StringAttr(operation.attributes[name]).value)

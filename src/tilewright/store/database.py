@@ -1,0 +1,381 @@
+"""The database of tuning runs: every trial, every result, and the checkpoints for a resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tilewright.errors import UserError
+from tilewright.store import codec, owner, prune, rows, transfer
+from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
+from tilewright.store.paths import default_path
+from tilewright.store.records import (
+    Counts,
+    Filter,
+    Json,
+    ListingRow,
+    Measurement,
+    RunRecord,
+    RunStatus,
+    TaskKey,
+    TaskRecord,
+    TaskResult,
+    TrialRecord,
+)
+from tilewright.trial import Trial
+
+EVERYTHING = Filter()
+
+
+class Store:
+    """An open database; a context manager. Get one from :meth:`open`.
+
+    Every method that stores has committed when it returns, so what it stored outlives the process
+    (see :mod:`tilewright.store.connection` for what that covers). Faults of the file or the disk
+    are UserErrors. Several processes and threads may use one file; a Store must not be carried
+    across a fork.
+    """
+
+    def __init__(self, connection: Connection, clock: Callable[[], float] = time.time) -> None:
+        self._db = connection
+        self._clock = clock
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        create: bool = True,
+        *,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Open the database at `path` (default: :func:`default_path`), making it if `create`.
+
+        An older version is migrated. UserError: no such file (without `create`), not a database,
+        a database of another program or of a newer version, no permission, a full disk, or locked
+        by another process for longer than `busy_timeout_s`.
+        """
+        where = default_path() if path is None else Path(path)
+        return cls(Connection(where, create, busy_timeout_s), clock)
+
+    @property
+    def path(self) -> Path:
+        return self._db.path
+
+    @property
+    def connection(self) -> Connection:
+        """The connection beneath, for what this class has no method for."""
+        return self._db
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Runs
+
+    def begin_run(self, run: RunRecord) -> int:
+        """Store a new run that belongs to this process; gives its id."""
+        with self._db.transaction() as sqlite:
+            cursor = sqlite.execute(
+                "INSERT INTO runs (uid, created, program, program_digest, target, compiler,"
+                " options, options_digest, seed, status, owner)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    uuid.uuid4().hex,
+                    self._clock(),
+                    codec.clean(run.program),
+                    run.program_digest,
+                    run.target,
+                    run.compiler,
+                    codec.dumps(dict(run.options)),
+                    run.options_digest,
+                    run.seed,
+                    RunStatus.RUNNING,
+                    owner.this_process(),
+                ),
+            )
+            return int(cursor.lastrowid or 0)
+
+    def find_resumable(
+        self, program_digest: str, target: str, compiler: str, options_digest: str
+    ) -> RunRecord | None:
+        """The newest unfinished run of the same program, target, compiler version and options.
+
+        A run whose process is gone comes before one that still goes on (which
+        :meth:`resume_run` refuses).
+        """
+        found = self._db.query(
+            "SELECT * FROM runs WHERE program_digest = ? AND target = ? AND compiler = ?"
+            " AND options_digest = ? AND status IN (?, ?) ORDER BY id DESC",
+            (
+                program_digest,
+                target,
+                compiler,
+                options_digest,
+                RunStatus.RUNNING,
+                RunStatus.INTERRUPTED,
+            ),
+        )
+        runs = [rows.run_of(row) for row in found]
+        return min(runs, key=_goes_on_elsewhere, default=None)
+
+    def resume_run(self, run_id: int) -> RunRecord:
+        """Take over an unfinished run; UserError when its process is still alive or it is done."""
+        with self._db.transaction() as sqlite:
+            row = sqlite.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+            if row is None:
+                raise UserError(f"database {self.path}: there is no run {run_id} to resume")
+            run = rows.run_of(row)
+            if run.status not in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
+                raise UserError(
+                    f"database {self.path}: run {run_id} is {run.status}: nothing to resume"
+                )
+            if _goes_on_elsewhere(run):
+                raise UserError(
+                    f"database {self.path}: run {run_id} is still going on in process "
+                    f"{owner.pid_of(run.owner)}; wait for it or end it, then try again"
+                )
+            sqlite.execute(
+                "UPDATE runs SET status = ?, owner = ?, finished = NULL WHERE id = ?",
+                (RunStatus.RUNNING, owner.this_process(), run_id),
+            )
+        return self.run(run_id)
+
+    def finish_run(self, run_id: int, status: RunStatus = RunStatus.FINISHED) -> None:
+        """Say that a run has ended: FINISHED, or INTERRUPTED when it can be resumed."""
+        with self._db.transaction() as sqlite:
+            sqlite.execute(
+                "UPDATE runs SET status = ?, finished = ?, owner = '' WHERE id = ?",
+                (status, self._clock(), run_id),
+            )
+
+    def run(self, run_id: int) -> RunRecord:
+        """The run with this id; UserError when there is none."""
+        found = self._db.query("SELECT * FROM runs WHERE id = ?", (run_id,))
+        if not found:
+            raise UserError(f"database {self.path}: there is no run {run_id}")
+        return rows.run_of(found[0])
+
+    def runs(self) -> list[RunRecord]:
+        """All runs, oldest first."""
+        return [rows.run_of(row) for row in self._db.query("SELECT * FROM runs ORDER BY id")]
+
+    # Tasks and trials
+
+    def task_id(self, key: TaskKey, default_s: float | None = None) -> int:
+        """The id of the task, stored now if it is new; `default_s` updates its default time."""
+        with self._db.transaction() as sqlite:
+            task_id, _ = rows.find_or_add_task(sqlite, key)
+            if default_s is not None:
+                sqlite.execute("UPDATE tasks SET default_s = ? WHERE id = ?", (default_s, task_id))
+            return task_id
+
+    def task(self, task_id: int) -> TaskRecord:
+        """The task with this id; UserError when there is none."""
+        found = self._db.query("SELECT * FROM tasks WHERE id = ?", (task_id,))
+        if not found:
+            raise UserError(f"database {self.path}: there is no task {task_id}")
+        return rows.task_of(found[0])
+
+    def record_trial(self, run_id: int, task_id: int, trial: Trial) -> bool:
+        """Store a trial; False when the run has this configuration already: the first stays."""
+        return self.record_trials(run_id, task_id, [trial]) == 1
+
+    def record_trials(self, run_id: int, task_id: int, trials: Iterable[Trial]) -> int:
+        """Store several trials in one transaction; gives how many the run did not have yet."""
+        stored = 0
+        with self._db.transaction() as sqlite:
+            last = sqlite.execute(
+                "SELECT max(ordinal) FROM trials WHERE run_id = ?", (run_id,)
+            ).fetchone()[0]
+            ordinal = 0 if last is None else last + 1
+            for trial in trials:
+                record = TrialRecord(run_id, task_id, ordinal + stored, self._clock(), trial)
+                stored += rows.add_trial(sqlite, record)
+        return stored
+
+    def trial_records(
+        self, run_id: int | None = None, task_id: int | None = None
+    ) -> list[TrialRecord]:
+        """The trials of a run, of a task, or of a task in a run, in the order stored."""
+        given = {"run_id": run_id, "task_id": task_id}
+        terms = {name: value for name, value in given.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in terms) or "1"
+        found = self._db.query(
+            f"SELECT * FROM trials WHERE {where} ORDER BY run_id, ordinal", tuple(terms.values())
+        )
+        return [rows.trial_of(row) for row in found]
+
+    def trials(self, run_id: int | None = None, task_id: int | None = None) -> list[Trial]:
+        """As :meth:`trial_records`, without their places."""
+        return [record.trial for record in self.trial_records(run_id, task_id)]
+
+    def count_trials(self, run_id: int) -> int:
+        """How many trials the run has, its parts before a resume included."""
+        found = self._db.query("SELECT count(*) FROM trials WHERE run_id = ?", (run_id,))
+        return int(found[0][0])
+
+    # Results
+
+    def record_result(self, task_id: int, result: TaskResult, run_id: int | None = None) -> None:
+        """Store the outcome of a task; it takes the place of an older one.
+
+        `run_id` and `created` of the result itself are not read: they are filled in.
+        """
+        with self._db.transaction() as sqlite:
+            sqlite.execute("DELETE FROM results WHERE task_id = ?", (task_id,))
+            rows.put_result(sqlite, task_id, result, run_id, self._clock())
+
+    def result_for(self, key: TaskKey) -> TaskResult | None:
+        """The result of the same workload, target, compiler version and flags, from any run."""
+        found = self._db.query(
+            "SELECT results.* FROM results JOIN tasks ON tasks.id = results.task_id"
+            " WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
+            (key.workload.key, key.target, key.compiler, key.flags),
+        )
+        return rows.result_of(found[0]) if found else None
+
+    # Measurements and checkpoints
+
+    def record_measurement(self, run_id: int, kind: str, name: str, data: Json) -> None:
+        """Store what was measured of a `kind` (such as `variant`) of thing; replaces an older one.
+
+        Numbers that JSON cannot say (NaN, infinities) become null.
+        """
+        with self._db.transaction() as sqlite:
+            sqlite.execute(
+                "INSERT OR REPLACE INTO measurements (run_id, kind, name, data, created)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (run_id, kind, codec.clean(name), codec.dumps(data), self._clock()),
+            )
+
+    def measurements(self, run_id: int, kind: str | None = None) -> list[Measurement]:
+        """What was measured in a run, oldest first."""
+        found = self._db.query(
+            "SELECT * FROM measurements WHERE run_id = ? AND kind = coalesce(?, kind)"
+            " ORDER BY created, kind, name",
+            (run_id, kind),
+        )
+        return [
+            Measurement(r["run_id"], r["kind"], r["name"], json.loads(r["data"]), r["created"])
+            for r in found
+        ]
+
+    def put_state(self, run_id: int, key: str, value: Json) -> None:
+        """Store a checkpoint of a run under a name; replaces the one before."""
+        with self._db.transaction() as sqlite:
+            sqlite.execute(
+                "INSERT OR REPLACE INTO state (run_id, key, value) VALUES (?, ?, ?)",
+                (run_id, key, codec.dumps(value)),
+            )
+
+    def get_state(self, run_id: int, key: str) -> Json:
+        """The checkpoint stored last under this name; None when there is none."""
+        found = self._db.query(
+            "SELECT value FROM state WHERE run_id = ? AND key = ?", (run_id, key)
+        )
+        return codec.loads(found[0]["value"]) if found else None
+
+    # The database as a whole
+
+    def listing(self, which: Filter = EVERYTHING) -> list[ListingRow]:
+        """One row for each task, the most recently used first."""
+        condition, values = rows.where_task(which)
+        with self._db.snapshot() as sqlite:
+            found = sqlite.execute(
+                "SELECT tasks.*, count(trials.id) AS n, count(DISTINCT run_id) AS runs,"
+                " count(CASE trials.status WHEN 'ok' THEN 1 END) AS ok,"
+                " min(CASE trials.status WHEN 'ok' THEN time_s END) AS best_s,"
+                " max(trials.created) AS last"
+                " FROM tasks LEFT JOIN trials ON trials.task_id = tasks.id"
+                f" WHERE {condition} GROUP BY tasks.id",
+                values,
+            ).fetchall()
+            results = {
+                row["task_id"]: rows.result_of(row)
+                for row in sqlite.execute("SELECT * FROM results")
+            }
+        listed = []
+        for row in found:
+            result = results.get(row["id"])
+            last: float | None = row["last"]
+            if result is not None:
+                last = max(last or 0.0, result.created)
+            if which.since is not None and (last is None or last < which.since):
+                continue
+            listed.append(
+                ListingRow(
+                    task_id=row["id"],
+                    workload=row["name"],
+                    target=row["target"],
+                    compiler=row["compiler"],
+                    flags=row["flags"],
+                    runs=row["runs"],
+                    trials=row["n"],
+                    ok=row["ok"],
+                    best_s=row["best_s"],
+                    result=result,
+                    last=last,
+                )
+            )
+        return sorted(listed, key=lambda row: (-(row.last or 0.0), row.task_id))
+
+    def export(self, path: str | os.PathLike[str], which: Filter = EVERYTHING) -> Counts:
+        """Write runs, tasks, trials, results and measurements as JSON lines.
+
+        The format is that of :mod:`tilewright.store.transfer`. The file appears whole or not at
+        all; UserError when it cannot be written.
+        """
+        return transfer.export(self._db, Path(path), which)
+
+    def import_(self, path: str | os.PathLike[str]) -> Counts:
+        """Merge an exported file; gives what was new. All of it or, on a UserError, nothing.
+
+        Importing the same file twice adds nothing the second time.
+        """
+        return transfer.import_(self._db, Path(path))
+
+    def prune(
+        self,
+        *,
+        older_than_s: float | None = None,
+        target: str | None = None,
+        compiler: str | None = None,
+        not_compiler: str | None = None,
+        keep_results: bool = True,
+        dry_run: bool = False,
+    ) -> Counts:
+        """Delete runs that meet every condition given, with their trials; gives what went.
+
+        The conditions: begun more than `older_than_s` seconds ago, for that target, by that
+        compiler version, by any compiler version but `not_compiler`. A run that is still going on
+        is kept. The results of tasks outlive their runs unless `keep_results` is False. With
+        `dry_run` nothing is deleted, only counted. UserError without any condition.
+        """
+        since = None if older_than_s is None else self._clock() - older_than_s
+        condition = prune.Condition(since, target, compiler, not_compiler)
+        return prune.prune(self._db, condition, keep_results, dry_run)
+
+
+def _goes_on_elsewhere(run: RunRecord) -> bool:
+    return (
+        run.status is RunStatus.RUNNING
+        and run.owner != owner.this_process()
+        and owner.is_alive(run.owner)
+    )

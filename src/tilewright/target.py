@@ -1,0 +1,140 @@
+"""What code is generated for and measured on: backend, processor, hardware limits, flags."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tilewright.errors import UnknownNameError, UserError
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A device and the limits that search spaces and priors are made from.
+
+    `cpu` is LLVM's name of the processor or `host`; sizes are in bytes; `cores` is the number of
+    worker threads of the runtime. `resolved` is what the compiler made of `host`: it identifies the
+    target in the database, so that results are only reused on the same kind of processor.
+    """
+
+    name: str
+    cpu: str
+    cores: int
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    max_vector_bytes: int
+    stack_bytes: int = 32768
+    resolved: str = ""
+    features: str = ""
+
+    @property
+    def key(self) -> str:
+        """What must be equal for measurements to be comparable: processor, features, threads."""
+        return f"llvm-cpu/{self.resolved or self.cpu}/{self.vector_bytes}B/{self.cores}t"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of `iree-compile` that select this target."""
+        return (
+            "--iree-hal-target-device=local",
+            "--iree-hal-local-target-device-backends=llvm-cpu",
+            f"--iree-llvmcpu-target-cpu={self.cpu}",
+        )
+
+    @property
+    def device(self) -> str:
+        """The runtime's device: one thread runs inline, more need the task system."""
+        return "local-sync" if self.cores == 1 else "local-task"
+
+    def lanes(self, element_bits: int) -> int:
+        """Elements of this width in one vector register (at least 1)."""
+        return max(1, self.vector_bytes * 8 // max(8, element_bits))
+
+    def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> Target:
+        """The target with what the compiler says of the processor."""
+        registers = 32 if vector_bytes >= 64 or "neon" in features else 16
+        return replace(
+            self,
+            vector_bytes=vector_bytes,
+            vector_registers=registers,
+            max_vector_bytes=512 * vector_bytes,
+            resolved=resolved,
+            features=features,
+        )
+
+
+def parse_target(name: str, threads: int | None = None) -> Target:
+    """`cpu` (this machine) or `cpu:NAME` with LLVM's name of a processor.
+
+    `threads`: worker threads of the runtime, by default one for each core this process may use.
+    Raises UserError for another kind of target or an impossible number of threads.
+    """
+    kind, _, processor = name.partition(":")
+    if kind != CPU:
+        raise UnknownNameError("target", name, ["cpu", "cpu:NAME"], "--target")
+    if name.endswith(":"):
+        raise UserError(
+            "--target: 'cpu:' lacks a processor; write cpu for this machine or cpu:znver4"
+        )
+    available = usable_cores()
+    if threads is not None and not 1 <= threads <= 1024:
+        raise UserError(f"--threads: {threads} is not possible; allowed: 1 to 1024")
+    caches = cache_sizes()
+    vector = _host_vector_bytes()
+    return Target(
+        name=name,
+        cpu=processor or "host",
+        cores=threads or available,
+        vector_bytes=vector,
+        vector_registers=32 if vector == 64 or platform.machine() == "aarch64" else 16,
+        l1_bytes=caches[0],
+        l2_bytes=caches[1],
+        l3_bytes=caches[2],
+        max_vector_bytes=512 * vector,
+    )
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def cache_sizes() -> tuple[int, int, int]:
+    """Bytes of the data caches of one core at levels 1, 2 and 3, from sysfs; else common sizes."""
+    sizes = [32 << 10, 1 << 20, 16 << 20]
+    base = Path("/sys/devices/system/cpu/cpu0/cache")
+    for index in sorted(base.glob("index*")) if base.is_dir() else []:
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            text = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+        digits = text.rstrip("KMG")
+        if kind != "Instruction" and 1 <= level <= 3 and digits.isdigit():
+            sizes[level - 1] = int(digits) * unit
+    return sizes[0], sizes[1], sizes[2]
+
+
+@cache
+def _host_vector_bytes() -> int:
+    try:
+        info = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return 16
+    words = set(info.split())
+    if "avx512f" in words:
+        return 64
+    return 32 if "avx2" in words or "avx" in words else 16

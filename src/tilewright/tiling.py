@@ -1,0 +1,209 @@
+"""Tilings and pipelines of a dispatch, as plain data.
+
+IREE's CPU backend reads a tile size for each loop at up to six levels from the `lowering_config`
+of every op, and the pipeline from the `translation_info` of the function. A
+:class:`DispatchTemplate` is a dispatch as the compiler configures it by itself; every candidate is
+that template with another tiling of the root op, carried over to the other ops by `propagate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+LEVELS = (
+    "distribution",
+    "cache_parallel",
+    "cache_reduction",
+    "vector_common_parallel",
+    "vector_reduction",
+    "vector_inner_parallel",
+)
+"""The tiling levels of `#iree_cpu.lowering_config`, in the order in which they are applied."""
+
+PARALLEL_LEVELS = (
+    "distribution",
+    "cache_parallel",
+    "vector_common_parallel",
+    "vector_inner_parallel",
+)
+REDUCTION_LEVELS = ("cache_reduction", "vector_reduction")
+
+PEELING = "enable_loop_peeling"
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile sizes of one op: for each level one size per loop, outermost first; 0 is not tiled."""
+
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @staticmethod
+    def of(levels: Mapping[str, tuple[int, ...]]) -> Tiling:
+        """Puts the levels in their own order and leaves out those that tile nothing."""
+        return Tiling(tuple((k, levels[k]) for k in LEVELS if any(levels.get(k, ()))))
+
+    @property
+    def by_level(self) -> Mapping[str, tuple[int, ...]]:
+        return MappingProxyType(dict(self.levels))
+
+    def size(self, level: str, loop: int) -> int:
+        """The tile size of a loop at a level; 0 when the level does not tile it."""
+        sizes = self.by_level.get(level, ())
+        return sizes[loop] if loop < len(sizes) else 0
+
+    def to_attribute(self) -> str:
+        """The text of the `#iree_cpu.lowering_config` attribute."""
+        body = ", ".join(f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in self.levels)
+        return f"#iree_cpu.lowering_config<{body}>"
+
+    def __str__(self) -> str:
+        return "; ".join(f"{level} {','.join(map(str, sizes))}" for level, sizes in self.levels)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The pipeline of a dispatch and the names of its options (`enable_loop_peeling`, …)."""
+
+    pipeline: str
+    options: tuple[str, ...] = ()
+
+    def to_attribute(self) -> str:
+        """The text of the `#iree_codegen.translation_info` attribute."""
+        options = f", {{{', '.join(self.options)}}}" if self.options else ""
+        return (
+            "#iree_codegen.translation_info<pipeline = "
+            f"#iree_cpu.pipeline<{self.pipeline}>{options}>"
+        )
+
+    def __str__(self) -> str:
+        return " ".join((self.pipeline, *self.options))
+
+
+@dataclass(frozen=True)
+class OpTemplate:
+    """One compute op of a dispatch with its loops (outermost first) and default tiling.
+
+    `extents`: trip counts, -1 unknown; `reduction`: which loops combine values; `shared`: a number
+    for each loop, equal for loops that are the same loop in several ops; `tiling`: None when the
+    compiler gives the op no configuration; `before_root`: the root op uses its result.
+    `operand_loops`: the loops that index each operand, inputs first; `operand_inner`: the loop that
+    steps through each operand's memory one element at a time, -1 if none does.
+    """
+
+    name: str
+    extents: tuple[int, ...]
+    reduction: tuple[bool, ...]
+    shared: tuple[int, ...]
+    tiling: Tiling | None
+    element_bits: int = 32
+    before_root: bool = False
+    operand_loops: tuple[tuple[int, ...], ...] = ()
+    operand_inner: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class DispatchConfiguration:
+    """What a candidate sets: the function's pipeline and the tiling of each configured op.
+
+    `tilings` pairs an op's position among the dispatch's compute ops, in program order, with its
+    tiling. This is the one form in which both the candidates that are measured and the tuning spec
+    that is shipped carry a configuration.
+    """
+
+    translation: Translation
+    tilings: tuple[tuple[int, Tiling], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.translation.pipeline,
+            "options": list(self.translation.options),
+            "tilings": [[i, [[k, list(v)] for k, v in t.levels]] for i, t in self.tilings],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> DispatchConfiguration:
+        return DispatchConfiguration(
+            Translation(data["pipeline"], tuple(data["options"])),
+            tuple(
+                (i, Tiling(tuple((k, tuple(v)) for k, v in levels))) for i, levels in data["tilings"]
+            ),
+        )
+
+    def describe(self, root: int) -> str:
+        """The configuration in words: the pipeline and the tile sizes of the root op."""
+        tiling = dict(self.tilings).get(root)
+        return f"{self.translation}" + (f": {tiling}" if tiling and tiling.levels else "")
+
+
+@dataclass(frozen=True)
+class DispatchTemplate:
+    """A dispatch as the compiler configures it: its compute ops in program order, and the root."""
+
+    translation: Translation
+    ops: tuple[OpTemplate, ...]
+    root: int
+
+    @property
+    def root_op(self) -> OpTemplate:
+        return self.ops[self.root]
+
+    @property
+    def default(self) -> DispatchConfiguration:
+        return DispatchConfiguration(
+            self.translation,
+            tuple((i, op.tiling) for i, op in enumerate(self.ops) if op.tiling is not None),
+        )
+
+    def configure(self, root: Tiling, translation: Translation) -> DispatchConfiguration:
+        """The dispatch with another tiling of its root op, carried over to the other ops."""
+        tilings: list[tuple[int, Tiling]] = []
+        for index, op in enumerate(self.ops):
+            if index == self.root:
+                tilings.append((index, root))
+            elif op.tiling is not None:
+                tilings.append((index, propagate(self.root_op, root, op)))
+        return DispatchConfiguration(translation, tuple(tilings))
+
+    @property
+    def propagates(self) -> bool:
+        """Whether `configure` with the compiler's own root tiling gives the compiler's own choice.
+
+        Where it does not, this model of how the compiler carries a tiling over is not complete for
+        the dispatch, and candidates differ from the default in more than the root's tiling.
+        """
+        own = self.root_op.tiling
+        return own is not None and self.configure(own, self.translation) == self.default
+
+
+def propagate(root: OpTemplate, tiling: Tiling, op: OpTemplate) -> Tiling:
+    """The tiling of another op of the dispatch that fits a tiling of the root op.
+
+    Follows IREE's `MultiLoweringConfigGenerator::setNewTilingConfigs`: a loop that the op shares
+    with the root is tiled as in the root, parallel levels for parallel loops and reduction levels
+    for reductions (and, in an op whose result the root reads, for parallel loops that the root
+    reduces over); loops of the op's own keep the compiler's sizes. Packing and unpacking ops keep
+    theirs: their tiles are fixed by the layout.
+    """
+    assert op.tiling is not None
+    if op.name in ("linalg.pack", "linalg.unpack"):
+        return op.tiling
+    position = {shared: i for i, shared in enumerate(root.shared)}
+    levels: dict[str, list[int]] = {}
+    for level in LEVELS[1:]:
+        sizes = [0] * len(op.extents)
+        for loop, (shared, reduction) in enumerate(zip(op.shared, op.reduction, strict=True)):
+            own = op.tiling.size(level, loop)
+            at = position.get(shared)
+            if at is None:
+                sizes[loop] = own
+            elif level == "vector_inner_parallel":
+                sizes[loop] = tiling.size(level, at) or own
+            elif reduction == (level in REDUCTION_LEVELS) or (
+                level in REDUCTION_LEVELS and op.before_root and not reduction
+            ):
+                sizes[loop] = tiling.size(level, at)
+        levels[level] = sizes
+    return Tiling.of({k: tuple(v) for k, v in levels.items()})

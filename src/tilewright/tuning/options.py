@@ -1,0 +1,346 @@
+"""The options of a tuning run, in one table: the command line, the Python API and the docs read it.
+
+Every field of :class:`TuneOptions` carries its option, what it takes and its help as metadata;
+:func:`option_table` lists them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.tuning.config_file import ConfigFile
+from tilewright.tuning.parse import ParameterFile, VariantChoice
+
+DEFAULT_STRATEGY = "random"
+DEFAULT_OUTPUT = Path("tilewright-out")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a run may spend; `--max-trials` and `--time-limit` overrule it.
+
+    - `trials_per_dispatch`: candidates for one dispatch on average; those that promise more get
+      more of the sum.
+    - `max_trials`: candidates in the whole run at most.
+    - `min_share`: a dispatch with a smaller share of the program's time is left alone.
+    - `variants`: built-in variants to measure; None: all there are.
+    - `tuned_variants`: how many of the fastest variants are tuned further.
+    - `finalists`: candidates of a dispatch that are re-measured against the default.
+    - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.
+    - `company`: finalists of each hot dispatch that are tried in the whole program.
+    - `program_rounds`: interleaved rounds when whole programs are compared.
+    """
+
+    name: str
+    trials_per_dispatch: int
+    max_trials: int
+    min_share: float
+    variants: tuple[str, ...] | None
+    tuned_variants: int
+    finalists: int
+    confirm_rounds: int
+    company: int
+    program_rounds: int
+
+
+# A trial takes about 0.2 s on two cores, so quick is a minute or two for a small program; standard
+# gives a lone matmul the 64 trials after which random search has found most of what it will find,
+# and thorough four times that.
+EFFORTS = {
+    effort.name: effort
+    for effort in (
+        Effort(
+            name="quick",
+            trials_per_dispatch=16,
+            max_trials=160,
+            min_share=0.03,
+            variants=("default", "data-tiling", "im2col"),
+            tuned_variants=1,
+            finalists=3,
+            confirm_rounds=7,
+            company=1,
+            program_rounds=7,
+        ),
+        Effort(
+            name="standard",
+            trials_per_dispatch=64,
+            max_trials=1500,
+            min_share=0.01,
+            variants=("default", "data-tiling", "ukernels", "o3", "im2col"),
+            tuned_variants=2,
+            finalists=5,
+            confirm_rounds=15,
+            company=2,
+            program_rounds=15,
+        ),
+        Effort(
+            name="thorough",
+            trials_per_dispatch=256,
+            max_trials=10_000,
+            min_share=0.003,
+            variants=None,
+            tuned_variants=3,
+            finalists=8,
+            confirm_rounds=25,
+            company=3,
+            program_rounds=25,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One row of the table of options.
+
+    `metavar` is empty for a switch. `multiple`: the option may be given more than once.
+    `identifies`: it must be equal for a run to be resumed.
+    """
+
+    field: str
+    flag: str
+    metavar: str
+    help: str
+    multiple: bool = False
+    identifies: bool = False
+    short: str = ""
+
+
+def _option(
+    flag: str,
+    metavar: str,
+    help: str,
+    *,
+    multiple: bool = False,
+    identifies: bool = False,
+    short: str = "",
+) -> dict[str, Any]:
+    """The metadata of a field: all of its `OptionSpec` but the name."""
+    return {
+        "flag": flag,
+        "metavar": metavar,
+        "help": help,
+        "multiple": multiple,
+        "identifies": identifies,
+        "short": short,
+    }
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What `tilewright tune` and `tilewright.tune` were asked for; None means not given.
+
+    Making one checks the values; a UserError names the option. `max_trials` counts candidates
+    over the whole run, its parts before a resume included.
+    """
+
+    target: str = field(
+        default="cpu",
+        metadata=_option(
+            "--target", "NAME", "cpu (this machine), or such as cpu:znver4", identifies=True
+        ),
+    )
+    effort: str = field(
+        default="standard",
+        metadata=_option("--effort", "|".join(EFFORTS), "how much to spend", identifies=True),
+    )
+    max_trials: int | None = field(
+        default=None,
+        metadata=_option(
+            "--max-trials", "N", "candidates in the whole run, resumed parts included"
+        ),
+    )
+    time_limit_s: float | None = field(
+        default=None, metadata=_option("--time-limit", "DURATION", "such as 90s, 10m or 1h30m")
+    )
+    strategy: str | None = field(
+        default=None,
+        metadata=_option("--strategy", "NAME", "how to search (default: random)", identifies=True),
+    )
+    seed: int = field(
+        default=0,
+        metadata=_option("--seed", "N", "one seed, one order of candidates", identifies=True),
+    )
+    function: str | None = field(
+        default=None,
+        metadata=_option(
+            "--function", "NAME", "entry point (default: the only one)", identifies=True
+        ),
+    )
+    inputs: tuple[str, ...] = field(
+        default=(),
+        metadata=_option(
+            "--input",
+            "SPEC",
+            "input in IREE's syntax: 3x5xf32=1, @file.npy (default: random data)",
+            multiple=True,
+            identifies=True,
+        ),
+    )
+    parameters: tuple[ParameterFile, ...] = field(
+        default=(),
+        metadata=_option(
+            "--parameters",
+            "SCOPE=FILE",
+            "weights outside the program (.irpa, .gguf, .safetensors)",
+            multiple=True,
+            identifies=True,
+        ),
+    )
+    iree_flags: tuple[str, ...] = field(
+        default=(),
+        metadata=_option(
+            "--iree-flag", "FLAG", "flag for iree-compile", multiple=True, identifies=True
+        ),
+    )
+    variants: tuple[VariantChoice, ...] | None = field(
+        default=None,
+        metadata=_option(
+            "--variants",
+            "LIST",
+            "whole-program variants to try: default,data-tiling,NAME=FLAGS (default: the effort's)",
+            identifies=True,
+        ),
+    )
+    only: str | None = field(
+        default=None,
+        metadata=_option(
+            "--only", "REGEX", "tune the dispatches whose name has this in it", identifies=True
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_option(
+            "--threads", "N", "threads the program runs on (default: all cores)", identifies=True
+        ),
+    )
+    config: ConfigFile | None = field(
+        default=None,
+        metadata=_option("--config", "FILE", "a configuration file of the auto-scheduler before"),
+    )
+    db: Path | None = field(
+        default=None, metadata=_option("--db", "FILE", "the database (default: $TILEWRIGHT_DB)")
+    )
+    resume: bool = field(
+        default=False, metadata=_option("--resume", "", "go on with the last unfinished run")
+    )
+    fresh: bool = field(
+        default=False,
+        metadata=_option("--fresh", "", "tune again what the database has results for"),
+    )
+    keep_candidates: Path | None = field(
+        default=None,
+        metadata=_option(
+            "--keep-candidates", "DIR", "keep every candidate's MLIR and compile command"
+        ),
+    )
+    output: Path = field(
+        default=DEFAULT_OUTPUT,
+        metadata=_option("--output", "DIR", "where the results are written", short="-o"),
+    )
+    json: bool = field(default=False, metadata=_option("--json", "", "print the summary as JSON"))
+
+    def __post_init__(self) -> None:
+        if self.effort not in EFFORTS:
+            raise UnknownNameError("effort", self.effort, EFFORTS, "--effort")
+        for flag, value, least in (
+            ("--max-trials", self.max_trials, 1),
+            ("--threads", self.threads, 1),
+            ("--seed", self.seed, 0),
+        ):
+            if value is not None and (type(value) is not int or value < least):
+                raise UserError(f"{flag}: {value!r} is not a whole number of at least {least}")
+        if self.time_limit_s is not None and not 0 < self.time_limit_s < float("inf"):
+            raise UserError(f"--time-limit: {self.time_limit_s!r} s is not a duration above zero")
+        if self.only is not None:
+            try:
+                re.compile(self.only)
+            except re.error as error:
+                raise UserError(
+                    f"--only: '{self.only}' is not a regular expression ({error})"
+                ) from error
+        for one in self.iree_flags:
+            if not one.startswith("-"):
+                raise UserError(
+                    f"--iree-flag: '{one}' is not a flag; write --iree-flag=--iree-opt-level=O3"
+                )
+
+    @property
+    def effort_preset(self) -> Effort:
+        return EFFORTS[self.effort]
+
+    @property
+    def strategy_name(self) -> str:
+        return self.strategy or DEFAULT_STRATEGY
+
+    @property
+    def trial_limit(self) -> int:
+        """Candidates in the whole run at most: `max_trials`, else the effort's."""
+        return self.effort_preset.max_trials if self.max_trials is None else self.max_trials
+
+    def with_config(self, config: ConfigFile) -> TuneOptions:
+        """These options with a configuration file: it fills in what was not given itself."""
+        return dataclasses.replace(
+            self,
+            config=config,
+            strategy=self.strategy or config.tuner,
+            max_trials=config.n_trial if self.max_trials is None else self.max_trials,
+        )
+
+    def selects(self, dispatch: str) -> bool:
+        """Whether `--only` leaves this dispatch in."""
+        return self.only is None or re.search(self.only, dispatch) is not None
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a run to be resumed, as JSON.
+
+        Limits and places are not in it: a run may go on with a higher `--max-trials`, a later
+        `--time-limit`, another output directory. Parameter files count by where they are and
+        their size (they can be too big to be read for this).
+        """
+        data = {spec.field: getattr(self, spec.field) for spec in option_table() if spec.identifies}
+        data["strategy"] = self.strategy_name
+        data["parameters"] = [
+            [p.scope, str(p.path.resolve()), p.path.stat().st_size if p.path.exists() else -1]
+            for p in self.parameters
+        ]
+        if self.variants is not None:
+            data["variants"] = [[v.name, v.flags] for v in self.variants]
+        config = self.config or ConfigFile(Path())
+        data["restrictions"] = dict(config.restrictions)
+        data["dispatch_restrictions"] = [
+            [d.pattern, dict(d.restrictions)] for d in config.dispatch_restrictions
+        ]
+        data["iree_bin"] = str(config.iree_bin or "")
+        return data
+
+    def digest(self) -> str:
+        """A digest of :meth:`identity`: equal digests mean that a run may be resumed."""
+        text = json.dumps(self.identity(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every option with its value, for the manifest and the database."""
+        data: dict[str, Any] = {}
+        for spec in option_table():
+            value = getattr(self, spec.field)
+            if isinstance(value, ConfigFile):
+                value = str(value.path)
+            elif isinstance(value, Path):
+                value = str(value)
+            elif isinstance(value, tuple):
+                value = [str(v) for v in value]
+            data[spec.field] = value
+        return data
+
+
+def option_table() -> tuple[OptionSpec, ...]:
+    """The options in the order of the fields of :class:`TuneOptions`."""
+    return tuple(OptionSpec(f.name, **f.metadata) for f in dataclasses.fields(TuneOptions))

@@ -1,0 +1,286 @@
+"""Attacks on the promise that nothing is lost: kills, races, full disks, wrong files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_samples import key, run_record, trial
+
+from tilewright.errors import UserError
+from tilewright.store import Store, schema
+
+PRELUDE = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from store_samples import key, run_record, trial\n"
+    "from tilewright.store import Store\n"
+    "store = Store.open(sys.argv[2])\n"
+)
+
+
+def child(body: str, path: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + body, str(Path(__file__).parent), str(path)]
+        + [str(a) for a in arguments],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check(path: Path) -> None:
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
+    raw.close()
+
+
+def one_line(info: pytest.ExceptionInfo[UserError], path: Path) -> None:
+    assert "\n" not in str(info.value)
+    assert str(path) in str(info.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_killed_run_has_every_trial_it_reported_and_goes_on(path: Path) -> None:
+    body = (
+        "found = store.find_resumable('p', 'cpu', '3.13.0', 'o')\n"
+        "run_id = store.resume_run(found.id).id if found else store.begin_run(run_record())\n"
+        "task_id, n = store.task_id(key()), store.count_trials(run_id)\n"
+        "while True:\n"
+        "    assert store.record_trial(run_id, task_id, trial(n, message='x' * 5000))\n"
+        "    print(n, flush=True)\n"
+        "    n += 1\n"
+    )
+    reported: list[int] = []
+    for stop_after in (1, 37, 150):
+        process = child(body, path)
+        assert process.stdout
+        for line in process.stdout:
+            reported.append(int(line))
+            if len(reported) >= stop_after:
+                break
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read()  # reported before the kill reached it
+        reported += [int(n) for n in rest.split("\n")[:-1]]
+        process.wait()
+    check(path)
+    with Store.open(path, create=False) as store:
+        (run,) = store.runs()
+        stored = [r.trial.configuration["tile"] for r in store.trial_records(run.id)]
+    # The reports go on where the killed process stopped: at most one trial was stored but not
+    # yet reported, and none is missing, repeated or out of order.
+    assert stored == [(n, 8) for n in range(len(stored))]
+    assert set(reported) <= set(range(len(stored)))
+    assert len(reported) == len(set(reported))
+    assert len(stored) - len(reported) <= 3
+
+
+def test_several_processes_write_at_once(path: Path) -> None:
+    """Four processes make the file together, then write to their own run and a shared one."""
+    body = (
+        "mine, task_id = store.begin_run(run_record()), store.task_id(key())\n"
+        "print(mine, flush=True); shared = int(sys.stdin.readline())\n"
+        "new = 0\n"
+        "for n in range(60):\n"
+        "    store.record_trial(mine, task_id, trial(n))\n"
+        "    new += store.record_trial(shared, task_id, trial(n))\n"
+        "print(new, flush=True)\n"
+    )
+    children = [child(body, path) for _ in range(4)]
+    runs = [int(c.stdout.readline()) for c in children if c.stdout]
+    with Store.open(path) as store:
+        shared = store.begin_run(run_record(program_digest="shared"))
+    for process in children:
+        assert process.stdin
+        process.stdin.write(f"{shared}\n")
+        process.stdin.flush()
+    new = [int(process.communicate()[0]) for process in children]
+    assert [process.returncode for process in children] == [0] * 4
+    assert sum(new) == 60
+    with Store.open(path, create=False) as store:
+        for run_id in runs:
+            assert store.trials(run_id) == [trial(n) for n in range(60)]
+        records = store.trial_records(shared)
+        assert [r.ordinal for r in records] == list(range(60))
+        assert {r.trial.configuration for r in records} == {
+            trial(n).configuration for n in range(60)
+        }
+        assert len(store.listing()) == 1
+    check(path)
+
+
+def test_a_full_disk_ends_in_one_line_and_an_intact_database(path: Path) -> None:
+    with Store.open(path) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+        sqlite = store.connection.sqlite
+        pages = sqlite.execute("PRAGMA page_count").fetchone()[0]
+        sqlite.execute(f"PRAGMA max_page_count = {pages + 20}")
+        stored = 0
+
+        def fill() -> None:
+            nonlocal stored
+            for n in range(1000):
+                store.record_trial(run_id, task_id, trial(n, message="x" * 4000))
+                stored += 1
+
+        with pytest.raises(UserError, match=r"disk is full.*--resume") as info:
+            fill()
+        one_line(info, path)
+        assert stored > 0
+        assert store.count_trials(run_id) == stored
+        check(path)
+        sqlite.execute("PRAGMA max_page_count = 1000000")  # some space is freed
+        assert store.record_trial(run_id, task_id, trial(stored))
+    with Store.open(path, create=False) as store:
+        assert [r.ordinal for r in store.trial_records(run_id)] == list(range(stored + 1))
+
+
+def test_a_new_database_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", [("PRAGMA max_page_count = 1", *schema.MIGRATIONS[0])]
+    )
+    with pytest.raises(UserError, match="disk is full") as info:
+        Store.open(path)
+    one_line(info, path)
+
+
+def test_an_error_halfway_through_a_transaction_leaves_nothing(store: Store) -> None:
+    run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+
+    def trials() -> object:
+        yield trial(0)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.record_trials(run_id, task_id, trials())  # type: ignore[arg-type]
+    assert store.count_trials(run_id) == 0
+    assert store.record_trial(run_id, task_id, trial(0))
+
+
+def test_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
+    Store.open(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("PRAGMA user_version = 999")
+    raw.close()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"version is 999.*up to 1; update tilewright") as info:
+        Store.open(path)
+    one_line(info, path)
+    assert path.read_bytes() == before
+
+
+def test_an_older_version_is_migrated_with_its_contents(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(path) as store:
+        run_id = store.begin_run(run_record())
+        store.record_trial(run_id, store.task_id(key()), trial(0))
+    added = ("ALTER TABLE runs ADD COLUMN machine TEXT NOT NULL DEFAULT 'unknown'",)
+    broken = [*schema.MIGRATIONS, added, ("DROP TABLE trials", "no such statement")]
+    monkeypatch.setattr(schema, "MIGRATIONS", broken)
+    with pytest.raises(sqlite3.OperationalError):
+        Store.open(path)
+    monkeypatch.setattr(schema, "MIGRATIONS", broken[:2])
+    with Store.open(path) as store:
+        assert store.trials(run_id) == [trial(0)]  # the broken migration was undone as a whole
+        assert schema.version_of(store.connection.sqlite) == 2
+        machines = store.connection.query("SELECT machine FROM runs")
+        assert [row[0] for row in machines] == ["unknown"]
+
+
+@pytest.mark.parametrize("content", [b"hello", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 4000])
+def test_a_file_that_is_no_database(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"not a database|damaged|cannot be opened") as info:
+        Store.open(path)
+    one_line(info, path)
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_database(path: Path) -> None:
+    with Store.open(path) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+        store.record_trials(run_id, task_id, [trial(n, message="x" * 2000) for n in range(100)])
+    content = bytearray(path.read_bytes())
+    content[4096 : len(content) - 4096] = b"\xee" * (len(content) - 8192)
+    path.write_bytes(content)
+
+    def use() -> None:
+        with Store.open(path) as store:
+            store.trials()
+
+    with pytest.raises(UserError, match="damaged") as info:
+        use()
+    one_line(info, path)
+
+
+def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE bookmarks (url TEXT)")
+    raw.close()
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="another program") as info:
+        Store.open(path)
+    one_line(info, path)
+    assert path.read_bytes() == before
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file" / "x.db", tmp_path, Path("/proc/none/x.db")):
+        with pytest.raises(UserError) as info:
+            Store.open(path)
+        one_line(info, path)
+        assert "--db" in str(info.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions")
+def test_a_database_without_write_permission(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    Store.open(path).close()
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    if os.access(path, os.W_OK):  # root may write anything: have SQLite itself refuse
+        Store.open(path).close()
+        uri = path.as_uri() + "?mode=ro"
+        connect = sqlite3.connect
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sqlite3, "connect", lambda _, **kw: connect(uri, uri=True, **kw))
+            with pytest.raises(UserError, match=r"no permission|cannot be opened") as info:
+                Store.open(path)
+    else:
+        with pytest.raises(UserError, match=r"no permission|cannot be opened") as info:
+            Store.open(path)
+    tmp_path.chmod(0o755)
+    one_line(info, path)
+
+
+def test_open_without_create_makes_nothing(path: Path) -> None:
+    with pytest.raises(UserError, match="no such file") as info:
+        Store.open(path, create=False)
+    one_line(info, path)
+    assert not path.exists()
+
+
+def test_a_lock_that_is_never_released(path: Path) -> None:
+    Store.open(path).close()
+    with Store.open(path) as blocker, Store.open(path, busy_timeout_s=0.05) as store:
+        with (
+            blocker.connection.transaction(),
+            pytest.raises(UserError, match="another process keeps it locked") as info,
+        ):
+            store.begin_run(run_record())
+        one_line(info, path)
+        assert store.begin_run(run_record())
+
+
+def test_readers_are_not_blocked_by_a_writer(path: Path) -> None:
+    with Store.open(path) as writer, Store.open(path, busy_timeout_s=0.05) as reader:
+        run_id, task_id = writer.begin_run(run_record()), writer.task_id(key())
+        with writer.connection.transaction():
+            assert reader.trials(run_id, task_id) == []

@@ -56,7 +56,9 @@ class Tiling:
 
     def to_attribute(self) -> str:
         """The text of the `#iree_cpu.lowering_config` attribute."""
-        body = ", ".join(f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in self.levels)
+        body = ", ".join(
+            f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in self.levels
+        )
         return f"#iree_cpu.lowering_config<{body}>"
 
     def __str__(self) -> str:
@@ -128,7 +130,8 @@ class DispatchConfiguration:
         return DispatchConfiguration(
             Translation(data["pipeline"], tuple(data["options"])),
             tuple(
-                (i, Tiling(tuple((k, tuple(v)) for k, v in levels))) for i, levels in data["tilings"]
+                (i, Tiling(tuple((k, tuple(v)) for k, v in levels)))
+                for i, levels in data["tilings"]
             ),
         )
 

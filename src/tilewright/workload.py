@@ -29,8 +29,20 @@ KINDS = (
     "other",
 )
 
-ROLES = ("batch", "m", "n", "k", "k1", "k2", "image", "channel", "group", "window", "parallel",
-         "reduction")
+ROLES = (
+    "batch",
+    "m",
+    "n",
+    "k",
+    "k1",
+    "k2",
+    "image",
+    "channel",
+    "group",
+    "window",
+    "parallel",
+    "reduction",
+)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,14 @@ from tilewright.workload import Dim, Workload
 _CONFIGURATION_ATTRIBUTES = (LOWERING_CONFIG, COMPILATION_INFO, ROOT_OP, TRANSLATION_INFO)
 _MULTIPLIES = ("arith.mulf", "arith.muli", "complex.mul")
 _ADDS = ("arith.addf", "arith.addi", "complex.add")
-_CASTS = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.sitofp",
-          "arith.uitofp")
+_CASTS = (
+    "arith.extf",
+    "arith.extsi",
+    "arith.extui",
+    "arith.truncf",
+    "arith.sitofp",
+    "arith.uitofp",
+)
 
 
 def classify(
@@ -182,11 +188,7 @@ def _is_product_sum(root: ir.Operation, maps: list[ir.AffineMap]) -> bool:
     block = root.regions[0].blocks[0]
     names = [op.operation.name for op in block.operations][:-1]
     arithmetic = [n for n in names if n not in _CASTS]
-    return (
-        len(arithmetic) == 2
-        and arithmetic[0] in _MULTIPLIES
-        and arithmetic[1] in _ADDS
-    )
+    return len(arithmetic) == 2 and arithmetic[0] in _MULTIPLIES and arithmetic[1] in _ADDS
 
 
 def _uses(root: ir.Operation, name: str) -> bool:

@@ -124,8 +124,9 @@ def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
     whose type carries an encoding become plain tensors that go through `flow.tensor.encode`, and
     encoded results are decoded the same way.
     """
-    call = next((c for c in site.calls if c.parent.operation.name != "util.initializer"),
-                site.calls[0])
+    call = next(
+        (c for c in site.calls if c.parent.operation.name != "util.initializer"), site.calls[0]
+    )
     executable = next(
         op.operation
         for op in module.body.operations

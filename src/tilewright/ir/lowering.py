@@ -71,6 +71,4 @@ def write_configuration(
         if LOWERING_CONFIG in op.attributes:
             del op.attributes[LOWERING_CONFIG]
     for index, tiling in configuration.tilings:
-        ops[index].attributes[LOWERING_CONFIG] = ir.Attribute.parse(
-            tiling.to_attribute(), context
-        )
+        ops[index].attributes[LOWERING_CONFIG] = ir.Attribute.parse(tiling.to_attribute(), context)

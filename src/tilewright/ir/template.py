@@ -81,9 +81,7 @@ def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredD
         for op, loop, tiling in zip(ops, loops, tilings, strict=True)
     )
     template = DispatchTemplate(translation, templates, root)
-    return ConfiguredDispatch(
-        function, tuple(ops), template, classify(function, ops, template)
-    )
+    return ConfiguredDispatch(function, tuple(ops), template, classify(function, ops, template))
 
 
 def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operation:

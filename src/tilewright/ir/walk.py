@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from iree.compiler import ir
 
 
-def walk(root: ir.Operation, enter: Callable[[ir.Operation], bool] | None = None) -> Iterator[
-    ir.Operation
-]:
+def walk(
+    root: ir.Operation, enter: Callable[[ir.Operation], bool] | None = None
+) -> Iterator[ir.Operation]:
     """Every operation below `root`, in program order, each before its regions.
 
     `enter` tells whether to go into an operation's regions (default: always).

@@ -1,0 +1,205 @@
+"""Operands of a structured op seen over its iteration space, through their affine indexing maps.
+
+A view has one axis per loop, of length 1 where the operand does not depend on that loop, so that
+NumPy's broadcasting does the rest. Linear maps (permutations, windows such as `d1 * 2 + d4`,
+diagonals, constants) are strided views of the operand, without a copy; maps with `mod` or a
+division are gathered through index arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from tilewright.ir.reference.elements import Array, Unsupported
+
+# Half-open range of each loop.
+Box = tuple[tuple[int, int], ...]
+
+
+def evaluate_expr(expr: Any, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> Any:
+    """The value of an affine expression for given values (numbers or arrays) of its variables."""
+    if isinstance(expr, ir.AffineDimExpr):
+        return dims[expr.position]
+    if isinstance(expr, ir.AffineSymbolExpr):
+        return symbols[expr.position]
+    if isinstance(expr, ir.AffineConstantExpr):
+        return int(expr.value)
+    binary = ir.AffineBinaryExpr(expr)
+    left = evaluate_expr(binary.lhs, dims, symbols)
+    right = evaluate_expr(binary.rhs, dims, symbols)
+    if isinstance(expr, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expr, ir.AffineMulExpr):
+        return left * right
+    if isinstance(expr, ir.AffineModExpr):
+        return left % right
+    if isinstance(expr, ir.AffineFloorDivExpr):
+        return left // right
+    return -(-left // right)
+
+
+@dataclass(frozen=True)
+class IndexExpr:
+    """One result of an indexing map: `linear` holds (coefficient of each loop, constant), or is
+    None where the expression has a `mod` or a division; `uses` are the loops that it depends on."""
+
+    expr: Any
+    uses: frozenset[int]
+    linear: tuple[tuple[int, ...], int] | None
+
+
+class Access:
+    """An indexing map, taken apart once for the views that are made through it."""
+
+    def __init__(self, map_: Any) -> None:
+        if map_.n_symbols:
+            raise Unsupported("an indexing map with symbols")
+        self.loops: int = map_.n_dims
+        self.results = tuple(_index_expr(expr, self.loops) for expr in map_.results)
+
+    @property
+    def uses(self) -> frozenset[int]:
+        """The loops that the operand depends on."""
+        return frozenset().union(*(r.uses for r in self.results))
+
+    def plain_dims(self) -> Iterator[tuple[int, int]]:
+        """(axis of the operand, loop) wherever an axis is indexed by one loop alone."""
+        for axis, result in enumerate(self.results):
+            if isinstance(result.expr, ir.AffineDimExpr):
+                yield axis, result.expr.position
+
+    @property
+    def is_linear(self) -> bool:
+        return all(r.linear is not None for r in self.results)
+
+    def view(self, array: Array, box: Box, *, writeable: bool = False) -> Array:
+        """The operand (a C-contiguous array) over the iterations of `box`.
+
+        A writeable view writes through to `array`; only linear maps have one. Raises Unsupported
+        when an index would leave the array (the program would read outside its tensor).
+        """
+        if array.ndim != len(self.results):
+            raise Unsupported(
+                f"an indexing map with {len(self.results)} results on {array.ndim} axes"
+            )
+        used = self.uses
+        shape = tuple(hi - lo if d in used else 1 for d, (lo, hi) in enumerate(box))
+        if 0 in shape or not self.is_linear:
+            if writeable:
+                raise Unsupported("writing through a map with mod or a division")
+            return self._gather(array, box, shape)
+        strides = [0] * self.loops
+        start = 0
+        for axis, result in enumerate(self.results):
+            assert result.linear is not None
+            coefficients, constant = result.linear
+            first = constant + sum(c * lo for c, (lo, _) in zip(coefficients, box, strict=True))
+            steps = [c * (n - 1) for c, n in zip(coefficients, shape, strict=True)]
+            low = first + sum(min(s, 0) for s in steps)
+            high = first + sum(max(s, 0) for s in steps)
+            if low < 0 or high >= array.shape[axis]:
+                raise Unsupported(
+                    f"indices {low} to {high} of an axis of length {array.shape[axis]}"
+                )
+            start += first * array.strides[axis]
+            for d, c in enumerate(coefficients):
+                strides[d] += c * array.strides[axis]
+        view: Array = np.ndarray(shape, array.dtype, array, start, strides)
+        return view
+
+    def _gather(self, array: Array, box: Box, shape: tuple[int, ...]) -> Array:
+        if 0 in shape:
+            return np.empty(shape, array.dtype)
+        dims = [index_array(d, box, self.loops) for d in range(self.loops)]
+        index = tuple(np.asarray(evaluate_expr(r.expr, dims)) for r in self.results)
+        picked = array[index] if index else array
+        return np.asarray(picked).reshape(shape)
+
+
+def index_array(loop: int, box: Box, loops: int) -> Array:
+    """The values of one loop over the box, along that loop's axis."""
+    lo, hi = box[loop]
+    shape = [1] * loops
+    shape[loop] = hi - lo
+    return np.arange(lo, hi, dtype=np.int64).reshape(shape)
+
+
+def _index_expr(expr: Any, loops: int) -> IndexExpr:
+    linear = _linear(expr, loops)
+    if linear is None:
+        return IndexExpr(expr, frozenset(_dims_of(expr)), None)
+    return IndexExpr(expr, frozenset(d for d, c in enumerate(linear[0]) if c), linear)
+
+
+def _dims_of(expr: Any) -> Iterator[int]:
+    if isinstance(expr, ir.AffineDimExpr):
+        yield expr.position
+    elif isinstance(expr, ir.AffineBinaryExpr):
+        yield from _dims_of(expr.lhs)
+        yield from _dims_of(expr.rhs)
+
+
+def _linear(expr: Any, loops: int) -> tuple[tuple[int, ...], int] | None:
+    if isinstance(expr, ir.AffineConstantExpr):
+        return (0,) * loops, int(expr.value)
+    if isinstance(expr, ir.AffineDimExpr):
+        return tuple(int(d == expr.position) for d in range(loops)), 0
+    if not isinstance(expr, ir.AffineAddExpr | ir.AffineMulExpr):
+        return None
+    left, right = _linear(expr.lhs, loops), _linear(expr.rhs, loops)
+    if left is None or right is None:
+        return None
+    if isinstance(expr, ir.AffineAddExpr):
+        return tuple(a + b for a, b in zip(left[0], right[0], strict=True)), left[1] + right[1]
+    # MLIR keeps the constant of a product on the right.
+    return tuple(a * right[1] for a in left[0]), left[1] * right[1]
+
+
+def loop_sizes(
+    accesses: Sequence[Access], shapes: Sequence[tuple[int, ...]], what: str
+) -> tuple[int, ...]:
+    """Trip counts of the loops from the shapes of the operands that they index alone."""
+    loops = accesses[0].loops
+    sizes: list[int | None] = [None] * loops
+    for access, shape in zip(accesses, shapes, strict=True):
+        for axis, loop in access.plain_dims():
+            if sizes[loop] is None:
+                sizes[loop] = shape[axis]
+            elif sizes[loop] != shape[axis]:
+                raise Unsupported(f"{what}: operands disagree on loop {loop}")
+    if any(n is None for n in sizes):
+        raise Unsupported(f"{what}: a loop that indexes no axis of any operand by itself")
+    return tuple(n for n in sizes if n is not None)
+
+
+def full_box(sizes: Sequence[int]) -> Box:
+    return tuple((0, n) for n in sizes)
+
+
+def boxes(sizes: Sequence[int], limit: int) -> Iterator[Box]:
+    """Cut the iteration space into boxes of at most `limit` points, outer loops first."""
+    tile = list(sizes)
+    points = int(np.prod(sizes, dtype=object)) if sizes else 1
+    if points == 0:
+        return
+    for d, n in enumerate(sizes):
+        if points <= limit:
+            break
+        inner = points // n
+        tile[d] = max(1, limit // inner) if inner else n
+        points = inner * tile[d] if tile[d] > 1 else inner
+    yield from _tiles(tuple(sizes), tuple(tile), ())
+
+
+def _tiles(sizes: tuple[int, ...], tile: tuple[int, ...], done: Box) -> Iterator[Box]:
+    if len(done) == len(sizes):
+        yield done
+        return
+    n, step = sizes[len(done)], tile[len(done)]
+    for lo in range(0, n, step):
+        yield from _tiles(sizes, tile, (*done, (lo, min(lo + step, n))))

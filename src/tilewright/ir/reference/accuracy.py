@@ -1,0 +1,246 @@
+"""What decides how far a correct result may be from the exact one, read off the program.
+
+Rounding errors grow with the number of additions that an element goes through, and are those of the
+coarsest format on the way. Both are static: sizes must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from tilewright.ir.reference.access import loop_sizes
+from tilewright.ir.reference.attention import attention_lengths
+from tilewright.ir.reference.elements import Array, Unsupported, element_of, significant_bits
+from tilewright.ir.reference.interpreter import (
+    entry_function,
+    evaluate,
+    find_function,
+    symbols,
+    tied_operands,
+)
+from tilewright.ir.reference.structured import is_structured, structure
+from tilewright.ir.reference.tensors import segments
+
+# Combinations that never round, however many of them there are.
+_SELECTING = frozenset(
+    "arith." + name
+    for name in (
+        *("maximumf", "minimumf", "maxnumf", "minnumf", "maxsi", "minsi", "maxui", "minui"),
+        *("andi", "ori", "xori", "select"),
+    )
+)
+# Float operations whose results are exact.
+_EXACT = _SELECTING | {"arith.constant", "arith.extf", "arith.negf", "math.absf", "math.copysign"}
+_ATTENTION = ("iree_linalg_ext.attention", "iree_linalg_ext.online_attention")
+_ALONG_DIMENSION = ("linalg.softmax", "iree_linalg_ext.scan")
+
+
+def reduction_length(module: Any, function: str) -> int:
+    """The longest chain of additions (or products) that any element of a result goes through.
+
+    Along the flow of data the lengths of successive reductions add up: a matrix product of k terms
+    after another gives twice k. 1 when nothing is accumulated. Raises Unsupported for dynamic
+    sizes.
+    """
+    table = symbols(module.operation)
+    target = find_function(table, function)
+    lengths = _function_lengths(table, target, [0] * len(target.regions[0].blocks[0].arguments))
+    return max([1, *lengths])
+
+
+def _function_lengths(table: dict[str, Any], function: Any, arguments: Sequence[int]) -> list[int]:
+    """Chain lengths of the results of a function; of its arguments after it, for a dispatch."""
+    block = function.regions[0].blocks[0]
+    lengths: dict[Any, int] = dict(zip(block.arguments, arguments, strict=True))
+    returned = _block_lengths(table, block, lengths)
+    return returned or [lengths[a] for a in block.arguments]
+
+
+def _block_lengths(table: dict[str, Any], block: Any, lengths: dict[Any, int]) -> list[int]:
+    for view in block.operations:
+        op = view.operation
+        before = [lengths.get(v, 0) for v in op.operands]
+        if op.name in ("func.return", "util.return", "scf.yield"):
+            return before
+        if op.name == "flow.dispatch":
+            after = _dispatch_lengths(table, op, before)
+        elif op.name == "iree_tensor_ext.dispatch.tensor.store":
+            lengths[op.operands[1]] = max(before[:2])
+            continue
+        elif op.name in ("func.call", "util.call"):
+            callee = find_function(table, ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+            after = _function_lengths(table, callee, before)
+        else:
+            total = max(before, default=0) + own_length(op)
+            inner = [_block_lengths(table, r.blocks[0], lengths) for r in _control(op)]
+            total = max([total, *(x for result in inner for x in result)])
+            after = [total] * len(op.results)
+        lengths.update(zip(op.results, after, strict=True))
+    return []
+
+
+def _control(op: Any) -> Iterator[Any]:
+    """Regions of scf.if and scf.for (a loop's own accumulation over its trips is not counted)."""
+    if op.name in ("scf.if", "scf.for"):
+        yield from (r for r in op.regions if len(r.blocks))
+
+
+def _dispatch_lengths(table: dict[str, Any], op: Any, before: Sequence[int]) -> list[int]:
+    function = entry_function(
+        table, ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0]).value
+    )
+    _, arguments, _, _ = segments(op, before)
+    tied = tied_operands(op)
+    buffers = [*arguments, *(0 for t in tied if t < 0)]
+    after = _function_lengths(table, function, buffers)
+    fresh = iter(range(len(arguments), len(buffers)))
+    return [after[t if t >= 0 else next(fresh)] for t in tied]
+
+
+def own_length(op: Any) -> int:
+    """Additions per output element in one op (0: it accumulates nothing)."""
+    if op.name in _ATTENTION:
+        return sum(attention_lengths(op, _shapes(op)))
+    if op.name in _ALONG_DIMENSION:
+        return _shapes(op)[0][int(op.attributes["dimension"])]
+    if not is_structured(op):
+        return 0
+    plan = structure(op)
+    block = op.regions[0].blocks[0]
+    yielded = list(block.operations)[-1].operation.operands
+    combining = {v.owner.name for v in yielded if not isinstance(v, ir.BlockArgument)}
+    if not any(plan.reduction) or combining <= _SELECTING:
+        return 0
+    sizes = loop_sizes(plan.accesses, _shapes(op), op.name)
+    return int(np.prod([n for n, r in zip(sizes, plan.reduction, strict=True) if r], dtype=object))
+
+
+def _shapes(op: Any) -> list[tuple[int, ...]]:
+    shapes = []
+    for operand in op.operands:
+        type_ = operand.type
+        ranked = isinstance(type_, ir.RankedTensorType)
+        if ranked and not type_.has_static_shape:
+            raise Unsupported(
+                f"the length of a reduction over dynamic sizes ({op.name} of {type_})"
+            )
+        shapes.append(tuple(type_.shape) if ranked else ())
+    return shapes
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What the error of a correct result depends on; see `tilewright.measure.verify`.
+
+    `working_type`: the coarsest float format that a computed value is rounded to on its way, such
+    as `bf16` (not that of inputs and constants, which are exact): an f32 result of a program that
+    rounds to bf16 inside is that coarse. `accumulation_type`: the coarsest format in which terms
+    are added up. Both are empty when no float is computed (or none is added up).
+    `reduction_length`: see the function of that name. `rounds_to_integer`: floats are converted to
+    integers, so that an integer may come out one off where the float is at a rounding boundary.
+    """
+
+    working_type: str
+    accumulation_type: str
+    reduction_length: int
+    rounds_to_integer: bool
+
+
+def accuracy(module: Any, function: str) -> Accuracy:
+    """The accuracy that results of `function` can have. Raises Unsupported for dynamic sizes."""
+    table = symbols(module.operation)
+    reached: dict[Any, Any] = {}
+    _reach(table, find_function(table, function), reached)
+    operations: list[Any] = []
+
+    def collect(op: Any) -> Any:
+        operations.append(op)
+        return ir.WalkResult.ADVANCE
+
+    for target in reached.values():
+        target.walk(collect)
+    working = [t for op in operations for t in _rounded_types(op)]
+    adding = [t for op in operations if own_length(op) for t in _accumulated_types(op)]
+    return Accuracy(
+        _coarsest(working),
+        _coarsest(adding),
+        reduction_length(module, function),
+        any(op.name in ("arith.fptosi", "arith.fptoui") for op in operations),
+    )
+
+
+def _coarsest(types: Sequence[Any]) -> str:
+    names = {e.name for e in map(element_of, types) if e.is_float}
+    return min(names, key=lambda n: (significant_bits(n), n), default="")
+
+
+def _reach(table: dict[str, Any], function: Any, reached: dict[Any, Any]) -> None:
+    """The function and everything that it calls."""
+    if function in reached:
+        return
+    reached[function] = function
+
+    def visit(op: Any) -> Any:
+        if op.name == "flow.dispatch":
+            entries = ir.ArrayAttr(op.attributes["entry_points"])
+            _reach(table, entry_function(table, ir.SymbolRefAttr(entries[0]).value), reached)
+        elif op.name in ("func.call", "util.call"):
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            _reach(table, find_function(table, callee), reached)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit)
+
+
+def _rounded_types(op: Any) -> list[Any]:
+    """The types that an operation rounds values to."""
+    if op.name in _ATTENTION:
+        # Queries are scaled in their own format, weights rounded to that of the values.
+        return [v.type for v in (op.operands[0], op.operands[2], *op.results)]
+    computes = op.name.split(".")[0] in ("arith", "math") and op.name not in _EXACT
+    return [v.type for v in op.results] if computes or op.name == "linalg.softmax" else []
+
+
+def _accumulated_types(op: Any) -> list[Any]:
+    """The types in which an op that accumulates does so."""
+    if op.name == "iree_linalg_ext.attention":
+        return [ir.F32Type.get(op.context)]
+    return [v.type for v in op.results]
+
+
+# Evaluations on perturbed inputs: with four, hardly an element stays put in all by chance.
+_PROBES = 4
+
+
+def sensitivity(
+    module: Any, function: str, inputs: Sequence[Array], element_type: str, seed: int = 0
+) -> list[Array]:
+    """How much each element of each result moves when the inputs change in their last digit.
+
+    The largest change over a few evaluations in which every element of every float input is changed
+    by up to one unit roundoff of `element_type`, at random. Where this is large the data is
+    ill-conditioned: no evaluation in that format can be closer. Zero for integer results.
+    """
+    generator = np.random.default_rng(seed)
+    unit = 2.0 ** -significant_bits(element_type)
+    exact = evaluate(module, function, inputs)
+    moved = [np.zeros(x.shape) for x in exact]
+    for _ in range(_PROBES):
+        probe = [_perturbed(np.asarray(x), unit, generator) for x in inputs]
+        for i, (a, b) in enumerate(zip(exact, evaluate(module, function, probe), strict=True)):
+            if a.dtype == np.float64:
+                with np.errstate(invalid="ignore"):
+                    moved[i] = np.fmax(moved[i], np.abs(a - b))
+    return moved
+
+
+def _perturbed(values: Array, unit: float, generator: np.random.Generator) -> Array:
+    if values.dtype.kind in "biu" or values.dtype.name.startswith(("int", "uint")):
+        return values
+    exact = values.astype(np.float64)
+    return np.asarray(exact * (1.0 + unit * generator.uniform(-1.0, 1.0, exact.shape)))

@@ -1,0 +1,244 @@
+"""Functions, dispatches and control flow: the walk over a program.
+
+An isolated dispatch is run as what it says: `flow.dispatch` calls the executable's function with a
+buffer for every tensor it is bound to (results tied to an operand start with its contents), and the
+loads and stores of the dispatch work on these. How the work is shared among workgroups, and how
+encodings lay tensors out, has no part in what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from tilewright.errors import UserError
+from tilewright.ir.reference import attention, extended, layout, structured, tensors
+from tilewright.ir.reference.body import affine_kernel
+from tilewright.ir.reference.constants import constant
+from tilewright.ir.reference.elements import Array, Unsupported, element_of, hold, undefined
+from tilewright.ir.reference.scalar import kernel
+from tilewright.ir.reference.tensors import put, segments, shape_of, slices, take
+
+HANDLERS: dict[str, tensors.Handler] = {
+    **tensors.HANDLERS,
+    **layout.HANDLERS,
+    **attention.HANDLERS,
+    **extended.HANDLERS,
+}
+_TERMINATORS = ("func.return", "util.return", "scf.yield", "flow.return")
+_PASS_THROUGH = ("util.assume.int", "util.optimization_barrier")
+
+
+def evaluate(module: Any, function: str, inputs: Sequence[Array]) -> list[Array]:
+    """Run `function` of `module` on `inputs` in float64.
+
+    `inputs` are arrays (or scalars) with the shapes of the function's arguments. Returns one array
+    per result: float64 for float element types, int64 for integers and index (with the signed value
+    of the type's width), bool for i1. Raises Unsupported when the program has an op that is not
+    known here, and UserError when the function or the inputs do not fit.
+    """
+    with np.errstate(all="ignore"):
+        return Interpreter(module).call_with(function, inputs)
+
+
+class Interpreter:
+    """Runs functions of one module. It keeps no state between calls but the symbol table."""
+
+    def __init__(self, module: Any) -> None:
+        self._symbols = symbols(module.operation)
+
+    def call_with(self, function: str, inputs: Sequence[Array]) -> list[Array]:
+        """Check and convert the inputs, then call."""
+        target = find_function(self._symbols, function)
+        arguments = list(target.regions[0].blocks[0].arguments)
+        if len(arguments) != len(inputs):
+            raise UserError(
+                f"function '{function}' takes {len(arguments)} inputs, {len(inputs)} were given"
+            )
+        held = [
+            _held(value, argument.type, f"input {i} of '{function}'")
+            for i, (value, argument) in enumerate(zip(inputs, arguments, strict=True))
+        ]
+        return self._call(target, held)
+
+    def _call(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
+        if len(function.regions[0].blocks) != 1:
+            raise Unsupported("branches between blocks (cf)")
+        block = function.regions[0].blocks[0]
+        return self._block(block, dict(zip(block.arguments, arguments, strict=True)))
+
+    def _block(self, block: Any, values: dict[Any, Any]) -> list[Any]:
+        """Run a block; `values` holds what is defined outside it and gets what it defines."""
+        for view in block.operations:
+            op = view.operation
+            operands = [values[v] for v in op.operands]
+            if op.name in _TERMINATORS:
+                return operands
+            results = self._op(op, operands, values)
+            for result, value in zip(op.results, results, strict=True):
+                values[result] = value
+        return []
+
+    def _op(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        own = _OWN.get(op.name)
+        if own is not None:
+            return own(self, op, operands, values)
+        handler = HANDLERS.get(op.name)
+        if handler is not None:
+            return handler(op, operands, values.__getitem__)
+        run = kernel(op)
+        if run is not None:
+            result = run(*operands)
+            parts = result if len(op.results) > 1 else [result]
+            return [np.asarray(p) for p in parts]
+        if structured.is_structured(op):
+            return structured.evaluate(op, operands, values.__getitem__)
+        raise Unsupported(op.name)
+
+    def _constant(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return [constant(op.attributes["value"])]
+
+    def _affine(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return [affine_kernel(op)(*operands)]
+
+    def _same(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return operands
+
+    def _global(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
+        found = self._symbols.get(name)
+        if found is None or "initial_value" not in found.attributes:
+            raise Unsupported(f"util.global.load of @{name}, which has no constant value")
+        return [constant(found.attributes["initial_value"])]
+
+    def _import(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return [_held(operands[0], op.results[0].type, "an imported tensor")]
+
+    def _call_op(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        return self._call(find_function(self._symbols, callee), operands)
+
+    def _if(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        region = op.regions[0 if bool(operands[0]) else 1]
+        return self._block(region.blocks[0], values) if len(region.blocks) else []
+
+    def _for(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        low, high, step, *carried = operands
+        block = op.regions[0].blocks[0]
+        for i in range(int(low), int(high), int(step)):
+            values.update(zip(block.arguments, [np.asarray(i), *carried], strict=True))
+            carried = self._block(block, values)
+        return carried
+
+    def _dispatch(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        """Call an executable: a buffer per tensor operand, then one per result that is not tied."""
+        entries = ir.ArrayAttr(op.attributes["entry_points"])
+        function = entry_function(self._symbols, ir.SymbolRefAttr(entries[0]).value)
+        _, arguments, _, result_sizes = segments(op, operands)
+        sizes = iter(result_sizes)
+        tied = tied_operands(op)
+        buffers = list(arguments)
+        for position in {t for t in tied if t >= 0}:
+            buffers[position] = buffers[position].copy()
+        outputs = []
+        for result, tie in zip(op.results, tied, strict=True):
+            shape = shape_of(result.type, sizes)
+            if tie < 0:
+                tie = len(buffers)
+                buffers.append(undefined(shape, element_of(result.type)))
+            outputs.append((tie, shape))
+        self._call(function, buffers)
+        return [buffers[tie].reshape(shape) for tie, shape in outputs]
+
+    def _load(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        source, _, *where = segments(op, operands)
+        return [take(source[0], *slices(op, *where), op.results[0].type).copy()]
+
+    def _store(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        value, target, _, *where = segments(op, operands)
+        put(target[0], *slices(op, *where), value[0])
+        return []
+
+
+_OWN = {
+    "arith.constant": Interpreter._constant,
+    "flow.tensor.constant": Interpreter._constant,
+    "affine.apply": Interpreter._affine,
+    "affine.min": Interpreter._affine,
+    "affine.max": Interpreter._affine,
+    **dict.fromkeys(_PASS_THROUGH, Interpreter._same),
+    "util.global.load": Interpreter._global,
+    "hal.tensor.import": Interpreter._import,
+    "func.call": Interpreter._call_op,
+    "util.call": Interpreter._call_op,
+    "scf.if": Interpreter._if,
+    "scf.for": Interpreter._for,
+    "flow.dispatch": Interpreter._dispatch,
+    "iree_tensor_ext.dispatch.tensor.load": Interpreter._load,
+    "iree_tensor_ext.dispatch.tensor.store": Interpreter._store,
+}
+
+
+def symbols(module: Any) -> dict[str, Any]:
+    """The operations of a module that have a name, by that name."""
+    found = {}
+    for view in module.regions[0].blocks[0].operations:
+        op = view.operation
+        if "sym_name" in op.attributes:
+            found[ir.StringAttr(op.attributes["sym_name"]).value] = op
+    return found
+
+
+def find_function(table: dict[str, Any], name: str) -> Any:
+    """The function of that name, with a body."""
+    op = table.get(name)
+    if op is None or op.name not in ("func.func", "util.func") or not len(op.regions[0].blocks):
+        known = ", ".join(
+            sorted(n for n, o in table.items() if o.name in ("func.func", "util.func"))
+        )
+        raise UserError(f"no function '{name}' with a body in the module (there are: {known})")
+    return op
+
+
+def entry_function(table: dict[str, Any], path: Sequence[str]) -> Any:
+    """The function that the entry point `@executable::@export` names."""
+    executable = table.get(path[0])
+    if executable is None:
+        raise UserError(f"flow.dispatch of @{path[0]}, which is not in the module")
+    inside = executable.regions[0].blocks[0].operations
+    export = symbols(executable)[path[-1]]
+    name = ir.FlatSymbolRefAttr(export.attributes["function_ref"]).value
+    for view in inside:
+        if view.operation.name == "builtin.module":
+            return find_function(symbols(view.operation), name)
+    raise UserError(f"executable @{path[0]} has no source module")
+
+
+def tied_operands(op: Any) -> list[int]:
+    """For each result, the operand whose buffer it shares, or -1."""
+    if "tied_operands" not in op.attributes:
+        return [-1] * len(op.results)
+    return [ir.IntegerAttr(i).value for i in ir.ArrayAttr(op.attributes["tied_operands"])]
+
+
+def _held(value: Any, type_: Any, what: str) -> Array:
+    """An input in the form in which the interpreter holds values of the argument's type."""
+    array = np.asarray(value)
+    if isinstance(type_, ir.RankedTensorType):
+        unknown = ir.ShapedType.get_dynamic_size()
+        shape = list(type_.shape)
+        fits = len(shape) == array.ndim and all(
+            n in (unknown, m) for n, m in zip(shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise UserError(f"{what} is {type_}, an array of shape {list(array.shape)} was given")
+    elif not isinstance(type_, ir.IndexType | ir.IntegerType | ir.FloatType):
+        # A buffer view: converted where it is imported as a tensor.
+        return array
+    target = element_of(type_)
+    if not target.is_float and not array.dtype.name.startswith(("int", "uint", "bool")):
+        raise UserError(f"{what} is {type_}, an array of {array.dtype} was given")
+    return hold(array, target)

@@ -1,0 +1,259 @@
+"""A warm compiler: one in-process IREE session for one set of flags, reused for many compiles.
+
+Creating a session and letting it register its dialects and target backends costs about as much as
+half a small compile, so a session is kept for as long as its flags are needed. A compile can start
+and stop at any of the compiler's phases, reads text, bytecode or a module built with the Python
+bindings, and its diagnostics come back as text.
+
+A mistake in the input is a :class:`CompileError` and leaves the session usable. What makes the
+compiler abort (an LLVM fatal error, a crash of a pass) ends the process: compile candidates in
+worker processes (:mod:`tilewright.measure.compile_worker`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from tilewright.errors import TilewrightError, UserError
+
+PHASES = (
+    "input",
+    "abi",
+    "preprocessing",
+    "global-optimization",
+    "dispatch-creation",
+    "flow",
+    "stream",
+    "executable-sources",
+    "executable-configurations",
+    "executable-targets",
+    "hal",
+    "vm",
+)
+
+Output = Literal["vmfb", "text", "bytecode"]
+
+# Severities of iree_compiler_diagnostic_severity_t (embedding_api.h).
+_ERROR = 2
+_SEVERITY_NAMES = {0: "note", 1: "warning", 2: "error", 3: "remark"}
+
+
+class CompileError(TilewrightError):
+    """The compiler rejected its input.
+
+    The message is the first line of the first error, with its location as the compiler gives it;
+    `log` holds all diagnostics.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+    def __reduce__(self) -> tuple[type[CompileError], tuple[str, str]]:
+        return CompileError, (str(self), self.log)
+
+
+@functools.cache
+def _api() -> Any:
+    """IREE's ctypes bindings, with the entry points that they leave undeclared declared."""
+    from iree.compiler.api import ctypes_dl
+
+    library = ctypes_dl._dylib
+    for name in (
+        "ireeCompilerInvocationSetCompileFromPhase",
+        "ireeCompilerInvocationSetCompileToPhase",
+    ):
+        function = getattr(library, name)
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
+    enable.restype = None
+    enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC_CALLBACK, ctypes.c_void_p]
+    return ctypes_dl
+
+
+_DIAGNOSTIC_CALLBACK = ctypes.CFUNCTYPE(
+    None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+
+_global_options: tuple[str, ...] | None = None
+
+
+def set_global_options(*options: str) -> None:
+    """Give the compiler its process-wide options (`--mlir-disable-threading` and its like).
+
+    Must come before the first session of the process and works once; a second call with the same
+    options does nothing, with others raises RuntimeError.
+    """
+    global _global_options
+    if _global_options == options:
+        return
+    if _global_options is not None:
+        raise RuntimeError(f"global compiler options are already set to {_global_options}")
+    _api()._initializeGlobalCL("tilewright", *options)
+    _global_options = options
+
+
+class _Diagnostics:
+    """Collects the diagnostics of one invocation; must outlive it."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, str]] = []
+        # The ctypes closure is kept in an attribute: the compiler holds only its address.
+        self.callback = _DIAGNOSTIC_CALLBACK(self._receive)
+
+    def _receive(self, severity: int, message: int, size: int, _user: int) -> None:
+        self.entries.append((severity, ctypes.string_at(message, size).decode(errors="replace")))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"{_SEVERITY_NAMES.get(s, s)}: {t}" for s, t in self.entries)
+
+    @property
+    def first_error(self) -> str:
+        for severity, text in self.entries:
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            if severity == _ERROR and lines:
+                return lines[0]
+        return "the compiler failed and gave no reason"
+
+
+class CompilerSession:
+    """An IREE compiler with fixed flags; not for use by several threads at once.
+
+    >>> session = CompilerSession(["--iree-hal-target-device=local",
+    ...                            "--iree-hal-local-target-device-backends=llvm-cpu"])
+    ... # doctest: +SKIP
+    >>> vmfb = session.compile("func.func @main() { return }")  # doctest: +SKIP
+
+    Raises UserError for a flag that the compiler does not have.
+    """
+
+    def __init__(self, flags: Sequence[str] = ()) -> None:
+        self.flags = tuple(flags)
+        self._session: Any = _api().Session()
+        try:
+            self._session.set_flags(*self.flags)
+        except ValueError as error:
+            self.close()
+            detail = " ".join(str(error).split())
+            raise UserError(
+                f"the IREE compiler does not accept its flags ({' '.join(self.flags)}): {detail}; "
+                f"`iree-compile --help` lists what it takes"
+            ) from None
+
+    @property
+    def context(self) -> Any:
+        """The session's `iree.compiler.ir.Context`, with every dialect of the compiler."""
+        return self._session.context
+
+    def parse(self, source: str | bytes, *, name: str = "source.mlir") -> Any:
+        """The operation (`iree.compiler.ir.Operation`) of a module in text or MLIR bytecode.
+
+        It lives in the session's context and must not outlive the session. Raises CompileError.
+        """
+        # The Python wrapper of the context must exist before the operation: it owns the context.
+        context = self.context
+        with context, self._invocation() as (invocation, diagnostics):
+            self._read(invocation, diagnostics, source, name)
+            return invocation.export_module()
+
+    def compile(
+        self,
+        source: Any,
+        compile_from: str | None = None,
+        compile_to: str | None = None,
+        output: Output | None = None,
+        *,
+        name: str = "source.mlir",
+    ) -> bytes:
+        """Compile from one phase to another.
+
+        source: text, MLIR bytecode, or a module operation of `self.context` (changed in place:
+            pass a clone to keep it).
+        compile_from, compile_to: names of `PHASES`; None is the very start and the very end.
+        output: `vmfb` (only and by default without compile_to), `text` or `bytecode` (the IR
+            after compile_to; text by default).
+        name: the file name that the compiler's messages show.
+
+        Raises CompileError; ValueError for an unknown phase or an impossible output.
+        """
+        for phase in (compile_from, compile_to):
+            if phase is not None and phase not in PHASES:
+                raise ValueError(f"unknown compiler phase '{phase}' (allowed: {', '.join(PHASES)})")
+        output = output or ("text" if compile_to else "vmfb")
+        if (output == "vmfb") != (compile_to is None):
+            raise ValueError(f"output '{output}' is not possible with compile_to={compile_to!r}")
+        library = _api()._dylib
+        with self._invocation() as (invocation, diagnostics):
+            if compile_from:
+                library.ireeCompilerInvocationSetCompileFromPhase(
+                    invocation._inv_p, compile_from.encode()
+                )
+            if compile_to:
+                library.ireeCompilerInvocationSetCompileToPhase(
+                    invocation._inv_p, compile_to.encode()
+                )
+            self._read(invocation, diagnostics, source, name)
+            if not invocation.execute():
+                raise CompileError(diagnostics.first_error, diagnostics.text)
+            try:
+                return _written(invocation, output)
+            except ValueError as error:
+                raise CompileError(str(error), diagnostics.text) from None
+
+    def _read(self, invocation: Any, diagnostics: _Diagnostics, source: Any, name: str) -> None:
+        """Give the invocation its input."""
+        if not isinstance(source, str | bytes):
+            invocation.import_module(getattr(source, "operation", source))
+            return
+        api = _api()
+        data = source.encode() if isinstance(source, str) else source
+        if not api._is_mlir_bytecode(memoryview(data)):
+            # MLIR's lexer reads up to a terminating NUL, which belongs to the buffer.
+            data += b"\0"
+        wrapped = api.Source.wrap_buffer(self._session, data, buffer_name=name)
+        if not invocation.parse_source(wrapped):
+            raise CompileError(diagnostics.first_error, diagnostics.text)
+
+    def _invocation(self) -> _Invocation:
+        return _Invocation(self._session)
+
+    def close(self) -> None:
+        """Free the session. Operations of its context must be gone by then."""
+        self._session.close()
+
+
+class _Invocation:
+    """One compiler invocation with its diagnostics, closed on the way out."""
+
+    def __init__(self, session: Any) -> None:
+        self._diagnostics = _Diagnostics()
+        self._invocation = session.invocation()
+        _api()._dylib.ireeCompilerInvocationEnableCallbackDiagnostics(
+            self._invocation._inv_p, 0, self._diagnostics.callback, None
+        )
+
+    def __enter__(self) -> tuple[Any, _Diagnostics]:
+        return self._invocation, self._diagnostics
+
+    def __exit__(self, *_: object) -> None:
+        self._invocation.close()
+
+
+def _written(invocation: Any, output: Output) -> bytes:
+    """What the invocation made, copied out of the compiler's memory."""
+    buffer = _api().Output.open_membuffer()
+    try:
+        if output == "vmfb":
+            invocation.output_vm_bytecode(buffer)
+        elif output == "text":
+            invocation.output_ir(buffer)
+        else:
+            invocation.output_ir_bytecode(buffer)
+        return bytes(buffer.map_memory())
+    finally:
+        buffer.close()

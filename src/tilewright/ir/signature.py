@@ -1,0 +1,166 @@
+"""What the entry points of a program take and return.
+
+Two places say it, and both are needed. A module at the flow phase has `hal.tensor.import` and
+`hal.tensor.export` where the program uses its arguments, in the types that the runtime checks; an
+argument that is returned as it is, or not used at all, is a mere buffer there, and its type is
+known from the source's declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.measure.inputs import ArgumentType
+
+_ASYNC = "$async"
+_ASYNC_MODEL = "iree.abi.model"
+_FENCE = "!hal.fence"
+_BUFFER = "!hal.buffer_view"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Types of a function's arguments and results.
+
+    Sizes known at run time only are -1. A type that is neither a tensor nor a number is a scalar
+    whose element type is MLIR's name of it (`!util.list<?>`), which begins with `!`.
+    """
+
+    inputs: tuple[ArgumentType, ...]
+    outputs: tuple[ArgumentType, ...]
+
+    def __str__(self) -> str:
+        inputs, outputs = (", ".join(map(str, types)) for types in (self.inputs, self.outputs))
+        return f"({inputs}) -> ({outputs})"
+
+
+def entry_points(
+    flow_module: ir.Module | ir.Operation, declared: Mapping[str, Signature] | None = None
+) -> dict[str, Signature]:
+    """The functions that can be called, by name, in the module's order.
+
+    flow_module: the program at the flow phase (any from `abi` to `flow` will do).
+    declared: what the source declares (`Program.functions`), for arguments and results that the
+        module itself does not give a type; these are `!hal.buffer_view` without it.
+
+    An `f$async` function, which waits for and signals fences, is folded into the `f` that IREE
+    makes for those who have none. Initializers are no functions.
+    """
+    functions = {
+        string_attribute(op.operation, "sym_name"): op.operation
+        for op in flow_module.operation.regions[0].blocks[0].operations
+        if op.operation.name == "util.func" and is_public(op.operation)
+    }
+    found = {}
+    for name, function in functions.items():
+        waits = name.endswith(_ASYNC) and _ASYNC_MODEL in function.attributes
+        if waits and name.removesuffix(_ASYNC) in functions:
+            continue
+        body = functions.get(name + _ASYNC, function)
+        found[name] = _merged(_signature(body), (declared or {}).get(name))
+    return found
+
+
+def is_public(operation: ir.Operation) -> bool:
+    """Whether a symbol can be seen from outside its module."""
+    return string_attribute(operation, "sym_visibility") in ("", "public")
+
+
+def declared_signature(function: ir.Operation) -> Signature:
+    """The types of a function of the source, before any conversion."""
+    if "function_type" not in function.attributes:
+        return Signature((), ())
+    attribute = function.attributes["function_type"]
+    type_ = attribute.value if isinstance(attribute, ir.TypeAttr) else None
+    # VHLO has a function type of its own, of which only the compiler knows the inside.
+    if not isinstance(type_, ir.FunctionType):
+        return Signature((), ())
+    return Signature(
+        tuple(argument_type(t) for t in _flat(type_.inputs)),
+        tuple(argument_type(t) for t in _flat(type_.results)),
+    )
+
+
+def _flat(types: Sequence[ir.Type]) -> Iterator[ir.Type]:
+    """The types with tuples taken apart, as IREE does."""
+    for type_ in types:
+        if isinstance(type_, ir.TupleType):
+            yield from _flat([type_.get_type(i) for i in range(type_.num_types)])
+        else:
+            yield type_
+
+
+def argument_type(type_: ir.Type) -> ArgumentType:
+    """An MLIR type (of the builtin or torch dialect) as the type of an argument."""
+    if isinstance(type_, ir.RankedTensorType):
+        sizes = tuple(
+            -1 if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)
+        )
+        return ArgumentType(str(type_.element_type), sizes)
+    return _torch_tensor(type_) or ArgumentType(str(type_), None)
+
+
+def _torch_tensor(type_: ir.Type) -> ArgumentType | None:
+    """`!torch.vtensor<[2,?],f32>`; the bindings have no class for the types of this dialect."""
+    name, _, rest = str(type_).partition("<[")
+    sizes, bracket, element = rest.rpartition("],")
+    if name not in ("!torch.vtensor", "!torch.tensor") or not bracket:
+        return None
+    element = element.removesuffix(">").strip()
+    # Torch's integers are signed; the runtime's have no sign.
+    element = element[1:] if element.startswith("si") else element
+    words = [word.strip() for word in sizes.split(",") if word.strip()]
+    return ArgumentType(element, tuple(-1 if w == "?" else int(w) for w in words))
+
+
+def _signature(function: ir.Operation) -> Signature:
+    block = function.regions[0].blocks[0]
+    arguments = [a for a in block.arguments if str(a.type) != _FENCE]
+    exported: dict[int, ArgumentType] = {}
+    returned: Sequence[ir.Value] = ()
+    for op in walk(function):
+        if op.name == "util.return" and op.parent.name == function.name:
+            returned = list(op.operands)
+    for position, value in enumerate(returned):
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            if str(value.type) == _BUFFER:
+                exported[position] = _imported(value)
+        elif owner.operation.name == "hal.tensor.export":
+            exported[position] = _encoding(owner.operation, "source_encoding")
+    return Signature(
+        tuple(_imported(a) if str(a.type) == _BUFFER else argument_type(a.type) for a in arguments),
+        tuple(exported.get(i, argument_type(v.type)) for i, v in enumerate(returned)),
+    )
+
+
+def _imported(argument: ir.Value) -> ArgumentType:
+    """The type that an argument is imported as; `!hal.buffer_view` where it never is."""
+    for use in argument.uses:
+        if use.owner.operation.name == "hal.tensor.import":
+            return _encoding(use.owner.operation, "target_encoding")
+    return ArgumentType(_BUFFER, None)
+
+
+def _encoding(operation: ir.Operation, name: str) -> ArgumentType:
+    return argument_type(ir.TypeAttr(operation.attributes[name]).value)
+
+
+def _merged(seen: Signature, declared: Signature | None) -> Signature:
+    if declared is None:
+        return seen
+    return Signature(_fill(seen.inputs, declared.inputs), _fill(seen.outputs, declared.outputs))
+
+
+def _fill(
+    seen: tuple[ArgumentType, ...], declared: tuple[ArgumentType, ...]
+) -> tuple[ArgumentType, ...]:
+    """What was seen, with the declared type where that is only a buffer."""
+    # Nothing is declared for VHLO, and a conversion may add or drop arguments.
+    if len(seen) != len(declared):
+        return seen
+    return tuple(d if s.element_type == _BUFFER else s for s, d in zip(seen, declared, strict=True))

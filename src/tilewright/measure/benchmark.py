@@ -1,0 +1,190 @@
+"""Measuring programs on a device from the main process: one worker, one request at a time.
+
+    with Benchmark(DeviceOptions.cpu(threads=2)) as bench:
+        inputs = random_inputs(folder, types, seed=0)
+        baseline = InterleavedBaseline("default.vmfb")
+        outcome = bench.time("candidate.vmfb", inputs, repeats=16, baseline=baseline)
+        if isinstance(outcome, Measurement):
+            print(outcome.time_s)
+
+Every method returns a WorkerFailure instead of its result when the program crashed, hung or
+raised; the next call works all the same. Raises WorkerStartError if the device cannot be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tilewright.measure import benchmark_worker as tasks
+from tilewright.measure.benchmark_worker import (
+    CompareRequest,
+    RunRequest,
+    TimeReply,
+    TimeRequest,
+    VerifyRequest,
+    Vmfb,
+)
+from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.inputs import InputSet, read_outputs
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+
+
+class Benchmark:
+    """The benchmark worker of one device.
+
+    policy: how candidates are timed unless a call says otherwise.
+    timeout_s: seconds after which a request's process is killed.
+    memory_limit: bytes of private memory of the worker (None: no limit; leave it so for GPUs).
+    """
+
+    def __init__(
+        self,
+        device: DeviceOptions | None = None,
+        *,
+        policy: TimingPolicy | None = None,
+        timeout_s: float = 60.0,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.device = device or DeviceOptions()
+        self.policy = policy or TimingPolicy()
+        self.pool = WorkerPool(
+            None,
+            1,
+            setup=tasks.SETUP,
+            init=self.device,
+            timeout_s=timeout_s,
+            memory_limit=memory_limit,
+        )
+
+    def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:
+        """Put inputs on the device ahead of their first use."""
+        value = self._request(tasks.LOAD, inputs, timeout_s)
+        return value if isinstance(value, WorkerFailure) else None
+
+    def run(
+        self,
+        vmfb: Vmfb,
+        inputs: InputSet,
+        outputs: Path,
+        *,
+        function: str = tasks.MAIN,
+        parameters: Parameters | None = None,
+        timeout_s: float | None = None,
+    ) -> list[NDArray[Any]] | WorkerFailure:
+        """Run once; the results, which also are in the .npz file `outputs`."""
+        request = RunRequest(vmfb, inputs, str(outputs), function, parameters or Parameters())
+        value = self._request(tasks.RUN, request, timeout_s)
+        return value if isinstance(value, WorkerFailure) else read_outputs(Path(value))
+
+    def verify(
+        self,
+        vmfb: Vmfb,
+        inputs: InputSet,
+        expected: Path,
+        *,
+        reduction_length: int,
+        element_types: tuple[str, ...] | None = None,
+        function: str = tasks.MAIN,
+        parameters: Parameters | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Any] | WorkerFailure:
+        """What `verify.compare` says of each result against the .npz file `expected`."""
+        request = VerifyRequest(
+            vmfb,
+            inputs,
+            str(expected),
+            reduction_length,
+            element_types,
+            function,
+            parameters or Parameters(),
+        )
+        value = self._request(tasks.VERIFY, request, timeout_s)
+        return value if isinstance(value, WorkerFailure) else list(value)
+
+    def time(
+        self,
+        vmfb: Vmfb,
+        inputs: InputSet,
+        *,
+        repeats: int = 1,
+        best_s: float | None = None,
+        baseline: InterleavedBaseline | None = None,
+        policy: TimingPolicy | None = None,
+        parameters: Parameters | None = None,
+        function: str = tasks.MAIN,
+        timeout_s: float | None = None,
+    ) -> Measurement | WorkerFailure:
+        """Time a program: `function`, or `bench` (which runs it `repeats` times) if repeats > 1.
+
+        best_s: the best corrected time so far; a candidate far above it is dropped early.
+        baseline: corrects for drift, and is timed when it is due.
+        """
+        drift = baseline.drift if baseline else 1.0
+        request = TimeRequest(
+            vmfb,
+            inputs,
+            policy or self.policy,
+            repeats,
+            best_s * drift if best_s is not None else None,
+            baseline.vmfb if baseline else None,
+            baseline.due if baseline else False,
+            best_s * drift if best_s is not None else None,
+            parameters or Parameters(),
+            function,
+        )
+        reply = self._request(tasks.TIME, request, timeout_s)
+        if isinstance(reply, WorkerFailure):
+            return reply
+        assert isinstance(reply, TimeReply)
+        if baseline is None:
+            return reply.measurement
+        if reply.baseline_before_s is not None:
+            baseline.observe(reply.baseline_before_s)
+        return baseline.correct(reply.measurement, reply.baseline_after_s)
+
+    def compare_interleaved(
+        self,
+        vmfbs: Sequence[Vmfb],
+        inputs: InputSet,
+        *,
+        repeats: int | Sequence[int] = 1,
+        policy: ComparisonPolicy | None = None,
+        parameters: Parameters | Sequence[Parameters] | None = None,
+        function: str = tasks.MAIN,
+        timeout_s: float | None = None,
+    ) -> list[Finalist] | WorkerFailure:
+        """Judge programs against the first of them, the default, in interleaved rounds.
+
+        All programs are loaded at once, each with its own parameters in memory.
+        """
+        if not vmfbs:
+            raise ValueError("nothing to compare")
+        policy = policy or ComparisonPolicy()
+        counts = (repeats,) * len(vmfbs) if isinstance(repeats, int) else tuple(repeats)
+        given = parameters or Parameters()
+        weights = (given,) * len(vmfbs) if isinstance(given, Parameters) else tuple(given)
+        request = CompareRequest(tuple(vmfbs), inputs, policy, counts, weights, function)
+        value = self._request(tasks.COMPARE, request, timeout_s)
+        return value if isinstance(value, WorkerFailure) else judge_all(value, policy)
+
+    def close(self) -> None:
+        self.pool.close()
+
+    def __enter__(self) -> Benchmark:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _request(self, task: str, payload: object, timeout_s: float | None) -> Any:
+        """The task's value or its failure."""
+        (result,) = self.pool.run([Job(payload, task, timeout_s)])
+        return result.failure if result.failure else result.value

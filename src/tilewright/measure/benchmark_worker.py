@@ -1,0 +1,219 @@
+"""Tasks of a benchmark worker: the one process that runs programs on a device.
+
+Inputs are put on the device once for each set and kept while candidates come and go; a worker that
+replaces one that a candidate crashed loads them again by itself, because every request names them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.measure.comparison import ComparisonPolicy, interleave
+from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
+from tilewright.measure.runtime import NO_PARAMETERS, Device, DeviceOptions, Parameters, Program
+from tilewright.measure.statistics import Measurement, median
+from tilewright.measure.timing import TimingPolicy, measure
+
+_MODULE = "tilewright.measure.benchmark_worker"
+SETUP, LOAD, RUN, VERIFY, TIME, COMPARE = (
+    f"{_MODULE}:{name}" for name in ("setup", "load", "run", "verify", "time_program", "compare")
+)
+
+MAIN, BENCH = "main", "bench"
+
+_DEVICE, _INPUTS, _BASELINES = "device", "inputs", "baselines"
+# Sets of inputs and baselines kept; one is in use at a time.
+_KEPT_INPUTS = 2
+_KEPT_BASELINES = 2
+
+Vmfb = str | bytes
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Run `function` once and write its outputs to a .npz file (`inputs.read_outputs`)."""
+
+    vmfb: Vmfb
+    inputs: InputSet
+    outputs: str
+    function: str = MAIN
+    parameters: Parameters = NO_PARAMETERS
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """Run `function` once and compare its outputs with those in a .npz file.
+
+    element_types: of each output, the type that decides its tolerance (the outputs' own if None:
+    give the operands' where they are narrower). reduction_length: terms of the longest sum.
+    """
+
+    vmfb: Vmfb
+    inputs: InputSet
+    expected: str
+    reduction_length: int
+    element_types: tuple[str, ...] | None = None
+    function: str = MAIN
+    parameters: Parameters = NO_PARAMETERS
+
+
+@dataclass(frozen=True)
+class TimeRequest:
+    """Time a program.
+
+    repeats: 1 times `function`; more times `bench`, which runs the dispatch this often in one call.
+    best_s: best time so far on the machine as it is now (for dropping slow candidates).
+    baseline: path of the default's vmfb, to be timed before the candidate if `baseline_first`, and
+    after it if the candidate takes less than `recheck_below_s`.
+    """
+
+    vmfb: Vmfb
+    inputs: InputSet
+    policy: TimingPolicy
+    repeats: int = 1
+    best_s: float | None = None
+    baseline: str | None = None
+    baseline_first: bool = False
+    recheck_below_s: float | None = None
+    parameters: Parameters = NO_PARAMETERS
+    function: str = MAIN
+
+
+@dataclass(frozen=True)
+class TimeReply:
+    """The candidate's measurement, and the baseline's seconds where it was timed."""
+
+    measurement: Measurement
+    baseline_before_s: float | None = None
+    baseline_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """Time programs in interleaved rounds. All are loaded at once. `repeats` and `function` as in
+    TimeRequest."""
+
+    vmfbs: tuple[Vmfb, ...]
+    inputs: InputSet
+    policy: ComparisonPolicy
+    repeats: tuple[int, ...]
+    parameters: tuple[Parameters, ...]
+    function: str = MAIN
+
+
+def setup(state: dict[str, Any], options: DeviceOptions) -> None:
+    """Open the device."""
+    state[_DEVICE] = Device(options)
+    state[_INPUTS] = collections.OrderedDict()
+    state[_BASELINES] = collections.OrderedDict()
+
+
+def load(state: dict[str, Any], inputs: InputSet) -> None:
+    """Task: put inputs on the device before the first request that uses them."""
+    _arguments(state, inputs)
+
+
+def run(state: dict[str, Any], request: RunRequest) -> str:
+    """Task: see RunRequest. Returns the path of the outputs."""
+    write_outputs(Path(request.outputs), _run_once(state, request))
+    return request.outputs
+
+
+def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
+    """Task: see VerifyRequest. Returns what `verify.compare` says of each output."""
+    from tilewright.measure.inputs import element_type_of
+    from tilewright.measure.verify import compare as compare_outputs
+
+    actual = _run_once(state, request)
+    expected = read_outputs(Path(request.expected))
+    if len(actual) != len(expected):
+        raise ValueError(f"the program has {len(actual)} results, {len(expected)} are expected")
+    types = request.element_types or tuple(element_type_of(e.dtype) for e in expected)
+    return [
+        compare_outputs(a, e, kind, request.reduction_length)
+        for a, e, kind in zip(actual, expected, types, strict=True)
+    ]
+
+
+def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
+    """Task: see TimeRequest."""
+    arguments = _arguments(state, request.inputs)
+    before = after = None
+    if request.baseline and request.baseline_first:
+        before = _time_baseline(state, request, arguments)
+    program = _device(state).load(request.vmfb, request.parameters)
+    call, executions = _timed_call(program, arguments, request.repeats, request.function)
+    measurement = measure(
+        call,
+        request.policy,
+        executions=executions,
+        probe=program.bind(request.function, arguments),
+        best_s=request.best_s,
+    )
+    promising = (
+        request.recheck_below_s is not None
+        and not measurement.dropped
+        and median(measurement.samples) < request.recheck_below_s
+    )
+    if request.baseline and promising:
+        after = _time_baseline(state, request, arguments)
+    return TimeReply(measurement, before, after)
+
+
+def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]:
+    """Task: see CompareRequest. Measurements in the order of the programs."""
+    device, arguments = _device(state), _arguments(state, request.inputs)
+    # The programs must outlive their calls' use of them.
+    programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
+    bound = [
+        _timed_call(program, arguments, repeats, request.function)
+        for program, repeats in zip(programs, request.repeats, strict=True)
+    ]
+    calls, executions = [b[0] for b in bound], [b[1] for b in bound]
+    return interleave(calls, request.policy, executions=executions)
+
+
+def _device(state: dict[str, Any]) -> Device:
+    device: Device = state[_DEVICE]
+    return device
+
+
+def _arguments(state: dict[str, Any], inputs: InputSet) -> list[Any]:
+    kept: collections.OrderedDict[str, list[Any]] = state[_INPUTS]
+    if inputs.key not in kept:
+        while len(kept) >= _KEPT_INPUTS:
+            kept.popitem(last=False)
+        kept[inputs.key] = _device(state).arguments(inputs)
+    kept.move_to_end(inputs.key)
+    return kept[inputs.key]
+
+
+def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> list[Any]:
+    """Outputs of one run on inputs fresh from their files: an earlier candidate may have written
+    outside its own buffers."""
+    device = _device(state)
+    program = device.load(request.vmfb, request.parameters)
+    results = program.bind(request.function, device.arguments(request.inputs))()
+    return program.outputs(results)
+
+
+def _timed_call(
+    program: Program, arguments: list[Any], repeats: int, function: str
+) -> tuple[Callable[[], Any], int]:
+    return program.bind(function if repeats == 1 else BENCH, arguments), repeats
+
+
+def _time_baseline(state: dict[str, Any], request: TimeRequest, arguments: list[Any]) -> float:
+    assert request.baseline is not None
+    kept: collections.OrderedDict[tuple[str, Parameters], Program] = state[_BASELINES]
+    key = (request.baseline, request.parameters)
+    if key not in kept:
+        while len(kept) >= _KEPT_BASELINES:
+            kept.popitem(last=False)
+        kept[key] = _device(state).load(*key)
+    call, executions = _timed_call(kept[key], arguments, request.repeats, request.function)
+    return measure(call, request.policy, executions=executions).median_s

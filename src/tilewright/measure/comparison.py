@@ -1,0 +1,142 @@
+"""Comparing finalists with the default: interleaved rounds, paired ratios, a verdict.
+
+In every round each program is timed once, in an order drawn anew, so that slow changes of the
+machine and the effect of what ran before fall on all alike. A program is judged by the ratios to
+the default's time in the same round.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.errors import UserError
+from tilewright.measure.statistics import (
+    Interval,
+    Measurement,
+    Verdict,
+    judge,
+    minimum_rounds,
+    paired_ratio_interval,
+)
+
+
+@dataclass(frozen=True)
+class ComparisonPolicy:
+    """How finalists are compared. Times in seconds.
+
+    rounds: at most; max_s: no new round begins after this time.
+    confidence: that all verdicts of one comparison hold together: with k programs beside the
+        default each interval is made at 1 - (1 - confidence) / k (Bonferroni), since the winner is
+        picked for looking best.
+    margin: differences below this part are `same` even when they are certain.
+    min_sample_s: a shorter call is repeated until a sample lasts this long.
+    warm_calls: calls before each sample, for the caches.
+    resamples, seed: of the bootstrap and of the rounds' orders.
+    """
+
+    rounds: int = 20
+    max_s: float = 30.0
+    confidence: float = 0.95
+    margin: float = 0.01
+    min_sample_s: float = 0.01
+    warm_calls: int = 1
+    resamples: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.resamples < 1 or self.warm_calls < 0:
+            raise UserError("comparison policy: rounds and resamples must be at least 1")
+        if not 0 < self.confidence < 1 or not 0 <= self.margin < 1:
+            raise UserError("comparison policy: confidence and margin must be between 0 and 1")
+
+    def each_confidence(self, candidates: int) -> float:
+        return 1 - (1 - self.confidence) / max(1, candidates)
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One program of a comparison.
+
+    measurement: its samples, one for each round. ratio: its time over the default's, with the
+    interval that the verdict rests on (below 1 is faster).
+    """
+
+    measurement: Measurement
+    ratio: Interval
+    verdict: Verdict
+
+    @property
+    def speedup(self) -> Interval:
+        """The default's time over this one's (above 1 is faster)."""
+        high = math.inf if self.ratio.low == 0 else 1 / self.ratio.low
+        low = 0.0 if math.isinf(self.ratio.high) else 1 / self.ratio.high
+        return Interval(1 / self.ratio.value, low, high, self.ratio.confidence)
+
+
+def interleave(
+    calls: Sequence[Callable[[], object]],
+    policy: ComparisonPolicy,
+    *,
+    executions: Sequence[int],
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Measurement]:
+    """Time each call once per round, in random order. At least one round is done.
+
+    executions: how often each call runs its program before it returns.
+    """
+    rng = np.random.default_rng(policy.seed)
+
+    def timed(call: Callable[[], object], repeats: int) -> float:
+        begin = clock()
+        for _ in range(repeats):
+            call()
+        return clock() - begin
+
+    batches = []
+    for call in calls:
+        call_s = min(timed(call, 1), timed(call, 1))
+        batches.append(max(1, math.ceil(policy.min_sample_s / call_s)) if call_s > 0 else 1)
+    samples: list[list[float]] = [[] for _ in calls]
+    begin = clock()
+    for done in range(policy.rounds):
+        if done and clock() - begin >= policy.max_s:
+            break
+        for i in rng.permutation(len(calls)):
+            for _ in range(policy.warm_calls):
+                calls[i]()
+            samples[i].append(timed(calls[i], batches[i]) / (batches[i] * executions[i]))
+    return [
+        Measurement(tuple(s), executions_per_sample=b * e)
+        for s, b, e in zip(samples, batches, executions, strict=True)
+    ]
+
+
+def judge_all(measurements: Sequence[Measurement], policy: ComparisonPolicy) -> list[Finalist]:
+    """Compare every program with the first, the default.
+
+    Where there were too few rounds for the confidence nothing is claimed: interval (0, infinity),
+    verdict `same`.
+    """
+    default, *others = measurements
+    confidence = policy.each_confidence(len(others))
+    judged = [Finalist(default, Interval(1.0, 1.0, 1.0, confidence), Verdict.SAME)]
+    for one in others:
+        ratio = paired_ratio_interval(
+            one.samples,
+            default.samples,
+            confidence=confidence,
+            resamples=policy.resamples,
+            seed=policy.seed,
+        )
+        judged.append(Finalist(one, ratio, judge(ratio, policy.margin)))
+    return judged
+
+
+def rounds_needed(policy: ComparisonPolicy, candidates: int) -> int:
+    """The fewest rounds in which a verdict other than `same` is possible."""
+    return minimum_rounds(policy.each_confidence(candidates))

@@ -1,0 +1,232 @@
+"""Data for the arguments of a program: random, from files, and on its way to the benchmark worker.
+
+Random data is non-degenerate (no zeros throughout, no two operands alike) and small enough that
+sums of products over tens of thousands of terms stay far from the limits of f16: a wrong result
+shows as wrong, and a right one is neither infinite nor zero.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import UnknownNameError, UserError
+
+# MLIR's name of each element type that the runtime can take, with its NumPy type.
+ELEMENT_TYPES: Mapping[str, np.dtype[Any]] = {
+    "i1": np.dtype(np.bool_),
+    **{f"{s}i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64) for s in ("", "s")},
+    **{f"ui{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "complex<f32>": np.dtype(np.complex64),
+    "complex<f64>": np.dtype(np.complex128),
+}
+# Arguments of this type are passed as integers.
+INDEX = "index"
+
+_FLOAT_SIGMA = 0.5
+_FLOAT_LIMIT = 2.0
+_INT_LIMIT = 8
+
+
+@dataclass(frozen=True)
+class ArgumentType:
+    """Type of an argument. `shape` None: a scalar; (): a tensor of rank 0; -1: a dynamic size."""
+
+    element_type: str
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return self.element_type
+        return "x".join([*("?" if d < 0 else str(d) for d in self.shape), self.element_type])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return dtype_of(self.element_type)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A hint for random data: uniform in [low, high), integers for integer types.
+
+    Operands that are used as indices need one, or the program reads outside its tensors.
+    """
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A tensor in a .npy file; types that NumPy does not know are stored as their bits."""
+
+    path: str
+    type: ArgumentType
+
+    def load(self) -> NDArray[Any]:
+        """The array, memory-mapped, [shape] of the element type."""
+        # An empty file part cannot be mapped.
+        mapped = bool(self.type.shape) and 0 not in (self.type.shape or ())
+        data = np.load(self.path, mmap_mode="r" if mapped else None)
+        array: NDArray[Any] = data.view(self.type.dtype).reshape(self.type.shape or ())
+        return array
+
+
+@dataclass(frozen=True)
+class ScalarInput:
+    """A scalar argument."""
+
+    value: int | float
+    type: ArgumentType
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """The arguments of a program. `key` names the data: equal keys, equal data."""
+
+    key: str
+    arguments: tuple[InputFile | ScalarInput, ...]
+
+
+def dtype_of(element_type: str) -> np.dtype[Any]:
+    """NumPy type of an MLIR element type. Raises UserError for those that cannot be passed."""
+    if element_type == INDEX:
+        return np.dtype(np.int64)
+    try:
+        return ELEMENT_TYPES[element_type]
+    except KeyError:
+        raise UnknownNameError("element type", element_type, ELEMENT_TYPES) from None
+
+
+def element_type_of(dtype: np.dtype[Any]) -> str:
+    """MLIR element type of a NumPy type (integers signless when signed)."""
+    for name, known in ELEMENT_TYPES.items():
+        if known == dtype:
+            return name
+    raise UnknownNameError("NumPy type", str(dtype), {str(d) for d in ELEMENT_TYPES.values()})
+
+
+def random_array(
+    argument: ArgumentType, seed: int, operand: int, bounds: Bounds | None = None
+) -> NDArray[Any]:
+    """Random data of [argument.shape]; a scalar's has shape ().
+
+    Floats are normal with sigma 0.5, cut at 2; integers uniform in [-7, 7] ([0, 7] where unsigned
+    or `index`); i1 uniform. The stream depends on the seed and the operand's position.
+    """
+    shape = argument.shape or ()
+    if any(size < 0 for size in shape):
+        raise UserError(f"no data for {argument}: give the dynamic sizes with --input")
+    dtype = argument.dtype
+    rng = np.random.default_rng([seed, operand])
+    if dtype.kind == "b":
+        return np.asarray(rng.integers(0, 2, size=shape)).astype(np.bool_)
+    if dtype.kind in "iu":
+        low, high = (
+            (0 if dtype.kind == "u" or argument.element_type == INDEX else 1 - _INT_LIMIT),
+            8,
+        )
+        if bounds:
+            low, high = int(bounds.low), max(int(bounds.low) + 1, int(bounds.high))
+        return np.asarray(rng.integers(low, high, size=shape, dtype=dtype.type))
+    if bounds:
+        return np.asarray(rng.uniform(bounds.low, bounds.high, size=shape)).astype(dtype)
+    if dtype.kind == "c":
+        values = _normal(rng, shape, np.float64) + 1j * _normal(rng, shape, np.float64)
+        return np.asarray(values).astype(dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    return np.asarray(_normal(rng, shape, wide)).astype(dtype)
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    values = np.asarray(rng.standard_normal(size=shape, dtype=dtype))
+    values *= _FLOAT_SIGMA
+    return np.asarray(np.clip(values, -_FLOAT_LIMIT, _FLOAT_LIMIT))
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a .npy file that `InputFile.load` reads, whatever the type."""
+    np.save(path, _as_bits(np.asarray(array)))
+
+
+def _as_bits(array: NDArray[Any]) -> NDArray[Any]:
+    """NumPy writes the types of ml_dtypes as untyped bytes: store them as unsigned integers."""
+    if array.dtype.isbuiltin != 1:
+        bits: NDArray[Any] = array.view(f"u{array.dtype.itemsize}")
+        return bits
+    return array
+
+
+def write_inputs(
+    folder: Path, types: Sequence[ArgumentType], values: Sequence[NDArray[Any]]
+) -> InputSet:
+    """Store arguments in a folder, one .npy file for each tensor.
+
+    Raises UserError where a value does not have its argument's shape and element type.
+    """
+    if len(types) != len(values):
+        raise UserError(f"the program takes {len(types)} inputs, {len(values)} are given")
+    digest = hashlib.sha256()
+    arguments: list[InputFile | ScalarInput] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for position, (kind, value) in enumerate(zip(types, values, strict=True)):
+        shape = kind.shape or ()
+        fits = len(shape) == value.ndim and all(
+            want in (-1, have) for want, have in zip(shape, value.shape, strict=True)
+        )
+        if not fits or value.dtype != kind.dtype:
+            given = ArgumentType(element_type_of(value.dtype), value.shape)
+            raise UserError(f"--input {position + 1}: the program takes {kind}, {given} is given")
+        digest.update(str(kind).encode())
+        digest.update(np.ascontiguousarray(_as_bits(value)).reshape(-1).view(np.uint8).data)
+        if kind.shape is None:
+            scalar = value.item()
+            arguments.append(ScalarInput(scalar, kind))
+            continue
+        path = folder / f"input_{position}.npy"
+        save_array(path, value)
+        stored = ArgumentType(kind.element_type, value.shape)
+        arguments.append(InputFile(str(path.resolve()), stored))
+    return InputSet(digest.hexdigest()[:20], tuple(arguments))
+
+
+def random_inputs(
+    folder: Path,
+    types: Sequence[ArgumentType],
+    *,
+    seed: int = 0,
+    bounds: Mapping[int, Bounds] | None = None,
+) -> InputSet:
+    """Random arguments, stored in a folder. `bounds` maps an argument's position to its hint."""
+    hints = bounds or {}
+    values = [random_array(t, seed, i, hints.get(i)) for i, t in enumerate(types)]
+    return write_inputs(folder, types, values)
+
+
+def write_outputs(path: Path, outputs: Sequence[NDArray[Any]]) -> None:
+    """Write results to one .npz file: `output_0`, ... and `types`, their element types."""
+    names = [element_type_of(o.dtype) for o in outputs]
+    arrays = {f"output_{i}": _as_bits(o) for i, o in enumerate(outputs)}
+    np.savez(path, types=np.array(names, dtype=np.str_), **arrays)  # type: ignore[arg-type]
+
+
+def read_outputs(path: Path) -> list[NDArray[Any]]:
+    """The results that `write_outputs` wrote, in their element types."""
+    with np.load(path) as file:
+        names = [str(name) for name in file["types"]]
+        return [file[f"output_{i}"].view(dtype_of(n)) for i, n in enumerate(names)]

@@ -1,0 +1,85 @@
+"""Jobs for worker processes, and what becomes of them."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+FailureKind = Literal["crashed", "timeout", "error"]
+
+# What the line of a log that says why a process died looks like.
+_HEADLINES = ("LLVM ERROR", "Assertion", "Fatal Python error", "error:", "MemoryError")
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """Why a job has no value.
+
+    kind: `crashed` (the worker died or answered nonsense), `timeout` (it was killed at its
+        deadline) or `error` (the task raised).
+    message: one line.
+    signal: name of the signal that ended the worker, if one did (`SIGSEGV`).
+    error_type: class name of the exception, for `error`.
+    log: traceback, or the end of what the worker printed.
+    """
+
+    kind: FailureKind
+    message: str
+    signal: str | None = None
+    error_type: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work for one worker.
+
+    task: `module:function`, called as `function(state, payload)`; the pool's own task if None.
+    timeout_s: from when the worker gets the job; the pool's own if None.
+    tag: stays in this process; for the caller to know the job by.
+    """
+
+    payload: Any = None
+    task: str | None = None
+    timeout_s: float | None = None
+    tag: Any = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a job: its value, or a failure. `seconds` is the wall time in the worker."""
+
+    job: Job
+    value: Any = None
+    failure: WorkerFailure | None = None
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+
+def one_line(text: str) -> str:
+    """The first line that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else ""
+
+
+def describe_exit(status: int | None, log: str) -> tuple[str | None, str]:
+    """Signal name and one-line message for an exit status (negative: by that signal)."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if any(mark in line for mark in _HEADLINES)]
+    detail = (telling or lines[-1:] or [""])[0]
+    suffix = f": {detail}" if detail else ""
+    if status is None:
+        return None, f"the worker closed its connection{suffix}"
+    if status >= 0:
+        return None, f"the worker exited with status {status}{suffix}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    if name == "SIGKILL" and not detail:
+        suffix = ": killed from outside, as the system does when memory runs out"
+    return name, f"the worker died of {name}{suffix}"

@@ -1,0 +1,391 @@
+"""A pool of warm worker processes that outlives whatever a candidate does to them.
+
+Candidates crash compilers, hang, print garbage and use up memory. Each worker is a process of its
+own (started afresh, never forked from a process with threads) in its own process group; when a job
+ends its worker, or outlasts its deadline, the group is killed, the job's result says so, and a new
+worker takes the place at once. The pool itself only waits on sockets: it uses no processor time
+while the workers are busy.
+
+A pool is driven by one thread. On Linux the kernel kills workers with the thread that started them
+when that is the main thread.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import selectors
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.measure.jobs import Job, Result, WorkerFailure, describe_exit, one_line
+from tilewright.measure.process import WorkerProcess
+from tilewright.measure.protocol import NUMBER_BYTES, Kind, ProtocolError, frame
+
+__all__ = ["Job", "Result", "WorkerFailure", "WorkerPool", "WorkerStartError"]
+
+# Starts in a row that may fail before the pool gives up: one may be bad luck (memory, load).
+_MAX_FAILED_STARTS = 3
+
+
+class WorkerStartError(UserError):
+    """Workers cannot be started or set up: an option or the environment is at fault, not a
+    candidate."""
+
+
+@dataclass
+class _Running:
+    number: int
+    job: Job
+    started: float
+    deadline: float
+    retried: bool
+
+
+class WorkerPool:
+    """`count` workers that run `task` (a dotted path `module:function`) on jobs.
+
+    setup: task run once in each new worker with `init` as its payload, to warm it up.
+    timeout_s: default time limit of a job; start_timeout_s: of starting and setting up a worker.
+    memory_limit: bytes of private memory a worker may use (None: no limit).
+    environment: variables for the workers, over those of this process.
+    retry_crashes: run a job that crashed a worker once more in a fresh one, unless its worker was
+        fresh: the crash may be the late effect of memory overrun by an earlier candidate.
+
+    >>> with WorkerPool("package.module:task", 2, timeout_s=30) as pool:
+    ...     pool.run([Job(1), Job(2)], on_result=print)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        task: str | None,
+        count: int,
+        *,
+        setup: str | None = None,
+        init: Any = None,
+        timeout_s: float = 60.0,
+        start_timeout_s: float = 120.0,
+        memory_limit: int | None = None,
+        environment: dict[str, str] | None = None,
+        retry_crashes: bool = True,
+        log_limit: int = 1 << 26,
+    ) -> None:
+        if count < 1:
+            raise ValueError(f"a pool of {count} workers")
+        self._task = task
+        self._timeout_s = timeout_s
+        self._start_timeout_s = start_timeout_s
+        self._retry_crashes = retry_crashes
+        self._init_frame = frame(Kind.INIT, pickle.dumps((setup, init)))
+        self._queue: collections.deque[tuple[int, Job, bool]] = collections.deque()
+        self._results: list[Result] = []
+        self._next_number = 0
+        self._failed_starts = 0
+        self._broken: str | None = None
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._running: dict[WorkerProcess, _Running] = {}
+        self._idle: list[WorkerProcess] = []
+        self._starting: dict[WorkerProcess, float] = {}
+        # What tools leave behind when they are killed goes with the pool.
+        self._scratch = tempfile.mkdtemp(prefix="tilewright-")
+        self._spawn_options: dict[str, Any] = {
+            "memory_limit": memory_limit or 0,
+            "log_limit": log_limit,
+            "environment": {"TMPDIR": self._scratch, **(environment or {})},
+        }
+        self._workers: set[WorkerProcess] = set()
+        self._finalizer = weakref.finalize(
+            self, _shut_down, self._workers, self._scratch, os.getpid()
+        )
+        try:
+            for _ in range(count):
+                self._spawn()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the caller's side
+
+    @property
+    def pending(self) -> int:
+        """Jobs submitted whose results have not been handed out."""
+        return len(self._queue) + len(self._running) + len(self._results)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The workers' process ids, for accounting memory and processor time."""
+        return sorted(worker.pid for worker in self._workers)
+
+    def submit(self, *jobs: Job) -> None:
+        """Queue jobs; idle workers begin at once."""
+        self._check_usable()
+        for job in jobs:
+            if (job.task or self._task) is None:
+                raise ValueError("a job without a task in a pool without one")
+            self._queue.append((self._next_number, job, False))
+            self._next_number += 1
+        self._assign()
+
+    def poll(self, timeout_s: float | None = None) -> list[Result]:
+        """Wait until a job is done and return what is; [] when none is pending or time is up.
+
+        `timeout_s` 0 looks without waiting. Raises WorkerStartError when no worker can be started.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if self._results:
+                done, self._results = self._results, []
+                return done
+            self._check_usable()
+            if not self.pending:
+                return []
+            self._step(end)
+            if not self._results and end is not None and time.monotonic() >= end:
+                return []
+
+    def run(
+        self, jobs: Iterable[Job], on_result: Callable[[Result], object] | None = None
+    ) -> list[Result]:
+        """Run jobs; `on_result` gets each result as it comes. Returns them in the jobs' order.
+
+        Must not be mixed with jobs submitted before and not yet polled.
+        """
+        if self.pending:
+            raise RuntimeError(f"{self.pending} jobs submitted before are not finished")
+        wanted = list(jobs)
+        self.submit(*wanted)
+        positions: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
+        for position, job in enumerate(wanted):
+            positions[id(job)].append(position)
+        ordered: list[Result | None] = [None] * len(wanted)
+        while self.pending:
+            for result in self.poll():
+                ordered[positions[id(result.job)].popleft()] = result
+                if on_result:
+                    on_result(result)
+        return [result for result in ordered if result is not None]
+
+    def cancel(self) -> list[Job]:
+        """Drop the jobs that no worker has begun, and return them; the others go on."""
+        dropped = [job for _, job, _ in self._queue]
+        self._queue.clear()
+        return dropped
+
+    def close(self) -> None:
+        """Kill the workers, busy or not. Nothing is left running; jobs not done are lost."""
+        if self._closed:
+            return
+        self._closed = True
+        self._selector.close()
+        self._finalizer()
+        self._queue.clear()
+        self._running.clear()
+        self._idle.clear()
+        self._starting.clear()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise RuntimeError("the worker pool is closed")
+        if self._broken is not None:
+            raise WorkerStartError(self._broken)
+
+    # -- workers
+
+    def _spawn(self) -> None:
+        worker = WorkerProcess(
+            bound_to_thread=threading.current_thread() is not threading.main_thread(),
+            **self._spawn_options,
+        )
+        self._workers.add(worker)
+        self._starting[worker] = time.monotonic() + self._start_timeout_s
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        self._send(worker, self._init_frame)
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        """End a worker and everything it started; a new one takes its place."""
+        if worker not in self._workers:
+            return
+        self._selector.unregister(worker.channel)
+        worker.kill()
+        self._workers.discard(worker)
+        self._running.pop(worker, None)
+        self._starting.pop(worker, None)
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._spawn()
+
+    def _send(self, worker: WorkerProcess, data: bytes) -> None:
+        worker.queue(data)
+        self._flush(worker)
+
+    def _flush(self, worker: WorkerProcess) -> None:
+        """Write what the socket takes; the rest when it is ready for more.
+
+        A worker that has died is noticed by its end of file, where its status is known.
+        """
+        more = worker.write()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if more else 0)
+        self._selector.modify(worker.channel, events, worker)
+
+    def _assign(self) -> None:
+        while self._queue and self._idle:
+            number, job, retried = self._queue.popleft()
+            try:
+                body = pickle.dumps((job.task or self._task, job.payload))
+            except Exception as error:
+                message = f"the job cannot be sent to a worker: {error}"
+                failure = WorkerFailure("error", message, error_type=type(error).__name__)
+                self._results.append(Result(job, failure=failure))
+                continue
+            worker = self._idle.pop()
+            now = time.monotonic()
+            limit = self._timeout_s if job.timeout_s is None else job.timeout_s
+            self._running[worker] = _Running(number, job, now, now + limit, retried)
+            self._send(worker, frame(Kind.JOB, number.to_bytes(NUMBER_BYTES, "little") + body))
+
+    # -- events
+
+    def _step(self, end: float | None) -> None:
+        """Wait for one round of events and handle it."""
+        deadlines = [r.deadline for r in self._running.values()]
+        deadlines += self._starting.values()
+        if end is not None:
+            deadlines.append(end)
+        wait = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        for key, mask in self._selector.select(wait):
+            worker: WorkerProcess = key.data
+            if worker not in self._workers:
+                continue
+            if mask & selectors.EVENT_WRITE:
+                self._flush(worker)
+            if mask & selectors.EVENT_READ:
+                self._receive(worker)
+        self._enforce_deadlines()
+        self._assign()
+
+    def _receive(self, worker: WorkerProcess) -> None:
+        try:
+            frames = worker.read()
+        except ProtocolError as error:
+            self._ended(worker, f"the worker answered with {error}")
+            return
+        if frames is None:
+            self._ended(worker, None)
+            return
+        for kind, body in frames:
+            if worker not in self._workers:
+                return
+            self._on_frame(worker, kind, body)
+
+    def _on_frame(self, worker: WorkerProcess, kind: Kind, body: bytes) -> None:
+        if kind is Kind.READY and worker in self._starting:
+            del self._starting[worker]
+            self._failed_starts = 0
+            self._idle.append(worker)
+        elif kind is Kind.RESULT and worker in self._running:
+            number = int.from_bytes(body[:NUMBER_BYTES], "little")
+            self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
+        elif kind is Kind.ERROR:
+            number, name, text, trace, restart = pickle.loads(body)
+            if worker in self._starting:
+                # A UserError of the setup task says all by itself.
+                prefix = "" if name == "UserError" else f"a worker cannot be set up: {name}: "
+                self._broken = prefix + one_line(text)
+                self._replace(worker)
+                return
+            failure = WorkerFailure("error", one_line(text) or name, None, name, trace)
+            if restart:
+                message = f"out of memory ({name}: {one_line(text) or 'the limit was reached'})"
+                failure = WorkerFailure("crashed", message, None, name, trace)
+            self._finish(worker, number, failure)
+            if restart:
+                self._replace(worker)
+        else:
+            self._ended(worker, f"the worker sent an unexpected {kind.name} message")
+
+    def _finish(
+        self, worker: WorkerProcess, number: int, outcome: WorkerFailure | Callable[[], Any]
+    ) -> None:
+        running = self._running.get(worker)
+        if running is None or running.number != number:
+            self._ended(worker, f"the worker answered for job {number}, which it was not given")
+            return
+        del self._running[worker]
+        seconds = time.monotonic() - running.started
+        value, failure = None, None
+        if isinstance(outcome, WorkerFailure):
+            failure = outcome
+        else:
+            try:
+                value = outcome()
+            except Exception as error:
+                message = f"the result of the task cannot be read: {error}"
+                failure = WorkerFailure("error", message, error_type=type(error).__name__)
+        self._results.append(Result(running.job, value, failure, seconds))
+        worker.jobs_done += 1
+        self._idle.append(worker)
+
+    def _ended(self, worker: WorkerProcess, complaint: str | None) -> None:
+        """The worker died (complaint None) or has to."""
+        status = worker.reap() if complaint is None else None
+        log = worker.log_tail()
+        name, message = describe_exit(status, log)
+        failure = WorkerFailure("crashed", complaint or message, name, "", log)
+        running = self._running.get(worker)
+        starting = worker in self._starting
+        fresh = worker.jobs_done == 0
+        self._replace(worker)
+        if starting:
+            self._failed_start(failure.message)
+        if running is None:
+            return
+        if self._retry_crashes and not fresh and not running.retried:
+            self._queue.appendleft((running.number, running.job, True))
+            return
+        seconds = time.monotonic() - running.started
+        self._results.append(Result(running.job, None, failure, seconds))
+
+    def _enforce_deadlines(self) -> None:
+        now = time.monotonic()
+        for worker, running in list(self._running.items()):
+            if now < running.deadline:
+                continue
+            limit = running.deadline - running.started
+            log = worker.log_tail()
+            self._replace(worker)
+            message = f"no answer within {limit:g} s"
+            failure = WorkerFailure("timeout", message, "SIGKILL", "", log)
+            self._results.append(Result(running.job, None, failure, now - running.started))
+        for worker, deadline in list(self._starting.items()):
+            if now >= deadline:
+                self._replace(worker)
+                self._failed_start(f"not ready within {self._start_timeout_s:g} s")
+
+    def _failed_start(self, why: str) -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            self._broken = f"workers do not start ({self._failed_starts} in a row): {why}"
+
+
+def _shut_down(workers: set[WorkerProcess], scratch: str, owner: int) -> None:
+    """Kill all workers. A forked child of the owner must leave them alone."""
+    if os.getpid() != owner:
+        return
+    while workers:
+        workers.pop().kill()
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,78 @@
+"""Grid search: even steps through the space's own order, then finer and finer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.search.interface import Strategy
+from tilewright.search.options import Option
+from tilewright.search.registry import register
+from tilewright.trial import Configuration
+
+_PIECE = 256
+# Ranks looked at in a row for a valid one, before a grid point is given up.
+_MAX_SCAN = 4096
+
+
+@register("grid", aliases=("GridSearchTuner", "GridTuner"))
+class GridSearch(Strategy):
+    """Covers the valid set evenly: `steps` members at equal distances in the order of the space,
+    the first and the last among them. Each further round halves the distance, until every member
+    has had its turn. The seed has no influence.
+    """
+
+    summary = "even steps through the order of the space, first and last included; then finer"
+    options_table = (
+        Option("steps", 64, "members in the first round; set it to the number of trials", low=2),
+    )
+
+    def _start(self) -> None:
+        self._points = self._walk()
+
+    def _propose(self, n: int) -> Sequence[Configuration]:
+        out: list[Configuration] = []
+        taken: set[Configuration] = set()
+        for config in self._points:
+            if config not in self.seen and config not in taken:
+                taken.add(config)
+                out.append(config)
+                if len(out) == n:
+                    break
+        return out
+
+    def _walk(self) -> Iterator[Configuration]:
+        last = self.space.order_size - 1
+        if last < 0:
+            return
+        intervals = int(self.option("steps")) - 1
+        first_round = True
+        while intervals < last:
+            # Even multiples were visited in the round before.
+            stride = 1 if first_round else 2
+            for i in range(0 if first_round else 1, intervals + 1, stride):
+                rank = (i * last) // intervals
+                found = self._valid_near(rank, backward=rank == last)
+                if found is not None:
+                    yield found
+            intervals *= 2
+            first_round = False
+        for first in range(0, last + 1, _PIECE):
+            ranks = range(first, min(first + _PIECE, last + 1))
+            yield from (c for c in self.space.ordered(ranks) if c is not None)
+
+    def _valid_near(self, rank: int, backward: bool) -> Configuration | None:
+        """The first valid member from a rank on (or back from it)."""
+        size = self.space.order_size
+        step = 1
+        looked = 0
+        while looked < _MAX_SCAN:
+            ranks = [rank - looked - i if backward else rank + looked + i for i in range(step)]
+            ranks = [r for r in ranks if 0 <= r < size]
+            for config in self.space.ordered(ranks):
+                if config is not None:
+                    return config
+            if len(ranks) < step:
+                return None
+            looked += step
+            step = min(4 * step, _PIECE)
+        return None

@@ -1,0 +1,73 @@
+"""Strategies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.search.interface import Strategy
+from tilewright.space.interface import Space
+from tilewright.trial import Trial
+
+DEFAULT_STRATEGY = "guided"
+
+_strategies: dict[str, type[Strategy]] = {}
+_aliases: dict[str, str] = {}
+# Names that configuration files of the preceding system may hold, for strategies still to come.
+_later = ("GATuner", "XGBoostTuner")
+
+S = TypeVar("S", bound=type[Strategy])
+
+
+def register(name: str, aliases: Sequence[str] = ()) -> Callable[[S], S]:
+    """Class decorator that makes a strategy known under a name (and other spellings of it)."""
+
+    def add(strategy: S) -> S:
+        for each in (name, *aliases):
+            if each in _strategies or each in _aliases:
+                raise ValueError(f"strategy '{each}' is registered already")
+        strategy.name = name
+        _strategies[name] = strategy
+        _aliases.update(dict.fromkeys(aliases, name))
+        return strategy
+
+    return add
+
+
+def strategies() -> dict[str, type[Strategy]]:
+    """All registered strategies by name, in order of the name."""
+    return dict(sorted(_strategies.items()))
+
+
+def find_strategy(name: str, where: str = "--strategy") -> type[Strategy]:
+    """The strategy of that name or alias; UserError with the names there are otherwise."""
+    if name in _later:
+        raise UserError(
+            f"{where}: tuner '{name}' comes in a later release of tilewright"
+            f" (available now: {', '.join(strategies())})"
+        )
+    found = _strategies.get(_aliases.get(name, name))
+    if found is None:
+        raise UnknownNameError("strategy", name, _strategies, where)
+    return found
+
+
+def create_strategy(
+    name: str,
+    space: Space,
+    seed: int,
+    options: Mapping[str, object] | None = None,
+    known: Sequence[Trial] = (),
+) -> Strategy:
+    """Make a strategy; `options` may hold text (from the command line) or values."""
+    return find_strategy(name)(space, seed, options, known)
+
+
+def describe_strategies() -> str:
+    """Every strategy with its options, as plain text for help and documentation."""
+    lines = []
+    for name, strategy in strategies().items():
+        lines.append(f"{name}: {strategy.summary}")
+        lines += [f"  {option.describe()}" for option in strategy.options_table]
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""Search spaces by codegen pipeline: one generator module each, registered by name.
+
+A generator says whether its pipeline fits a dispatch and which rules the pipeline has. The space of
+a dispatch is the union over the pipelines that fit; the compiler's own choice is always in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.space import (
+    cpu_buffer_ops,
+    cpu_conv,
+    cpu_data_tiling,
+    cpu_double_tiling,
+    cpu_linalg_ext,
+    cpu_mmt4d,
+)
+from tilewright.space.cpu_tiles import PipelineRules, PipelineSpace
+from tilewright.space.interface import Space
+from tilewright.space.union import MEMBER_KNOB, UnionSpace
+from tilewright.target import Target
+from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.trial import Configuration
+from tilewright.workload import Workload
+
+
+@dataclass(frozen=True)
+class Generator:
+    """`fits` tells whether the pipeline can compile the dispatch; `rules` what it reads."""
+
+    name: str
+    rules: PipelineRules
+    fits: Callable[[DispatchTemplate, Workload], bool]
+
+
+GENERATORS = (
+    Generator("cpu_double_tiling", cpu_double_tiling.RULES, cpu_double_tiling.fits),
+    Generator("cpu_conv", cpu_conv.RULES, cpu_conv.fits),
+    Generator("cpu_mmt4d", cpu_mmt4d.RULES, cpu_mmt4d.fits),
+    Generator("cpu_data_tiling", cpu_data_tiling.RULES, cpu_data_tiling.fits),
+    Generator("cpu_linalg_ext", cpu_linalg_ext.RULES, cpu_linalg_ext.fits),
+    Generator("cpu_buffer_ops", cpu_buffer_ops.RULES, cpu_buffer_ops.fits),
+    Generator("cpu_default", cpu_buffer_ops.DEFAULT_RULES, cpu_buffer_ops.fits_default),
+)
+
+
+class DispatchSpace:
+    """The search space of a dispatch and the way from its configurations to the compiler.
+
+    `space` is what strategies search; `lower` gives the form in which candidates are compiled and
+    specs carry a configuration.
+    """
+
+    def __init__(self, members: list[PipelineSpace], own: str) -> None:
+        self.members = {m.rules.pipeline: m for m in members}
+        self.own = own
+        self.space: Space = UnionSpace("dispatch", [m.space for m in members], default=own)
+
+    @property
+    def default(self) -> Configuration:
+        return self.space.default
+
+    def lower(self, configuration: Configuration) -> DispatchConfiguration:
+        """What the compiler reads for a configuration; its own choice, exactly, for the default."""
+        values = dict(configuration.items)
+        member = self.members[str(values.pop(MEMBER_KNOB))]
+        return member.configure(Configuration.of(values))
+
+
+def dispatch_space(
+    template: DispatchTemplate, workload: Workload, target: Target
+) -> DispatchSpace | None:
+    """The space of a dispatch; None when no generator models the compiler's own pipeline for it,
+    or when some size is known at run time only."""
+    own = template.translation.pipeline
+    if not workload.is_static or template.root_op.tiling is None:
+        return None
+    members = [
+        PipelineSpace(g.rules, template, workload, target)
+        for g in GENERATORS
+        if g.rules.pipeline == own or g.fits(template, workload)
+    ]
+    if own not in {m.rules.pipeline for m in members}:
+        return None
+    return DispatchSpace(members, own)

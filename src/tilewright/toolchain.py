@@ -1,0 +1,260 @@
+"""The IREE tools a run uses: their versions, and `iree-compile` as a process of its own.
+
+Candidates are compiled in warm worker processes (:mod:`tilewright.measure.compile_worker`). Whole
+programs go through the native `iree-compile`, with the command line that the user is handed, so
+what is measured is what that line makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tilewright.errors import UserError
+
+IREE_VERSION = "3.13"
+_IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
+_INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSION}.0'" for name in _IREE_PACKAGES)
+
+IREE_COMPILE = "iree-compile"
+# Diagnostics with IR in them can be as large as the program: the first error is at the start.
+_LOG_BYTES = 1 << 20
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed distribution; '' when it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def check_versions() -> None:
+    """Raises UserError unless IREE's compiler and runtime are of the version that is supported."""
+    found = {name: installed_version(name) for name in _IREE_PACKAGES}
+    if all(version.startswith(f"{IREE_VERSION}.") for version in found.values()):
+        return
+    have = ", ".join(f"{name} {version or 'not at all'}" for name, version in found.items())
+    raise UserError(
+        f"tilewright needs {' and '.join(_IREE_PACKAGES)} {IREE_VERSION}.x; installed: {have}; "
+        f"run: {_INSTALL}"
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of all that decides a result, for a run's manifest ('' for what is missing)."""
+    named = {name: installed_version(name) for name in ("tilewright", *_IREE_PACKAGES, "numpy")}
+    return {**named, "python": platform.python_version()}
+
+
+@dataclass(frozen=True)
+class CompileOutcome:
+    """What became of a compile.
+
+    `error`: the first error line with its location, as IREE gives it; '' when `ok`.
+    `log`: what the compiler printed (its first MiB). `crashed`: the signal that ended it, or None.
+    """
+
+    ok: bool
+    seconds: float
+    error: str = ""
+    log: str = ""
+    timed_out: bool = False
+    crashed: int | None = None
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """One compile of `Toolchain.compile_many`: the arguments of `Toolchain.compile`."""
+
+    program: Path
+    output: Path
+    flags: tuple[str, ...]
+    timeout_s: float
+    extra: tuple[str, ...] = ()
+
+
+class Toolchain:
+    """IREE's command line compiler; may be used from several threads at once.
+
+    `iree_bin`: a directory with other IREE tools than those of the installed package.
+    Raises UserError when there is no `iree-compile` that can be run.
+    """
+
+    def __init__(self, iree_bin: Path | None = None) -> None:
+        self.iree_compile = _find(iree_bin)
+        self._serial = itertools.count()
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def compile(
+        self,
+        program: Path,
+        output: Path,
+        flags: Sequence[str],
+        *,
+        timeout_s: float,
+        extra: Sequence[str] = (),
+    ) -> CompileOutcome:
+        """Compile a program; `output` appears whole and only on success.
+
+        An `output` of an earlier compile stays when this one fails. `extra`: flags that do not
+        change the result (dumps), kept apart from those that the user is shown. The compiler
+        runs in its own process group, which is ended with everything in it after `timeout_s`.
+        """
+        partial = output.with_name(f".{output.name}.{os.getpid()}.{next(self._serial)}.part")
+        command = [str(self.iree_compile), str(program), *flags, *extra, "-o", str(partial)]
+        start = time.perf_counter()
+        try:
+            with tempfile.TemporaryFile(prefix="tilewright-log-") as log:
+                status = self._run(command, log, timeout_s)
+                seconds = time.perf_counter() - start
+                log.seek(0)
+                text = log.read(_LOG_BYTES).decode(errors="replace")
+            if status is None:
+                return CompileOutcome(
+                    False, seconds, f"iree-compile took over {timeout_s:g} s", text, timed_out=True
+                )
+            if status == 0 and partial.exists():
+                partial.replace(output)
+                return CompileOutcome(True, seconds, "", text)
+            crashed = -status if status < 0 else None
+            return CompileOutcome(False, seconds, _reason(text, status), text, crashed=crashed)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def compile_many(self, jobs: Sequence[CompileJob], workers: int) -> list[CompileOutcome]:
+        """Compile `workers` jobs at a time; one outcome for each job, in their order.
+
+        When it is interrupted, the compilers still running are ended.
+        """
+        if workers < 1:
+            raise ValueError(f"workers = {workers}, must be at least 1")
+        executor = ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile")
+        try:
+            return list(executor.map(self._compile_job, jobs))
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            self.stop()
+            raise
+        finally:
+            executor.shutdown()
+
+    def stop(self) -> None:
+        """End every compile that is running in any thread; their outcomes say crashed."""
+        with self._lock:
+            for process in self._running:
+                _kill_group(process)
+
+    def command_line(
+        self, program: Path | str, output: Path | str, flags: Sequence[str], plain: bool = True
+    ) -> str:
+        """The command as one line for a POSIX shell.
+
+        `plain`: `iree-compile` as users have it on their path; else this toolchain's own.
+        """
+        tool = IREE_COMPILE if plain else str(self.iree_compile)
+        return shlex.join([tool, str(program), *flags, "-o", str(output)])
+
+    def version(self) -> str:
+        """The line of `iree-compile --version` that names IREE's version."""
+        result = subprocess.run(
+            [str(self.iree_compile), "--version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        lines = [line.strip() for line in result.stdout.splitlines() if "IREE" in line]
+        return lines[-1] if lines else ""
+
+    def _compile_job(self, job: CompileJob) -> CompileOutcome:
+        return self.compile(
+            job.program, job.output, job.flags, timeout_s=job.timeout_s, extra=job.extra
+        )
+
+    def _run(self, command: list[str], log: IO[bytes], timeout_s: float) -> int | None:
+        """Exit status (negative: the signal), None after a timeout."""
+        with self._started(command, log) as process:
+            try:
+                return process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                return None
+
+    @contextlib.contextmanager
+    def _started(self, command: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+        # The lock is held over the start: `stop` misses no process.
+        with self._lock:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running.add(process)
+        try:
+            yield process
+        finally:
+            with self._lock:
+                self._running.discard(process)
+                _kill_group(process)
+            process.wait()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that may have ended, and what it started, while its number is still its own."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _find(iree_bin: Path | None) -> Path:
+    if iree_bin is not None:
+        found = iree_bin / IREE_COMPILE
+        if not found.is_file() or not os.access(found, os.X_OK):
+            raise UserError(
+                f"iree_bin: '{iree_bin}' has no {IREE_COMPILE} that can be run; give a directory "
+                "with IREE's tools, or leave it out to use the installed package's"
+            )
+        return found.resolve()
+    # The script that pip installs starts Python first, which takes longer than a small compile.
+    spec = importlib.util.find_spec("iree.compiler") if importlib.util.find_spec("iree") else None
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        found = Path(place) / "_mlir_libs" / IREE_COMPILE
+        if found.is_file() and os.access(found, os.X_OK):
+            return found
+    raise UserError(f"IREE's {IREE_COMPILE} is not installed; run: {_INSTALL}")
+
+
+def _reason(log: str, status: int) -> str:
+    """The line of the compiler's output that says why it failed."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for mark in (" error: ", "LLVM ERROR: ", "Assertion "):
+        for line in lines:
+            if mark in f" {line}":
+                return line
+    if status < 0:
+        return f"iree-compile was ended by {_signal_name(-status)}"
+    return lines[0] if lines else f"iree-compile failed with exit status {status}, saying nothing"
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,288 @@
+"""Finalists: compiled through the very spec that is shipped, checked, compared with the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.measure.comparison import ComparisonPolicy, Finalist
+from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.statistics import Verdict
+from tilewright.store import TaskResult
+from tilewright.trial import Configuration, Trial
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import WinnerFound
+from tilewright.tuning.prepare import Prepared, default_vmfb, task_key
+from tilewright.tuning.programs import SPEC_FLAG
+from tilewright.tuning.stages import FastestFirst, Selector
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import (
+    CANDIDATE,
+    CONFIGURED,
+    READ_APPLIED,
+    SPEC,
+    AppliedRequest,
+    CandidateRequest,
+    SpecEntryRequest,
+    SpecRequest,
+)
+
+MARGIN = 0.01
+_TIMEOUT_S = 300.0
+
+
+@dataclass
+class Candidate:
+    """A finalist on its way: the spec it is compiled through, its program, its verdict."""
+
+    configuration: Configuration
+    spec: Path
+    configured: Path
+    vmfb: Path
+    failure: str = ""
+    finalist: Finalist | None = None
+
+
+@dataclass
+class Confirmed:
+    """A task's outcome: the candidates that beat the default beyond the noise, best first."""
+
+    task: DispatchTask
+    faster: list[Candidate] = field(default_factory=list)
+    default_s: float = 0.0
+    reason: str = ""
+
+    @property
+    def winner(self) -> Candidate | None:
+        return self.faster[0] if self.faster else None
+
+
+def entry_name(task: DispatchTask) -> str:
+    """The name of a task's entry in a spec: readable, and unique by the workload's key."""
+    return f"{task.workload.kind}_{'x'.join(map(str, task.workload.sizes))}_{task.workload.key[:8]}"
+
+
+def entry_request(task: DispatchTask, configuration: Configuration) -> SpecEntryRequest:
+    return SpecEntryRequest(
+        name=entry_name(task),
+        configured=task.configured,
+        executable=task.executable,
+        entry=task.name,
+        configuration=task.lower(configuration),
+    )
+
+
+def confirm(
+    context: RunContext,
+    prepared: Prepared,
+    tasks: Sequence[DispatchTask],
+    selector: Selector | None = None,
+) -> list[Confirmed]:
+    """Re-measure the best trials of each task against the compiler's own choice.
+
+    A candidate is kept only when its results are right and the interval of its time relative to
+    the default's, from interleaved rounds, lies below 1.
+    """
+    selector = selector or FastestFirst()
+    effort = context.options.effort_preset
+    chosen: dict[str, list[Trial]] = {}
+    for task in tasks:
+        promising = [
+            t
+            for t in selector.select(task.trials, effort.finalists)
+            if t.configuration != task.space.default
+            and t.time_s is not None
+            and task.default_s is not None
+            and t.time_s < task.default_s
+        ]
+        chosen[task.workload.key] = promising
+    candidates = {
+        task.workload.key: [
+            _plan(task, trial, index) for index, trial in enumerate(chosen[task.workload.key])
+        ]
+        for task in tasks
+    }
+    _compile_through_specs(context, prepared, tasks, candidates)
+    confirmed = []
+    for task in tasks:
+        outcome = _judge(context, task, candidates[task.workload.key])
+        confirmed.append(outcome)
+        _record(context, prepared, outcome)
+        _announce(context, outcome)
+    return confirmed
+
+
+def _plan(task: DispatchTask, trial: Trial, index: int) -> Candidate:
+    stem = task.folder / f"finalist_{index}"
+    return Candidate(
+        trial.configuration,
+        stem.with_suffix(".spec.mlir"),
+        stem.with_suffix(".configured.mlir"),
+        stem.with_suffix(".vmfb"),
+    )
+
+
+def _compile_through_specs(
+    context: RunContext,
+    prepared: Prepared,
+    tasks: Sequence[DispatchTask],
+    candidates: dict[str, list[Candidate]],
+) -> None:
+    pairs = [(task, c) for task in tasks for c in candidates[task.workload.key]]
+    if not pairs:
+        return
+    jobs = [
+        Job(
+            SpecRequest((entry_request(task, c.configuration),), c.spec, prepared.flags),
+            SPEC,
+            _TIMEOUT_S,
+            tag=c,
+        )
+        for task, c in pairs
+    ]
+    for result in context.compilers.run(jobs):
+        if result.failure is not None:
+            result.job.tag.failure = result.failure.message
+
+    def configure(pair: tuple[DispatchTask, Candidate]) -> None:
+        task, c = pair
+        if c.failure:
+            return
+        outcome = context.toolchain.compile(
+            task.isolated,
+            c.configured,
+            (*prepared.flags, f"{SPEC_FLAG}{c.spec}", f"--compile-to={CONFIGURED}"),
+            timeout_s=_TIMEOUT_S,
+        )
+        if not outcome.ok:
+            c.failure = outcome.error
+
+    with ThreadPoolExecutor(max_workers=max(1, context.target.cores)) as threads:
+        list(threads.map(configure, pairs))
+
+    jobs = [
+        Job(AppliedRequest(t.configured, c.configured, prepared.flags), READ_APPLIED, 60.0, tag=c)
+        for t, c in pairs
+        if not c.failure
+    ]
+    for result in context.compilers.run(jobs):
+        if result.failure is not None:
+            result.job.tag.failure = result.failure.message
+        elif not any(change.entry for change in result.value):
+            result.job.tag.failure = "the spec did not apply to the dispatch that it was made for"
+    jobs = [
+        Job(
+            CandidateRequest(
+                configured=c.configured,
+                executable=t.executable,
+                entry=t.name,
+                configuration=None,
+                repeats=t.repeats,
+                flags=prepared.flags,
+                vmfb=c.vmfb,
+            ),
+            CANDIDATE,
+            _TIMEOUT_S,
+            tag=c,
+        )
+        for t, c in pairs
+        if not c.failure
+    ]
+    for result in context.compilers.run(jobs):
+        if result.failure is not None:
+            result.job.tag.failure = result.failure.message
+
+
+def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:
+    assert task.inputs is not None
+    assert task.default_s is not None
+    outcome = Confirmed(task, default_s=task.default_s)
+    for c in candidates:
+        if not c.failure:
+            c.failure = _verify(context, task, c)
+        if c.failure:
+            context.note(f"{task.name}: a finalist was dropped: {c.failure}", warning=True)
+    good = [c for c in candidates if not c.failure]
+    if not good:
+        outcome.reason = "no candidate beat the default"
+        return outcome
+    effort = context.options.effort_preset
+    policy = ComparisonPolicy(
+        rounds=effort.confirm_rounds,
+        max_s=max(5.0, 40.0 * task.default_s),
+        margin=MARGIN,
+        min_sample_s=max(0.002, 0.5 * task.default_s * task.repeats),
+        seed=context.options.seed,
+    )
+    judged = context.benchmark.compare_interleaved(
+        [str(default_vmfb(task)), *(str(c.vmfb) for c in good)],
+        task.inputs,
+        repeats=task.repeats,
+        policy=policy,
+        timeout_s=600.0,
+    )
+    if isinstance(judged, WorkerFailure):
+        outcome.reason = f"the comparison with the default failed: {judged.message}"
+        return outcome
+    outcome.default_s = judged[0].measurement.median_s
+    for c, finalist in zip(good, judged[1:], strict=True):
+        c.finalist = finalist
+    faster = [c for c in good if c.finalist and c.finalist.verdict is Verdict.FASTER]
+    outcome.faster = sorted(faster, key=lambda c: c.finalist.ratio.value if c.finalist else 1.0)
+    if not outcome.faster:
+        outcome.reason = "no candidate beat the default beyond the noise"
+    return outcome
+
+
+def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
+    assert task.inputs is not None
+    assert task.expected is not None
+    verdicts = context.benchmark.verify(
+        str(c.vmfb),
+        task.inputs,
+        task.expected,
+        reduction_length=task.reduction_length,
+        element_types=task.output_types,
+        timeout_s=_TIMEOUT_S,
+    )
+    if isinstance(verdicts, WorkerFailure):
+        return verdicts.message
+    return next((f"wrong result: {v}" for v in verdicts if not v.ok), "")
+
+
+def _record(context: RunContext, prepared: Prepared, outcome: Confirmed) -> None:
+    task, winner = outcome.task, outcome.winner
+    speedup = winner.finalist.speedup if winner and winner.finalist else None
+    context.store.record_result(
+        context.store.task_id(task_key(context, prepared, task)),
+        TaskResult(
+            configuration=winner.configuration if winner else None,
+            default_s=outcome.default_s,
+            tuned_s=winner.finalist.measurement.median_s
+            if winner and winner.finalist
+            else outcome.default_s,
+            speedup_low=speedup.low if speedup else 1.0,
+            speedup_high=speedup.high if speedup else 1.0,
+            verification=task.reference,
+            trials=len(task.trials),
+        ),
+        context.run_id,
+    )
+
+
+def _announce(context: RunContext, outcome: Confirmed) -> None:
+    winner = outcome.winner
+    speedup = winner.finalist.speedup if winner and winner.finalist else None
+    context.emit(
+        WinnerFound(
+            outcome.task.name,
+            speedup.value if speedup else 1.0,
+            speedup.low if speedup else 1.0,
+            speedup.high if speedup else 1.0,
+            outcome.task.describe(winner.configuration) if winner else "",
+            winner is not None,
+            outcome.reason,
+        )
+    )

@@ -1,0 +1,97 @@
+"""What a tuning run tells while it goes on. The live view, the log and API clients listen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.trial import Trial
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True)
+class PhaseStarted(Event):
+    """A part of the run begins: `compile`, `variants`, `dispatches`, `search`, `confirm`, …."""
+
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class PhaseEnded(Event):
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Note(Event):
+    """A sentence for the user. `warning` marks what may need attention."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class ProgramMeasured(Event):
+    """A whole program was measured. `error` is set instead of `time_s` when it did not run."""
+
+    variant: str
+    time_s: float | None
+    verified: bool | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DispatchRow:
+    """One line of the table of dispatches: times in seconds of one execution, share of the run."""
+
+    name: str
+    workload: str
+    count: int
+    share: float
+    default_s: float | None
+    gflops: float | None
+    space: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class DispatchesRanked(Event):
+    variant: str
+    rows: tuple[DispatchRow, ...]
+
+
+@dataclass(frozen=True)
+class TrialDone(Event):
+    """A candidate was tried. `done` and `limit` count trials of the whole run."""
+
+    task: str
+    trial: Trial
+    best_s: float | None
+    default_s: float
+    done: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class WinnerFound(Event):
+    """A dispatch's finalists were compared with the default: the winner, or that there is none."""
+
+    task: str
+    speedup: float
+    low: float
+    high: float
+    configuration: str
+    kept: bool
+    reason: str = ""
+
+
+Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """A listener that does nothing."""

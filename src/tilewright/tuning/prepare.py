@@ -1,0 +1,366 @@
+"""From a variant of a program to tasks: dispatches grouped by workload, measured and ranked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.errors import UserError
+from tilewright.ir.program import Program
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.pool import Job, Result, WorkerFailure
+from tilewright.measure.timing import TimingPolicy
+from tilewright.space.generators import DispatchSpace, dispatch_space
+from tilewright.space.interface import Space
+from tilewright.store import TaskKey
+from tilewright.target import Target
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import DispatchesRanked, DispatchRow
+from tilewright.tuning.programs import program_flags
+from tilewright.tuning.task import DispatchTask, repeats_for
+from tilewright.tuning.variants import Variant
+from tilewright.tuning.worker_tasks import (
+    CANDIDATE,
+    CONFIGURE,
+    EXTRACT,
+    REFERENCE,
+    CandidateRequest,
+    ConfiguredInfo,
+    ConfigureRequest,
+    ExtractedDispatch,
+    Extraction,
+    ExtractRequest,
+    ReferenceRequest,
+)
+
+# Names of the preceding system's configuration file, and the knobs that they are here.
+CLASSIC_NAMES = {
+    "tile_m": "distribution_m",
+    "tile_n": "distribution_n",
+    "tile_k": "cache_reduction_k",
+}
+
+_EXTRACT_TIMEOUT_S = 1800.0
+
+
+@dataclass
+class Skipped:
+    """A dispatch that is not tuned, and why."""
+
+    name: str
+    count: int
+    reason: str
+    workload: str = ""
+
+
+@dataclass
+class Prepared:
+    """The dispatches of a program as one variant compiles it."""
+
+    variant: Variant
+    flags: tuple[str, ...]
+    tasks: list[DispatchTask] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    target: Target | None = None
+
+    @property
+    def kinds(self) -> set[str]:
+        return {task.workload.kind for task in self.tasks}
+
+
+def extract(
+    context: RunContext, program: Program, variant: Variant, folder: Path
+) -> tuple[Extraction, tuple[str, ...]]:
+    """Compile a program to its dispatches; UserError with the compiler's line if it does not."""
+    flags = program_flags(program, context.target, context.options.iree_flags, variant)
+    job = Job(ExtractRequest(program.path, flags, folder), EXTRACT, _EXTRACT_TIMEOUT_S)
+    (result,) = context.compilers.run([job])
+    if result.failure is not None:
+        raise UserError(f"{program.source}: {result.failure.message}")
+    extraction: Extraction = result.value
+    return extraction, flags
+
+
+def read_tasks(
+    context: RunContext,
+    extraction: Extraction,
+    variant: Variant,
+    flags: tuple[str, ...],
+    folder: Path,
+) -> Prepared:
+    """Read every dispatch's workload, template and space; equal workloads become one task."""
+    prepared = Prepared(variant, flags)
+    wanted = _select(context, extraction, prepared)
+    jobs = [
+        Job(
+            ConfigureRequest(
+                isolated=d.isolated,
+                executable=d.executable,
+                entry=d.entry,
+                flags=flags,
+                configured=d.isolated.with_suffix(".configured.mlir"),
+            ),
+            CONFIGURE,
+            120.0,
+            tag=d,
+        )
+        for d in wanted
+        if d.isolated is not None
+    ]
+    by_workload: dict[str, DispatchTask] = {}
+    for result in context.compilers.run(jobs):
+        _add(context, prepared, by_workload, result, folder)
+    prepared.tasks = list(by_workload.values())
+    return prepared
+
+
+def _select(
+    context: RunContext, extraction: Extraction, prepared: Prepared
+) -> list[ExtractedDispatch]:
+    wanted = []
+    for dispatch in extraction.dispatches:
+        if dispatch.count == 0:
+            continue
+        if dispatch.isolated is None:
+            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, dispatch.reason))
+        elif not context.options.selects(dispatch.entry):
+            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, "left out by --only"))
+        else:
+            wanted.append(dispatch)
+    return wanted
+
+
+def _add(
+    context: RunContext,
+    prepared: Prepared,
+    by_workload: dict[str, DispatchTask],
+    result: Result,
+    folder: Path,
+) -> None:
+    dispatch: ExtractedDispatch = result.job.tag
+    if result.failure is not None:
+        reason = f"does not compile alone: {result.failure.message}"
+        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason))
+        return
+    info: ConfiguredInfo = result.value
+    if prepared.target is None:
+        prepared.target = context.target.with_vectors(
+            info.vector_bytes, info.features, info.processor
+        )
+    if info.workload is None or info.template is None:
+        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, info.reason))
+        return
+    known = by_workload.get(info.workload.key)
+    if known is not None:
+        known.names.append(dispatch.entry)
+        known.executables.append(dispatch.executable)
+        known.count += dispatch.count
+        return
+    space = dispatch_space(info.template, info.workload, prepared.target)
+    if space is None:
+        reason = (
+            "a size that is known at run time only"
+            if not info.workload.is_static
+            else f"no search space for pipeline {info.template.translation.pipeline}"
+        )
+        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, info.workload.name))
+        return
+    assert dispatch.isolated is not None
+    task = DispatchTask(
+        names=[dispatch.entry],
+        executables=[dispatch.executable],
+        count=dispatch.count,
+        workload=info.workload,
+        template=info.template,
+        space=space,
+        restricted=_restrict(context, dispatch.entry, space),
+        isolated=dispatch.isolated,
+        configured=dispatch.isolated.with_suffix(".configured.mlir"),
+        folder=folder / dispatch.isolated.stem,
+        variant=prepared.variant.name,
+        flags=prepared.flags,
+        repeats=repeats_for(info.workload, prepared.target.cores),
+        encoded=dispatch.encoded,
+    )
+    task.arguments = info.arguments
+    task.output_types = tuple(o.element_type for o in info.outputs)
+    task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
+    task.folder.mkdir(parents=True, exist_ok=True)
+    by_workload[info.workload.key] = task
+
+
+def known_knobs(spaces: Sequence[Space]) -> set[str]:
+    """Every knob name of the spaces, with the classic names that mean one of them."""
+    names = {knob.name for space in spaces for knob in space.knobs}
+    return names | {old for old, new in CLASSIC_NAMES.items() if new in names}
+
+
+def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
+    """The space narrowed by the configuration file; names that it lacks are left out."""
+    config = context.options.config
+    if config is None:
+        return space.space
+    wanted = config.restrictions_for(name)
+    have = {knob.name for knob in space.space.knobs}
+    values = {}
+    for key, allowed in wanted.items():
+        knob = CLASSIC_NAMES.get(key, key)
+        if knob in have:
+            values[knob] = list(allowed)
+    if not values:
+        return space.space
+    restriction = space.space.restrict(values)
+    for text in restriction.notes:
+        context.note(f"{name}: {text}")
+    return restriction.space
+
+
+def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) -> None:
+    """Time every task as the compiler configures it, and rank the tasks by share of the program.
+
+    Makes the inputs and the expected results first. A task whose default does not compile or run
+    alone is skipped, with the reason.
+    """
+    jobs = [
+        Job(
+            ReferenceRequest(
+                isolated=task.isolated,
+                arguments=task.arguments,
+                flags=prepared.flags,
+                seed=_seed(context.options.seed, task.workload.key),
+                folder=task.folder,
+            ),
+            REFERENCE,
+            600.0,
+            tag=task,
+        )
+        for task in prepared.tasks
+    ]
+    jobs += [
+        Job(_default_request(task, prepared.flags), CANDIDATE, 300.0, tag=task)
+        for task in prepared.tasks
+    ]
+    for result in context.compilers.run(jobs):
+        task: DispatchTask = result.job.tag
+        if result.failure is not None:
+            task.failure = task.failure or result.failure.message
+        elif result.job.task == REFERENCE:
+            task.inputs = result.value.inputs
+            task.expected = result.value.expected
+            task.reduction_length = result.value.reduction_length
+            task.reference = result.value.method
+            task.unsupported = result.value.unsupported
+    for task in prepared.tasks:
+        if task.failure or task.inputs is None:
+            continue
+        _time_default(context, task, prepared)
+    for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
+        prepared.skipped.append(
+            Skipped(
+                task.name, task.count, f"does not run alone: {task.failure}", task.workload.name
+            )
+        )
+        prepared.tasks.remove(task)
+    for task in prepared.tasks:
+        assert task.default_s is not None
+        task.share = task.default_s * task.count / program_s
+    prepared.tasks.sort(key=lambda t: -t.share)
+    _announce(context, prepared)
+
+
+def _seed(seed: int, key: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:4], "little")
+
+
+def default_vmfb(task: DispatchTask) -> Path:
+    return task.folder / "default.vmfb"
+
+
+def _default_request(task: DispatchTask, flags: tuple[str, ...]) -> CandidateRequest:
+    return CandidateRequest(
+        configured=task.configured,
+        executable=task.executable,
+        entry=task.name,
+        configuration=None,
+        repeats=task.repeats,
+        flags=flags,
+        vmfb=default_vmfb(task),
+    )
+
+
+def _time_default(context: RunContext, task: DispatchTask, prepared: Prepared) -> None:
+    """The default's time, and a check of its results against the reference.
+
+    Where the float64 interpreter does not know the dispatch, the default's own results become the
+    reference, and the report says so.
+    """
+    assert task.inputs is not None
+    assert prepared.target is not None
+    path = str(default_vmfb(task))
+    policy = replace(TimingPolicy(), max_s=0.25, drop_factor=None)
+    measured = context.benchmark.time(
+        path, task.inputs, repeats=task.repeats, policy=policy, timeout_s=300.0
+    )
+    if isinstance(measured, WorkerFailure):
+        task.failure = measured.message
+        return
+    task.default_s = measured.time_s
+    task.baseline = InterleavedBaseline(path, reference_s=task.default_s)
+    if task.expected is None:
+        outputs = context.benchmark.run(
+            path, task.inputs, task.folder / "expected.npz", timeout_s=300.0
+        )
+        if isinstance(outputs, WorkerFailure):
+            task.failure = outputs.message
+            return
+        task.expected = task.folder / "expected.npz"
+        task.reduction_length = 4096
+        task.reference = f"the compiler's default (the reference does not know {task.unsupported})"
+        return
+    verdicts = context.benchmark.verify(
+        path,
+        task.inputs,
+        task.expected,
+        reduction_length=task.reduction_length,
+        element_types=task.output_types,
+        timeout_s=300.0,
+    )
+    if isinstance(verdicts, WorkerFailure):
+        task.failure = verdicts.message
+        return
+    wrong = next((str(v) for v in verdicts if not v.ok), "")
+    if wrong:
+        task.failure = f"the compiler's default itself differs from the reference: {wrong}"
+
+
+def _announce(context: RunContext, prepared: Prepared) -> None:
+    rows = [
+        DispatchRow(
+            name=task.name,
+            workload=task.workload.name,
+            count=task.count,
+            share=task.share,
+            default_s=task.default_s,
+            gflops=task.gflops(task.default_s),
+            space=task.space_points,
+            note=f"{len(task.names)} dispatches" if len(task.names) > 1 else "",
+        )
+        for task in prepared.tasks
+    ]
+    rows += [
+        DispatchRow(s.name, s.workload, s.count, 0.0, None, None, None, s.reason)
+        for s in prepared.skipped
+    ]
+    context.emit(DispatchesRanked(prepared.variant.name, tuple(rows)))
+
+
+def task_key(context: RunContext, prepared: Prepared, task: DispatchTask) -> TaskKey:
+    """The database's key of a task: results are reused only where all of it is equal."""
+    assert prepared.target is not None
+    decides = [*prepared.variant.flags, *context.options.iree_flags]
+    flags = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:12] if decides else ""
+    return TaskKey(task.workload, prepared.target.key, context.compiler_version, flags)

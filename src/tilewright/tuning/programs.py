@@ -1,0 +1,183 @@
+"""Whole programs: compiling them with a variant and a spec, running, checking, comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilewright.ir.program import Program
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.comparison import ComparisonPolicy, Finalist
+from tilewright.measure.inputs import InputSet
+from tilewright.measure.pool import WorkerFailure
+from tilewright.measure.runtime import Parameters
+from tilewright.measure.timing import TimingPolicy
+from tilewright.target import Target
+from tilewright.toolchain import Toolchain
+from tilewright.tuning.variants import Variant
+
+SPEC_FLAG = "--iree-codegen-tuning-spec-path="
+
+# A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
+PROGRAM_REDUCTION_LENGTH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Build:
+    """A compiled program; `error` is set, and `vmfb` None, when it did not compile."""
+
+    name: str
+    variant: Variant
+    spec: Path | None
+    vmfb: Path | None
+    seconds: float
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.vmfb is not None
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    name: str
+    variant: Variant
+    spec: Path | None = None
+
+
+class Programs:
+    """Builds and measures one program on one target.
+
+    `extra_flags` are the user's own, given to every compile. All programs are run on the same
+    inputs; the outputs of the program that the plain compiler makes are what the others must equal.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        toolchain: Toolchain,
+        target: Target,
+        extra_flags: tuple[str, ...],
+        folder: Path,
+        benchmark: Benchmark,
+        function: str,
+        inputs: InputSet,
+        parameters: Parameters,
+        compile_timeout_s: float = 1800.0,
+    ) -> None:
+        self.program = program
+        self.toolchain = toolchain
+        self.target = target
+        self.extra_flags = extra_flags
+        self.folder = folder
+        self.benchmark = benchmark
+        self.function = function
+        self.inputs = inputs
+        self.parameters = parameters
+        self.compile_timeout_s = compile_timeout_s
+        self.expected = folder / "expected.npz"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
+        """Every flag of `iree-compile` for a variant, with a spec or without."""
+        flags = program_flags(self.program, self.target, self.extra_flags, variant)
+        return (*flags, f"{SPEC_FLAG}{spec}") if spec is not None else flags
+
+    def build(self, request: BuildRequest) -> Build:
+        """Compile the program; a failure is in the result."""
+        vmfb = self.folder / f"{request.name}.vmfb"
+        outcome = self.toolchain.compile(
+            self.program.path,
+            vmfb,
+            self.flags(request.variant, request.spec),
+            timeout_s=self.compile_timeout_s,
+        )
+        return Build(
+            request.name,
+            request.variant,
+            request.spec,
+            vmfb if outcome.ok else None,
+            outcome.seconds,
+            outcome.error,
+        )
+
+    def build_all(self, requests: Sequence[BuildRequest]) -> list[Build]:
+        """Compile several at a time, as many as there are cores."""
+        with ThreadPoolExecutor(max_workers=max(1, self.target.cores)) as threads:
+            return list(threads.map(self.build, requests))
+
+    def make_reference(self, build: Build, timeout_s: float) -> str:
+        """Keep the outputs of a build for the others to be compared with; '' or what failed."""
+        assert build.vmfb is not None
+        outputs = self.benchmark.run(
+            str(build.vmfb),
+            self.inputs,
+            self.expected,
+            function=self.function,
+            parameters=self.parameters,
+            timeout_s=timeout_s,
+        )
+        return _failure(outputs) if isinstance(outputs, WorkerFailure) else ""
+
+    def check(self, build: Build, timeout_s: float) -> str:
+        """'' when the build's outputs equal the reference's, else what is wrong."""
+        assert build.vmfb is not None
+        verdicts = self.benchmark.verify(
+            str(build.vmfb),
+            self.inputs,
+            self.expected,
+            reduction_length=PROGRAM_REDUCTION_LENGTH,
+            function=self.function,
+            parameters=self.parameters,
+            timeout_s=timeout_s,
+        )
+        if isinstance(verdicts, WorkerFailure):
+            return _failure(verdicts)
+        return next((str(v) for v in verdicts if not v.ok), "")
+
+    def time(self, build: Build, policy: TimingPolicy, timeout_s: float) -> float | str:
+        """Median seconds of one run, or what failed."""
+        assert build.vmfb is not None
+        measured = self.benchmark.time(
+            str(build.vmfb),
+            self.inputs,
+            policy=policy,
+            parameters=self.parameters,
+            function=self.function,
+            timeout_s=timeout_s,
+        )
+        if isinstance(measured, WorkerFailure):
+            return _failure(measured)
+        return measured.time_s
+
+    def compare(
+        self, builds: Sequence[Build], policy: ComparisonPolicy, timeout_s: float
+    ) -> list[Finalist] | str:
+        """Builds against the first of them in interleaved rounds, or what failed."""
+        result = self.benchmark.compare_interleaved(
+            [str(b.vmfb) for b in builds],
+            self.inputs,
+            policy=policy,
+            parameters=self.parameters,
+            function=self.function,
+            timeout_s=timeout_s,
+        )
+        return _failure(result) if isinstance(result, WorkerFailure) else result
+
+
+def program_flags(
+    program: Program, target: Target, extra: tuple[str, ...], variant: Variant
+) -> tuple[str, ...]:
+    """The flags that compile a program for a target as a variant, without a spec."""
+    return (*program.input_flags, *target.flags, *extra, *variant.flags)
+
+
+def _failure(failure: WorkerFailure) -> str:
+    return failure.message
+
+
+def quick_timing(seconds: float) -> TimingPolicy:
+    """A policy for a first look at a program: about `seconds` of samples."""
+    return replace(TimingPolicy(), max_s=seconds, min_samples=5, max_samples=200, drop_factor=None)

@@ -1,0 +1,83 @@
+"""What a tuning run found: the object that the API returns and the command prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ProgramSummary:
+    """The whole program before and after. `speedup_ci` is a 95% interval of default / tuned."""
+
+    default_ms: float
+    tuned_ms: float
+    speedup: float
+    speedup_ci: tuple[float, float]
+    verified: bool
+    variant: str
+    variants: dict[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DispatchSummary:
+    """One workload of the program.
+
+    `status`: `tuned`, `default kept`, `reused`, `dropped in company`, or `skipped: reason`.
+    `configuration` is what the compiler is told now, in words; `speedup_ci` the interval of the
+    interleaved comparison with the default; `verification` what the results were compared with.
+    `space_points` is the estimated size of the search space, `tried_share` how much of it was
+    tried.
+    """
+
+    name: str
+    workload: str
+    count: int
+    share: float
+    default_ms: float | None
+    tuned_ms: float | None
+    speedup: float
+    trials: int
+    status: str
+    configuration: str
+    default_configuration: str = ""
+    speedup_ci: tuple[float, float] | None = None
+    gflops_default: float | None = None
+    gflops_tuned: float | None = None
+    verification: str = ""
+    failed_trials: int = 0
+    space_points: float = 0.0
+    tried_share: float = 0.0
+    variant: str = ""
+    names: tuple[str, ...] = ()
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The outcome of `tilewright.tune`; `to_json()` is summary.json."""
+
+    program: ProgramSummary
+    dispatches: tuple[DispatchSummary, ...]
+    trials_total: int
+    wall_s: float
+    phase_s: dict[str, float]
+    output: Path
+    changed: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def improved(self) -> bool:
+        """Whether anything beat the compiler's defaults."""
+        return self.program.speedup > 1.0 and (
+            bool(self.changed) or self.program.variant != "default"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["output"] = str(self.output)
+        for dispatch in data["dispatches"]:
+            dispatch["names"] = list(dispatch["names"])
+        return data

@@ -1,0 +1,182 @@
+"""The search over all tasks of a run: budgets, resuming, reuse of earlier results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.measure.timing import TimingPolicy
+from tilewright.search.budget import Task, TrialAllocator
+from tilewright.search.registry import create_strategy
+from tilewright.trial import Status, Trial
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import TrialDone
+from tilewright.tuning.prepare import Prepared, task_key
+from tilewright.tuning.search_loop import Observer, SearchLoop
+from tilewright.tuning.stages import Compiled, DispatchCompiler, DispatchMeasurer, Stages
+from tilewright.tuning.task import DispatchTask
+
+# What a trial is compiled and measured with; finalists are measured again with more care.
+SEARCH_TIMING = TimingPolicy(
+    warmup_max_s=0.02,
+    warmup_max_calls=3,
+    min_samples=5,
+    max_samples=25,
+    target=0.02,
+    max_s=0.06,
+    min_sample_s=500e-6,
+    drop_factor=2.0,
+)
+_BATCH = 8
+_MINIMUM = 8
+
+
+@dataclass
+class _Running:
+    task: DispatchTask
+    prepared: Prepared
+    loop: SearchLoop
+    name: str
+
+
+def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequence[float]) -> None:
+    """Try candidates for every task worth it, and leave the trials in the tasks.
+
+    `program_s` is the time of each variant's program. The trials are shared out by expected gain
+    for the program; a variant that is slower by default gets fewer.
+    """
+    running: dict[str, _Running] = {}
+    tasks: list[Task] = []
+    effort = context.options.effort_preset
+    for one, seconds in zip(prepared, program_s, strict=True):
+        weight = program_s[0] / seconds
+        for task in one.tasks:
+            task.store_id = context.store.task_id(task_key(context, one, task), task.default_s)
+            if task.share < effort.min_share or _reuse(context, one, task):
+                continue
+            name = f"{one.variant.name}/{task.name}"
+            loop = _loop(context, one, task, context.options.seed)
+            running[name] = _Running(task, one, loop, name)
+            tasks.append(_allocatable(context, task, name, weight))
+    if not tasks:
+        return
+    limit = min(context.options.trial_limit, _wanted(context, tasks))
+    allocator = TrialAllocator(
+        tasks, batch=_BATCH, minimum=min(_MINIMUM, max(1, limit // len(tasks)))
+    )
+    done = context.store.count_trials(context.run_id)
+    for name, entry in running.items():
+        if entry.loop.trials:
+            allocator.record(name, len(entry.task.trials), entry.loop.best_s)
+    while not context.out_of_time:
+        allocation = allocator.next(limit - done)
+        if allocation is None:
+            break
+        entry = running[allocation.task]
+        entry.loop.observe = _observer(context, entry.task, done, limit)
+        trials = entry.loop.batch(allocation.trials)
+        done += len(trials)
+        allocator.record(entry.name, len(trials), entry.loop.best_s)
+        if entry.loop.exhausted:
+            allocator.close(entry.name)
+    for entry in running.values():
+        for phase, seconds in entry.loop.seconds.items():
+            key = f"search.{phase}"
+            context.phase_s[key] = context.phase_s.get(key, 0.0) + seconds
+
+
+def _wanted(context: RunContext, tasks: Sequence[Task]) -> int:
+    """Trials for the whole run: the effort's for each task, unless the user set the number."""
+    if context.options.max_trials is not None:
+        return context.options.max_trials
+    return context.options.effort_preset.trials_per_dispatch * len(tasks)
+
+
+def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> Task:
+    assert task.default_s is not None
+    cores = context.target.cores
+    # No processor of today does more than this; the floor only keeps trials from what is done.
+    floor = max(task.workload.flops / (400e9 * cores), task.workload.bytes / 200e9)
+    points = task.space_points
+    return Task(
+        name,
+        task.share * weight,
+        task.default_s,
+        min(floor, 0.9 * task.default_s),
+        cap=max(1, math.ceil(points)) if points < 1e6 else None,
+    )
+
+
+def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask) -> bool:
+    """Whether an earlier run has tuned this workload here as thoroughly as this one would.
+
+    Its best configuration is taken as the only trial, and confirmed again like any other.
+    """
+    if context.options.fresh or context.options.config is not None:
+        return False
+    found = context.store.result_for(task_key(context, prepared, task))
+    if found is None or found.run_id == context.run_id:
+        return False
+    if found.trials < context.options.effort_preset.trials_per_dispatch // 2:
+        return False
+    task.reused = True
+    if found.configuration is not None and task.space.space.contains(found.configuration):
+        task.trials.append(
+            Trial(
+                found.configuration,
+                Status.OK,
+                time_s=found.tuned_s * (task.default_s or found.default_s) / found.default_s,
+                origin=f"run {found.run_id}",
+            )
+        )
+    context.note(
+        f"{task.name}: reusing the result of run {found.run_id} "
+        f"({found.trials} trials; --fresh tunes it again)"
+    )
+    return True
+
+
+def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int) -> SearchLoop:
+    earlier = context.store.trials(context.run_id, task.store_id)
+    task.trials.extend(earlier)
+    default = Trial(
+        task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
+    )
+    source = create_strategy(
+        context.options.strategy_name, task.restricted, seed, known=[default, *earlier]
+    )
+    compiler = DispatchCompiler(
+        task, context.compilers, prepared.flags, context.options.keep_candidates
+    )
+    measurer = DispatchMeasurer(task, context.benchmark, SEARCH_TIMING)
+
+    def record(trial: Trial) -> None:
+        context.store.record_trial(context.run_id, task.store_id, trial)
+        task.trials.append(trial)
+
+    return SearchLoop(
+        Stages(source, compiler, measurer),
+        record,
+        stop=lambda: context.out_of_time,
+        discard=_discard,
+        known=[default, *earlier],
+    )
+
+
+def _discard(compiled: Compiled) -> None:
+    """Candidates' programs are not kept: thousands of them would fill the disk."""
+    if compiled.artifact is not None:
+        compiled.artifact.unlink(missing_ok=True)
+
+
+def _observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:
+    """Tells the listener every trial, counting from those done before the batch."""
+    counter = itertools.count(before + 1)
+
+    def observe(trial: Trial, best_s: float | None) -> None:
+        assert task.default_s is not None
+        context.emit(TrialDone(task.name, trial, best_s, task.default_s, next(counter), limit))
+
+    return observe

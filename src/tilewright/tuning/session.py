@@ -1,0 +1,356 @@
+"""A tuning run from a program to a result folder."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.ir.signature import Signature
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.input_syntax import parse_input, resolve_inputs
+from tilewright.measure.inputs import write_inputs
+from tilewright.measure.pool import Job
+from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.search.registry import find_strategy
+from tilewright.store import RunRecord, RunStatus, Store
+from tilewright.target import parse_target
+from tilewright.toolchain import Toolchain, check_versions, installed_version
+from tilewright.tuning import outputs
+from tilewright.tuning.company import Company, try_in_company
+from tilewright.tuning.confirm import Confirmed, confirm
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import Listener, ProgramMeasured, ignore
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks
+from tilewright.tuning.programs import Build, BuildRequest, Programs, quick_timing
+from tilewright.tuning.result import TuneResult
+from tilewright.tuning.search_phase import search
+from tilewright.tuning.stages import Selector
+from tilewright.tuning.variants import Variant, applicable, resolve_variants
+from tilewright.tuning.worker_tasks import LOAD, LoadRequest
+
+DEFAULT_VARIANT = Variant("default", ())
+_RUN_TIMEOUT_S = 600.0
+_CHOSEN_VARIANTS = "chosen variants"
+
+
+@dataclass
+class MeasuredVariant:
+    variant: Variant
+    build: Build
+    time_s: float
+
+
+@dataclass
+class Outcome:
+    """What the parts of a run leave for the result."""
+
+    default: Build
+    default_s: float
+    variants: dict[str, float | str] = field(default_factory=dict)
+    prepared: list[Prepared] = field(default_factory=list)
+    confirmed: list[Confirmed] = field(default_factory=list)
+    companies: list[Company] = field(default_factory=list)
+
+
+class TuningSession:
+    """One run of `tilewright tune`; see :func:`tilewright.tune` for what it takes.
+
+    `selector` picks the finalists of each task (default: the fastest different programs).
+    """
+
+    def __init__(
+        self,
+        program: Path,
+        options: TuneOptions,
+        listener: Listener = ignore,
+        selector: Selector | None = None,
+    ) -> None:
+        check_versions()
+        find_strategy(options.strategy_name)
+        self.source = program
+        self.options = options
+        self.listener = listener
+        self.selector = selector
+        self.target = parse_target(options.target, options.threads)
+        self.toolchain = Toolchain(options.config.iree_bin if options.config else None)
+        outputs.check_writable(options.output)
+        self._context: RunContext | None = None
+
+    def request_stop(self) -> None:
+        """End the search at the next candidate; the run goes on to confirm and write out."""
+        if self._context is not None:
+            self._context.request_stop()
+
+    def run(self) -> TuneResult:
+        """Do everything. Raises UserError for what the user can mend, and leaves nothing behind."""
+        cpu_start = time.process_time()
+        with (
+            tempfile.TemporaryDirectory(prefix="tilewright-run-") as scratch,
+            Store.open(self.options.db) as store,
+            compile_pool(self.target.cores) as compilers,
+        ):
+            work = Path(scratch)
+            program = self._load(compilers, work)
+            context = RunContext(
+                options=self.options,
+                target=self.target,
+                toolchain=self.toolchain,
+                compilers=compilers,
+                benchmark=Benchmark(DeviceOptions.cpu(self.target.cores)),
+                store=store,
+                run_id=-1,
+                compiler_version=installed_version("iree-base-compiler"),
+                work=work,
+                listener=self.listener,
+            )
+            self._context = context
+            try:
+                return self._run(context, program, cpu_start)
+            finally:
+                context.benchmark.close()
+
+    def _load(self, compilers: Any, work: Path) -> Any:
+        job = Job(LoadRequest(self.source.absolute(), work, self.options.function), LOAD, 600.0)
+        (result,) = compilers.run([job])
+        if result.failure is None:
+            return replace(result.value, source=self.source)
+        if result.failure.error_type in ("UserError", "UnknownNameError"):
+            raise UserError(result.failure.message)
+        raise UserError(f"{self.source}: IREE cannot read the program: {result.failure.message}")
+
+    def _run(self, context: RunContext, program: Any, cpu_start: float) -> TuneResult:
+        if program.stripped:
+            context.note(
+                f"{self.source}: {program.stripped} configurations in the input were removed; "
+                "they would hide the dispatches that they are on"
+            )
+        with context.phase("compile", "the program as the compiler makes it"):
+            extraction, flags = extract(context, program, DEFAULT_VARIANT, context.work / "default")
+            function, signature = self._entry(extraction.signatures)
+            programs = self._programs(context, program, function, signature)
+            default = programs.build(BuildRequest("default", DEFAULT_VARIANT))
+            if not default.ok:
+                raise UserError(f"{self.source}: {default.error}")
+        context.run_id = self._begin(context, program)
+        try:
+            with context.phase("measure", "the program by default"):
+                default_s = self._measure_default(programs, default)
+                context.emit(ProgramMeasured("default", default_s, True))
+            with context.phase("dispatches", "reading the dispatches"):
+                first = read_tasks(
+                    context, extraction, DEFAULT_VARIANT, flags, context.work / "default"
+                )
+            outcome = Outcome(default, default_s)
+            chosen = self._choose_variants(context, programs, outcome, first)
+            self._tune(context, program, programs, outcome, first, chosen)
+            result = outputs.finish(context, program, programs, outcome, cpu_start)
+        except KeyboardInterrupt:
+            context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
+            raise
+        except BaseException:
+            context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
+            raise
+        status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
+        context.store.finish_run(context.run_id, status)
+        return result
+
+    # -- the program ---------------------------------------------------------------------------
+
+    def _entry(self, signatures: dict[str, Signature]) -> tuple[str, Signature]:
+        from tilewright.ir.program import choose_function
+
+        name = choose_function(signatures, self.options.function)
+        return name, signatures[name]
+
+    def _programs(
+        self, context: RunContext, program: Any, function: str, signature: Signature
+    ) -> Programs:
+        given = [one for text in self.options.inputs for one in parse_input(text)]
+        values = resolve_inputs(given, signature.inputs, seed=self.options.seed)
+        folder = context.work / "programs"
+        inputs = write_inputs(folder, signature.inputs, values)
+        archives = [(scope, str(path)) for scope, path in program.parameters]
+        archives += [(p.scope, str(p.path)) for p in self.options.parameters]
+        return Programs(
+            program,
+            self.toolchain,
+            self.target,
+            self.options.iree_flags,
+            folder,
+            context.benchmark,
+            function,
+            inputs,
+            Parameters(tuple(archives)),
+        )
+
+    def _begin(self, context: RunContext, program: Any) -> int:
+        """A new run in the database, or the unfinished one that `--resume` goes on with."""
+        digest = self.options.digest()
+        if self.options.resume:
+            found = context.store.find_resumable(
+                program.digest, self.target.key, context.compiler_version, digest
+            )
+            if found is not None:
+                run = context.store.resume_run(found.id)
+                done = context.store.count_trials(run.id)
+                context.note(f"going on with run {run.id}, which has {done} trials")
+                return run.id
+            context.note("no unfinished run of this program with these options; starting anew")
+        return context.store.begin_run(
+            RunRecord(
+                program=str(self.source),
+                program_digest=program.digest,
+                target=self.target.key,
+                compiler=context.compiler_version,
+                options=self.options.to_json(),
+                options_digest=digest,
+                seed=self.options.seed,
+            )
+        )
+
+    def _measure_default(self, programs: Programs, default: Build) -> float:
+        failure = programs.make_reference(default, _RUN_TIMEOUT_S)
+        if failure:
+            raise UserError(
+                f"{self.source}: the program compiles but does not run: {failure}; "
+                "check --input, --parameters and --function"
+            )
+        seconds = programs.time(default, quick_timing(1.0), _RUN_TIMEOUT_S)
+        if isinstance(seconds, str):
+            raise UserError(f"{self.source}: the program does not run to its end: {seconds}")
+        return seconds
+
+    # -- variants ------------------------------------------------------------------------------
+
+    def _choose_variants(
+        self, context: RunContext, programs: Programs, outcome: Outcome, first: Prepared
+    ) -> list[MeasuredVariant]:
+        """The variants worth tuning, fastest first; their times are in the outcome."""
+        own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
+        wanted = [
+            v
+            for v in resolve_variants(self.options.variants, self.options.effort_preset)
+            if v.flags
+        ]
+        skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
+        wanted = [v for v in wanted if v.name not in skipped]
+        if skipped:
+            context.note(f"variants without effect on this program: {', '.join(skipped)}")
+        outcome.variants["default"] = outcome.default_s * 1e3
+        if not wanted:
+            return [own]
+        with context.phase("variants", f"{len(wanted)} whole-program variants"):
+            measured = self._measure_variants(context, programs, outcome, wanted, own)
+        keep_default = self.options.variants is None or any(
+            v.name == "default" for v in self.options.variants
+        )
+        if not keep_default and len(measured) > 1:
+            measured = [m for m in measured if m.variant.flags] or measured
+        return self._worth_tuning(context, measured, first)
+
+    def _measure_variants(
+        self,
+        context: RunContext,
+        programs: Programs,
+        outcome: Outcome,
+        wanted: Sequence[Variant],
+        own: MeasuredVariant,
+    ) -> list[MeasuredVariant]:
+        builds = programs.build_all([BuildRequest(v.name, v) for v in wanted])
+        good = []
+        for build in builds:
+            problem = build.error if not build.ok else programs.check(build, _RUN_TIMEOUT_S)
+            if problem:
+                outcome.variants[build.name] = problem
+                context.emit(ProgramMeasured(build.name, None, False, problem))
+            else:
+                good.append(build)
+        policy = ComparisonPolicy(
+            rounds=self.options.effort_preset.program_rounds,
+            max_s=60.0,
+            min_sample_s=0.02,
+            seed=self.options.seed,
+        )
+        judged = programs.compare([own.build, *good], policy, 900.0)
+        if isinstance(judged, str):
+            context.note(f"comparing the variants failed: {judged}", warning=True)
+            return [own]
+        own.time_s = outcome.default_s = judged[0].measurement.median_s
+        outcome.variants["default"] = own.time_s * 1e3
+        measured = [own]
+        for build, finalist in zip(good, judged[1:], strict=True):
+            seconds = own.time_s * finalist.ratio.value
+            measured.append(MeasuredVariant(build.variant, build, seconds))
+            outcome.variants[build.name] = seconds * 1e3
+            context.emit(ProgramMeasured(build.name, seconds, True))
+        return sorted(measured, key=lambda m: m.time_s)
+
+    def _worth_tuning(
+        self, context: RunContext, measured: list[MeasuredVariant], first: Prepared
+    ) -> list[MeasuredVariant]:
+        """The fastest variants; a slower one only if tuning could make up for the difference.
+
+        A program of a few dispatches gets its slower variants too: lowering configurations alone
+        have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less.
+        """
+        earlier = context.store.get_state(context.run_id, _CHOSEN_VARIANTS)
+        if isinstance(earlier, list):
+            again = [m for name in earlier for m in measured if m.variant.name == name]
+            if again:
+                return again
+        reach = 4.0 if len(first.tasks) <= 3 else 1.25
+        chosen = [m for m in measured if m.time_s <= reach * measured[0].time_s][
+            : self.options.effort_preset.tuned_variants
+        ]
+        context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.variant.name for m in chosen])
+        return chosen
+
+    # -- tuning --------------------------------------------------------------------------------
+
+    def _tune(
+        self,
+        context: RunContext,
+        program: Any,
+        programs: Programs,
+        outcome: Outcome,
+        first: Prepared,
+        chosen: Sequence[MeasuredVariant],
+    ) -> None:
+        for measured in chosen:
+            with context.phase("dispatches", f"measuring those of {measured.variant.name}"):
+                prepared = (
+                    first
+                    if measured.variant.name == first.variant.name
+                    else self._prepare(context, program, measured.variant)
+                )
+                measure_defaults(context, prepared, measured.time_s)
+            outcome.prepared.append(prepared)
+        if not any(p.tasks for p in outcome.prepared):
+            reasons = {s.reason for p in outcome.prepared for s in p.skipped}
+            raise UserError(
+                f"{self.source}: no tunable dispatch"
+                + (f" ({'; '.join(sorted(reasons))})" if reasons else "")
+            )
+        with context.phase("search"):
+            search(context, outcome.prepared, [m.time_s for m in chosen])
+        for measured, prepared in zip(chosen, outcome.prepared, strict=True):
+            with context.phase("confirm", prepared.variant.name):
+                confirmed = confirm(context, prepared, prepared.tasks, self.selector)
+            outcome.confirmed += confirmed
+            with context.phase("company", prepared.variant.name):
+                outcome.companies.append(
+                    try_in_company(context, programs, prepared, confirmed, measured.build)
+                )
+
+    def _prepare(self, context: RunContext, program: Any, variant: Variant) -> Prepared:
+        folder = context.work / variant.name
+        extraction, flags = extract(context, program, variant, folder)
+        return read_tasks(context, extraction, variant, flags, folder)

@@ -1,0 +1,241 @@
+"""The stages of a search, each an interface that a client can replace.
+
+A search asks a *source* for configurations, has a *compiler* make programs of them, a *measurer*
+run those, and a *selector* pick the finalists. `search_loop.run_search` drives the stages and
+keeps the promises that hold for any of them: every trial is stored before the next is asked for,
+nothing is tried twice, budgets are kept, failures are data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.timing import TimingPolicy
+from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import CANDIDATE, CandidateRequest
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A candidate as the compile stage leaves it.
+
+    `status` is `ok` or says why there is no program; `artifact` is what the measure stage needs
+    (here the path of a vmfb); `digest` is equal for equal programs.
+    """
+
+    configuration: Configuration
+    status: Status
+    artifact: Any = None
+    digest: str = ""
+    message: str = ""
+    seconds: float = 0.0
+
+
+class Source(Protocol):
+    """Where candidates come from. Every `search.Strategy` is one."""
+
+    def ask(self, n: int) -> list[Configuration]:
+        """Up to `n` configurations, none of them twice; fewer or none when there are no more."""
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """What became of candidates, failures included."""
+
+
+class CompileStage(Protocol):
+    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+        """A program for each configuration, in their order; failures are statuses."""
+
+
+class MeasureStage(Protocol):
+    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+        """Run one compiled candidate. `best_s` is the best time so far."""
+
+
+class Selector(Protocol):
+    def select(self, trials: Sequence[Trial], count: int) -> list[Trial]:
+        """The finalists, best first."""
+
+
+@dataclass
+class Stages:
+    """The stages of one search."""
+
+    source: Source
+    compiler: CompileStage
+    measurer: MeasureStage
+
+
+class FastestFirst:
+    """Selects the fastest trials with different programs."""
+
+    def select(self, trials: Sequence[Trial], count: int) -> list[Trial]:
+        done = sorted((t for t in trials if t.ok), key=lambda t: t.time_s or float("inf"))
+        chosen: list[Trial] = []
+        binaries: set[str] = set()
+        for trial in done:
+            if trial.binary and trial.binary in binaries:
+                continue
+            binaries.add(trial.binary)
+            chosen.append(trial)
+            if len(chosen) == count:
+                break
+        return chosen
+
+
+@dataclass
+class DispatchCompiler:
+    """Compiles configurations of a dispatch in a pool of warm workers.
+
+    `compile_flags` are those of the variant; `keep` is a folder for every candidate's MLIR and
+    compile command.
+    """
+
+    task: DispatchTask
+    pool: WorkerPool
+    compile_flags: tuple[str, ...]
+    keep: Path | None = None
+    timeout_s: float = 30.0
+    _count: int = field(default=0, init=False)
+
+    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+        jobs = []
+        for configuration in configurations:
+            self._count += 1
+            stem = f"candidate_{len(self.task.trials) + self._count:05d}"
+            keep = self._kept_path(stem)
+            request = CandidateRequest(
+                configured=self.task.configured,
+                executable=self.task.executable,
+                entry=self.task.name,
+                configuration=self.task.lower(configuration),
+                repeats=self.task.repeats,
+                flags=self.compile_flags,
+                vmfb=self.task.folder / f"{stem}.vmfb",
+                keep=keep,
+            )
+            jobs.append(Job(request, CANDIDATE, self.timeout_s, tag=configuration))
+        return [self._outcome(result) for result in self.pool.run(jobs)]
+
+    def _kept_path(self, stem: str) -> Path | None:
+        if self.keep is None:
+            return None
+        folder = self.keep / self.task.variant / self.task.name
+        folder.mkdir(parents=True, exist_ok=True)
+        command = " ".join(
+            (
+                "iree-compile",
+                f"{stem}.mlir",
+                "--compile-from=executable-configurations",
+                *self.compile_flags,
+                "-o",
+                f"{stem}.vmfb",
+            )
+        )
+        (folder / f"{stem}.txt").write_text(command + "\n")
+        return folder / f"{stem}.mlir"
+
+    def _outcome(self, result: Any) -> Compiled:
+        configuration, failure = result.job.tag, result.failure
+        if failure is None:
+            return Compiled(
+                configuration,
+                Status.OK,
+                result.job.payload.vmfb,
+                digest=str(result.value),
+                seconds=result.seconds,
+            )
+        status = {
+            "timeout": Status.COMPILE_TIMEOUT,
+            "crashed": Status.CRASHED,
+        }.get(failure.kind, Status.COMPILE_ERROR)
+        return Compiled(configuration, status, message=failure.message, seconds=result.seconds)
+
+
+@dataclass
+class DispatchMeasurer:
+    """Runs candidates of a dispatch: checks their results, then times them.
+
+    The check against the reference comes first, so that a candidate that computes garbage fast is
+    never taken for a good one.
+    """
+
+    task: DispatchTask
+    benchmark: Benchmark
+    policy: TimingPolicy
+    verify: bool = True
+    run_timeout_s: float = 60.0
+
+    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+        assert self.task.inputs is not None
+        phases = {"compile": compiled.seconds}
+        configuration = compiled.configuration
+        path = str(compiled.artifact)
+        measured = self.benchmark.time(
+            path,
+            self.task.inputs,
+            repeats=self.task.repeats,
+            best_s=best_s,
+            baseline=self.task.baseline,
+            policy=self.policy,
+            timeout_s=self.run_timeout_s,
+        )
+        if isinstance(measured, WorkerFailure):
+            return self._failed(compiled, measured, phases)
+        phases["measure"] = sum(measured.samples) * max(1, measured.executions_per_sample)
+        if self.verify and self.task.expected is not None and not measured.dropped:
+            wrong = self._check(path)
+            if isinstance(wrong, WorkerFailure):
+                return self._failed(compiled, wrong, phases)
+            if wrong:
+                return Trial(
+                    configuration,
+                    Status.WRONG_RESULT,
+                    message=wrong,
+                    binary=compiled.digest,
+                    phase_s=phases,
+                )
+        return Trial(
+            configuration,
+            Status.OK,
+            time_s=measured.time_s,
+            samples=measured.samples,
+            binary=compiled.digest,
+            message="dropped early: far slower than the best" if measured.dropped else "",
+            phase_s=phases,
+        )
+
+    def _check(self, path: str) -> str | WorkerFailure:
+        assert self.task.inputs is not None
+        assert self.task.expected is not None
+        verdicts = self.benchmark.verify(
+            path,
+            self.task.inputs,
+            self.task.expected,
+            reduction_length=self.task.reduction_length,
+            element_types=self.task.output_types,
+            timeout_s=self.run_timeout_s,
+        )
+        if isinstance(verdicts, WorkerFailure):
+            return verdicts
+        return next((str(v) for v in verdicts if not v.ok), "")
+
+    def _failed(
+        self, compiled: Compiled, failure: WorkerFailure, phases: dict[str, float]
+    ) -> Trial:
+        status = {
+            "timeout": Status.RUN_TIMEOUT,
+            "crashed": Status.CRASHED,
+        }.get(failure.kind, Status.RUN_ERROR)
+        return Trial(
+            compiled.configuration,
+            status,
+            message=failure.message,
+            binary=compiled.digest,
+            phase_s=phases,
+        )

@@ -1,0 +1,184 @@
+"""What a run writes about itself: the summaries of dispatches, trials.csv, run.log."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.company import Company
+from tilewright.tuning.confirm import Candidate, Confirmed
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.result import DispatchSummary, TuneResult
+from tilewright.tuning.task import DispatchTask
+
+if TYPE_CHECKING:
+    from tilewright.tuning.session import Outcome
+
+TRIAL_COLUMNS = (
+    "trial",
+    "dispatch",
+    "variant",
+    "workload",
+    "status",
+    "time_ms",
+    "gflops",
+    "configuration",
+    "compile_s",
+    "measure_s",
+    "origin",
+    "message",
+    "knobs",
+    "samples_ms",
+)
+
+
+def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[DispatchSummary, ...]:
+    """One summary for each workload of the program that is handed back, then those skipped."""
+    prepared = chosen.prepared if chosen else outcome.prepared[0]
+    confirmed = {id(c.task): c for c in outcome.confirmed}
+    rows = [_summary(task, confirmed.get(id(task)), chosen) for task in prepared.tasks]
+    rows += [
+        DispatchSummary(
+            name=s.name,
+            workload=s.workload,
+            count=s.count,
+            share=0.0,
+            default_ms=None,
+            tuned_ms=None,
+            speedup=1.0,
+            trials=0,
+            status=f"skipped: {s.reason}",
+            configuration="",
+            variant=prepared.variant.name,
+        )
+        for s in prepared.skipped
+    ]
+    return tuple(rows)
+
+
+def _summary(
+    task: DispatchTask, confirmed: Confirmed | None, chosen: Company | None
+) -> DispatchSummary:
+    key = task.workload.key
+    configuration: Configuration | None = chosen.choices.get(key) if chosen else None
+    default_s = confirmed.default_s if confirmed else task.default_s
+    assert default_s is not None
+    candidate = _candidate(confirmed, configuration)
+    finalist = candidate.finalist if candidate else None
+    tuned_s = finalist.measurement.median_s if finalist else default_s
+    speedup = finalist.speedup if finalist else None
+    if configuration is not None:
+        status = "reused" if task.reused else "tuned"
+    elif chosen is not None and key in chosen.dropped:
+        status = "dropped in company"
+    else:
+        status = "default kept"
+    tried = len({t.configuration for t in task.trials})
+    return DispatchSummary(
+        name=task.name,
+        workload=task.workload.name,
+        count=task.count,
+        share=round(task.share, 4),
+        default_ms=default_s * 1e3,
+        tuned_ms=(default_s / speedup.value if speedup else tuned_s) * 1e3,
+        speedup=speedup.value if speedup else 1.0,
+        trials=len(task.trials),
+        status=status,
+        configuration=task.describe(configuration)
+        if configuration is not None
+        else task.template.default.describe(task.template.root),
+        default_configuration=task.template.default.describe(task.template.root),
+        speedup_ci=(speedup.low, speedup.high) if speedup else None,
+        gflops_default=task.gflops(default_s),
+        gflops_tuned=task.gflops(default_s / speedup.value if speedup else tuned_s),
+        verification=task.reference,
+        failed_trials=sum(not t.ok for t in task.trials),
+        space_points=task.space_points,
+        tried_share=tried / max(1.0, task.space_points),
+        variant=task.variant,
+        names=tuple(task.names),
+        key=key,
+    )
+
+
+def _candidate(
+    confirmed: Confirmed | None, configuration: Configuration | None
+) -> Candidate | None:
+    if confirmed is None or configuration is None:
+        return None
+    return next((c for c in confirmed.faster if c.configuration == configuration), None)
+
+
+def write_trials(context: RunContext, outcome: Outcome, path: Path) -> None:
+    """Every trial of the run, one row each, earlier parts of a resumed run included."""
+    tasks = {t.store_id: t for p in outcome.prepared for t in p.tasks if t.store_id >= 0}
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with partial.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(TRIAL_COLUMNS)
+        for record in context.store.trial_records(context.run_id):
+            task = tasks.get(record.task_id)
+            workload = task.workload if task else context.store.task(record.task_id).key.workload
+            writer.writerow(_row(record.ordinal, record.trial, task, workload.name))
+    partial.replace(path)
+
+
+def _row(ordinal: int, trial: Trial, task: DispatchTask | None, workload: str) -> list[object]:
+    gflops = task.gflops(trial.time_s) if task else None
+    values = dict(trial.configuration.items)
+    return [
+        ordinal,
+        task.name if task else "",
+        task.variant if task else "",
+        workload,
+        str(trial.status),
+        "" if trial.time_s is None else f"{trial.time_s * 1e3:.6g}",
+        "" if gflops is None else f"{gflops:.6g}",
+        task.describe(trial.configuration) if task else "",
+        f"{trial.phase_s.get('compile', 0.0):.4f}",
+        f"{trial.phase_s.get('measure', 0.0):.4f}",
+        trial.origin,
+        trial.message,
+        json.dumps(values),
+        " ".join(f"{s * 1e3:.6g}" for s in trial.samples),
+    ]
+
+
+def run_log(context: RunContext, outcome: Outcome, result: TuneResult) -> str:
+    """The log of the run in plain text: date, spaces, times, counts, notes."""
+    lines = [
+        f"date: {time.strftime('%Y-%m-%d %H:%M:%S')}",
+        f"target: {context.target.key}",
+        f"compiler: {context.compiler_version}",
+        f"strategy: {context.options.strategy_name}, seed {context.options.seed}",
+        f"program: {result.program.default_ms:.4g} ms by default, "
+        f"{result.program.tuned_ms:.4g} ms tuned "
+        f"({result.program.speedup:.3f}x, 95% interval {result.program.speedup_ci[0]:.3f} to "
+        f"{result.program.speedup_ci[1]:.3f}), variant {result.program.variant}",
+        f"trials: {result.trials_total}",
+        "",
+        "spaces:",
+    ]
+    for prepared in outcome.prepared:
+        for task in prepared.tasks:
+            counts: dict[Status, int] = {}
+            for trial in task.trials:
+                counts[trial.status] = counts.get(trial.status, 0) + 1
+            valid = counts.pop(Status.OK, 0)
+            failed = ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+            lines.append(
+                f"  {prepared.variant.name} {task.name}: about {task.space_points:.3g} "
+                f"configurations, {len(task.trials)} tried ({valid} valid"
+                f"{', ' + failed if failed else ''})"
+            )
+    lines += ["", "seconds by phase:"]
+    lines += [f"  {name}: {seconds:.2f}" for name, seconds in result.phase_s.items()]
+    lines.append(f"  whole run: {result.wall_s:.2f}")
+    if context.notes:
+        lines += ["", "notes:", *(f"  {note}" for note in context.notes)]
+    return "\n".join(lines) + "\n"

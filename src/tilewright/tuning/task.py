@@ -1,0 +1,90 @@
+"""One thing to tune: a dispatch with its space, inputs, reference and history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.inputs import ArgumentType, InputSet
+from tilewright.space.generators import DispatchSpace
+from tilewright.space.interface import Space
+from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.trial import Configuration, Trial
+from tilewright.workload import Workload
+
+MAX_REPEATS = 256
+_AIM_S = 1.5e-3
+
+
+@dataclass
+class DispatchTask:
+    """All dispatches of a program with one workload; `names` lists them, most frequent first.
+
+    `count`: executions in one run of the program, over all of `names`. `restricted` is the space
+    that is searched (narrowed by a configuration file), `space` the whole one. `repeats`:
+    executions in one submission when it is timed. Times are seconds of one execution.
+    """
+
+    names: list[str]
+    executables: list[str]
+    count: int
+    workload: Workload
+    template: DispatchTemplate
+    space: DispatchSpace
+    restricted: Space
+    isolated: Path
+    configured: Path
+    folder: Path
+    variant: str
+    flags: tuple[str, ...]
+    repeats: int = 1
+    encoded: bool = False
+    inputs: InputSet | None = None
+    expected: Path | None = None
+    output_types: tuple[str, ...] | None = None
+    reduction_length: int = 1
+    reference: str = ""
+    baseline: InterleavedBaseline | None = None
+    default_s: float | None = None
+    share: float = 0.0
+    space_points: float = 0.0
+    store_id: int = -1
+    trials: list[Trial] = field(default_factory=list)
+    reused: bool = False
+    failure: str = ""
+    arguments: tuple[ArgumentType, ...] = ()
+    unsupported: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def executable(self) -> str:
+        return self.executables[0]
+
+    @property
+    def best(self) -> Trial | None:
+        """The fastest trial so far that gave right results."""
+        done = [t for t in self.trials if t.ok]
+        return min(done, key=lambda t: t.time_s or float("inf")) if done else None
+
+    def lower(self, configuration: Configuration) -> DispatchConfiguration:
+        return self.space.lower(configuration)
+
+    def describe(self, configuration: Configuration) -> str:
+        """A configuration in words."""
+        return self.lower(configuration).describe(self.template.root)
+
+    def gflops(self, seconds: float | None) -> float | None:
+        return self.workload.flops / seconds / 1e9 if seconds and self.workload.flops else None
+
+
+def repeats_for(workload: Workload, cores: int) -> int:
+    """Executions in one submission so that it lasts about 1.5 ms, guessed from the work done.
+
+    A submission costs some 20 to 50 us in the runtime; that must stay small beside what is timed.
+    """
+    guess = max(workload.flops / (60e9 * cores), workload.bytes / 20e9, 3e-6)
+    return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))

@@ -1,0 +1,126 @@
+"""Tasks that go wrong in every way a candidate can, run by the workers of the pool's tests."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def echo(state, payload):
+    return payload
+
+
+def remember(state, payload):
+    state["greeting"] = payload
+
+
+def recall(state, payload):
+    return state.get("greeting"), os.getpid()
+
+
+def raise_error(state, payload):
+    raise ValueError("the tile does not fit\nsecond line")
+
+
+def abort(state, payload):
+    os.write(2, b"note: all is well\nLLVM ERROR: out of registers\nsome backtrace\n")
+    os.abort()
+
+
+def segfault(state, payload):
+    ctypes.string_at(0)
+
+
+def stack_overflow(state, payload):
+    callback = ctypes.CFUNCTYPE(None)(lambda: callback())
+    sys.setrecursionlimit(1 << 30)
+    callback()
+
+
+def leave(state, payload):
+    sys.exit(7)
+
+
+def hang(state, payload):
+    while True:
+        time.sleep(60)
+
+
+def hang_in_native_code(state, payload):
+    """Holds the interpreter's lock: no other thread of the worker can run."""
+    ctypes.PyDLL(None).sleep(60)
+
+
+def hang_with_child(state, payload):
+    child = subprocess.Popen(["sleep", "60"])
+    with open(payload, "w") as file:
+        file.write(f"{os.getpid()} {child.pid}")
+    child.wait()
+
+
+def garbage_on_stdout(state, payload):
+    os.write(1, b"twf1" + bytes(range(256)) * 1000)
+    print("hello", flush=True)
+    return payload
+
+
+def flood(state, payload):
+    """Prints for `payload` seconds; returns the bytes printed and those left in the log."""
+    end, written = time.monotonic() + payload, 0
+    while time.monotonic() < end:
+        written += os.write(1, b"x" * 65536)
+        time.sleep(0.001)
+    return written, os.fstat(1).st_size
+
+
+def garbage_on_the_channel(state, payload):
+    for fd in range(3, 32):
+        try:
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:"):
+                os.write(fd, b"\x00\xff garbage that is not a frame at all")
+        except OSError:
+            continue
+    time.sleep(60)
+
+
+def unpicklable(state, payload):
+    return lambda: None
+
+
+class OnlyThere:
+    """A result whose unpickling fails in the parent."""
+
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+def unreadable(state, payload):
+    return OnlyThere()
+
+
+def explode(state, payload):
+    kept = []
+    while True:
+        kept.append(bytearray(1 << 24))
+
+
+def late_crash(state, payload):
+    """Innocent by itself: crashes only where an earlier job has left its mark."""
+    if "poisoned" in state:
+        os.abort()
+    return payload
+
+
+def poison(state, payload):
+    state["poisoned"] = True
+
+
+def crash_once(state, payload):
+    """A setup that fails the first times: `payload` is a file that counts."""
+    with open(payload, "a+") as file:
+        file.write("x")
+        file.seek(0)
+        if len(file.read()) < 3:
+            os.kill(os.getpid(), signal.SIGKILL)

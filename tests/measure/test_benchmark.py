@@ -1,0 +1,239 @@
+"""The benchmark worker on real programs, and what a program can do to it."""
+
+import sys
+import types
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.measure import benchmark_worker
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.inputs import (
+    ArgumentType,
+    InputSet,
+    ScalarInput,
+    random_inputs,
+    write_inputs,
+    write_outputs,
+)
+from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+
+MATRIX = ArgumentType("f32", (4, 8))
+QUICK = TimingPolicy(max_s=0.05, max_samples=8, drop_factor=None)
+
+
+@pytest.fixture(scope="module", params=["local-sync", "local-task"])
+def bench(request):
+    options = DeviceOptions.cpu(1 if request.param == "local-sync" else 2)
+    assert options.uri == request.param
+    with Benchmark(options, policy=QUICK, timeout_s=30) as bench:
+        yield bench
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    return random_inputs(tmp_path / "inputs", [MATRIX, MATRIX])
+
+
+def arrays(inputs):
+    return [argument.load() for argument in inputs.arguments]
+
+
+def test_outputs_are_the_programs(bench, vmfb, inputs, tmp_path):
+    assert bench.load(inputs) is None
+    (result,) = bench.run(vmfb["add"], inputs, tmp_path / "out.npz")
+    a, b = arrays(inputs)
+    assert np.array_equal(result, a + b)
+    with open(vmfb["subtract"], "rb") as file:
+        (result,) = bench.run(file.read(), inputs, tmp_path / "out.npz")
+    assert np.array_equal(result, a - b)
+
+
+def test_every_kind_of_argument_and_result(bench, vmfb, tmp_path):
+    kinds = [
+        ArgumentType("bf16", (4,)),
+        ArgumentType("f32", None),
+        ArgumentType("index", None),
+        ArgumentType("f32", ()),
+    ]
+    data = np.array([1, -2, 0.5, 3], ml_dtypes.bfloat16)
+    values = [data, np.array(1.5, np.float32), np.array(7), np.array(2.5, np.float32)]
+    inputs = write_inputs(tmp_path / "in", kinds, values)
+    doubled, scalar, index, greater, rank0 = bench.run(vmfb["mixed"], inputs, tmp_path / "o.npz")
+    assert doubled.dtype == ml_dtypes.bfloat16
+    assert np.array_equal(doubled, data + data)
+    assert (float(scalar), int(index), float(rank0)) == (1.5, 7, 2.5)
+    assert greater.tolist() == [True, False, True, True]
+
+
+def test_timing_main_and_bench(bench, vmfb, inputs):
+    single = bench.time(vmfb["add"], inputs)
+    assert isinstance(single, Measurement)
+    assert all(s > 0 for s in single.samples)
+    repeated = bench.time(vmfb["add"], inputs, repeats=4)
+    assert isinstance(repeated, Measurement)
+    assert repeated.executions_per_sample % 4 == 0
+
+
+def test_a_program_without_bench_cannot_be_repeated(bench, vmfb, inputs):
+    failure = bench.time(vmfb["subtract"], inputs, repeats=4)
+    assert isinstance(failure, WorkerFailure)
+    assert "no function 'bench' (it has: main)" in failure.message
+
+
+def test_far_slower_than_the_best_is_dropped(bench, vmfb, inputs):
+    policy = TimingPolicy(drop_factor=2.0)
+    outcome = bench.time(vmfb["add"], inputs, best_s=1e-12, policy=policy)
+    assert outcome.dropped
+    assert len(outcome.samples) == 1
+
+
+def test_baseline_is_timed_when_due(bench, vmfb, inputs):
+    baseline = InterleavedBaseline(vmfb["add"], every=2)
+    first = bench.time(vmfb["subtract"], inputs, baseline=baseline)
+    assert isinstance(first, Measurement)
+    assert baseline.reference_s is not None
+    reference = baseline.reference_s
+    baseline.reference_s = baseline.now_s = reference * 1000
+    second = bench.time(vmfb["subtract"], inputs, baseline=baseline)
+    assert second.drift == 1.0
+    third = bench.time(vmfb["subtract"], inputs, baseline=baseline)
+    assert third.drift < 0.1
+    assert third.time_s > 10 * third.median_s
+
+
+def test_a_new_best_is_checked_against_the_baseline_right_after(bench, vmfb, inputs):
+    baseline = InterleavedBaseline(vmfb["add"], every=1000)
+    bench.time(vmfb["subtract"], inputs, baseline=baseline)
+    baseline.reference_s = baseline.now_s = 1000.0
+    record = bench.time(vmfb["subtract"], inputs, baseline=baseline, best_s=1000.0)
+    assert record.drift == pytest.approx(0.5, abs=0.01)
+    assert baseline.now_s < 1
+
+
+def test_finalists_are_compared_with_the_default(bench, vmfb, inputs):
+    policy = ComparisonPolicy(rounds=8, min_sample_s=0.0005)
+    default, other = bench.compare_interleaved(
+        [vmfb["add"], vmfb["subtract"]], inputs, policy=policy
+    )
+    assert len(default.measurement.samples) == len(other.measurement.samples) == 8
+    assert default.ratio.value == 1.0
+    assert other.ratio.low <= other.ratio.value <= other.ratio.high
+
+
+def test_parameters_come_from_archives(bench, vmfb, tmp_path):
+    import iree.runtime as runtime
+
+    weights = np.arange(4, dtype=np.float32)
+    path = tmp_path / "w.irpa"
+    runtime.save_archive_file({"w": weights}, str(path))
+    inputs = random_inputs(tmp_path / "in", [ArgumentType("f32", (4,))])
+    parameters = Parameters((("model", str(path)),))
+    (result,) = bench.run(vmfb["weights"], inputs, tmp_path / "o.npz", parameters=parameters)
+    assert np.array_equal(result, arrays(inputs)[0] + weights)
+    assert isinstance(bench.time(vmfb["weights"], inputs, parameters=parameters), Measurement)
+    failure = bench.run(vmfb["weights"], inputs, tmp_path / "o.npz")
+    assert isinstance(failure, WorkerFailure)
+
+
+def test_parameters_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        Parameters((("model", str(tmp_path / "missing.irpa")),))
+    (tmp_path / "w.zip").write_text("")
+    with pytest.raises(UserError, match=r"allowed: \.irpa"):
+        Parameters((("", str(tmp_path / "w.zip")),))
+
+
+def test_a_hang_ends_and_inputs_come_back_by_themselves(bench, vmfb, inputs, tmp_path):
+    forever = InputSet("forever", (ScalarInput(-1, ArgumentType("i64", None)),))
+    failure = bench.time(vmfb["spin"], forever, timeout_s=0.5)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "timeout"
+    (result,) = bench.run(vmfb["add"], inputs, tmp_path / "out.npz")
+    assert np.array_equal(result, sum(arrays(inputs)))
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 1000])
+def test_a_file_that_is_no_program_is_an_error(bench, inputs, tmp_path, content):
+    path = tmp_path / "bad.vmfb"
+    path.write_bytes(content)
+    failure = bench.time(str(path), inputs)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "error"
+    assert "\n" not in failure.message
+
+
+def test_wrong_shapes_are_an_error(bench, vmfb, tmp_path):
+    wrong = random_inputs(tmp_path / "in", [ArgumentType("f32", (3, 8)), MATRIX])
+    failure = bench.time(vmfb["add"], wrong)
+    assert isinstance(failure, WorkerFailure)
+    assert "shape" in failure.message
+
+
+def test_verification_runs_on_fresh_inputs(vmfb, inputs, tmp_path):
+    """A candidate that overwrote the kept inputs does not spoil, or save, another's verdict."""
+    state = {}
+    benchmark_worker.setup(state, DeviceOptions.cpu(1))
+    kept = benchmark_worker._arguments(state, inputs)
+    kept[0] = kept[1]
+    request = benchmark_worker.RunRequest(vmfb["add"], inputs, str(tmp_path / "o.npz"))
+    (result,) = benchmark_worker._run_once(state, request)
+    assert np.array_equal(result, sum(arrays(inputs)))
+
+
+def test_verification_compares_each_result_with_its_tolerance(vmfb, inputs, tmp_path, monkeypatch):
+    """The comparison itself has tests of its own; this is what it is given."""
+    calls = []
+    fake = types.ModuleType("tilewright.measure.verify")
+    fake.compare = lambda *arguments: calls.append(arguments) or "verdict"
+    monkeypatch.setitem(sys.modules, "tilewright.measure.verify", fake)
+    state = {}
+    benchmark_worker.setup(state, DeviceOptions.cpu(1))
+    expected = sum(arrays(inputs))
+    write_outputs(tmp_path / "e.npz", [expected])
+    for kinds in (None, ("bf16",)):
+        request = benchmark_worker.VerifyRequest(
+            vmfb["add"], inputs, str(tmp_path / "e.npz"), 17, kinds
+        )
+        assert benchmark_worker.verify(state, request) == ["verdict"]
+    (actual, wanted, kind, length), (*_, narrow, _) = calls
+    assert np.array_equal(actual, expected)
+    assert np.array_equal(wanted, expected)
+    assert (kind, length, narrow) == ("f32", 17, "bf16")
+    write_outputs(tmp_path / "e.npz", [expected, expected])
+    with pytest.raises(ValueError, match="1 results, 2 are expected"):
+        benchmark_worker.verify(state, request)
+
+
+def test_unknown_device_is_the_users_to_mend(inputs, vmfb):
+    with (
+        Benchmark(DeviceOptions("no-such-driver")) as bench,
+        pytest.raises(UserError, match=r"device 'no-such-driver'.*local-task"),
+    ):
+        bench.time(vmfb["add"], inputs)
+    with (
+        Benchmark(DeviceOptions(flags=("--no_such_flag=1",))) as bench,
+        pytest.raises(UserError, match="no_such_flag"),
+    ):
+        bench.time(vmfb["add"], inputs)
+    with pytest.raises(UserError, match="--threads 0"):
+        DeviceOptions(threads=0)
+
+
+def test_the_number_of_threads_is_as_asked():
+    def threads(count):
+        with Benchmark(DeviceOptions("local-task", count)) as bench:
+            bench.pool.run([Job(InputSet("none", ()), benchmark_worker.LOAD)])
+            (pid,) = bench.pool.process_ids
+            with open(f"/proc/{pid}/status") as file:
+                (line,) = [x for x in file if x.startswith("Threads:")]
+            return int(line.split()[1])
+
+    assert threads(4) - threads(1) == 3

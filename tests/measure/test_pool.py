@@ -1,0 +1,313 @@
+"""A candidate can do nothing to the pool: every fault is a result, and nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.measure.pool import Job, WorkerPool, WorkerStartError
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def pool():
+    with WorkerPool("faults:echo", 1, timeout_s=LIMIT_S, memory_limit=1 << 30) as pool:
+        yield pool
+
+
+def only(pool, task, payload=None, **options):
+    (result,) = pool.run([Job(payload, f"faults:{task}", **options)])
+    return result
+
+
+def still_works(pool):
+    return [r.value for r in pool.run([Job(i) for i in range(3)])] == [0, 1, 2]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return state != "Z"
+
+
+def eventually(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_results_stream_in_completion_order_and_return_in_job_order():
+    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
+        seen = []
+        jobs = [Job(i, tag=f"job {i}") for i in range(20)]
+        results = pool.run(jobs, seen.append)
+        assert [r.value for r in results] == list(range(20))
+        assert [r.job.tag for r in results] == [j.tag for j in jobs]
+        assert sorted(r.value for r in seen) == list(range(20))
+
+
+def test_slow_job_does_not_hold_back_the_results_of_others():
+    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
+        pool.submit(Job(None, "faults:hang", timeout_s=0.6), *(Job(i) for i in range(5)))
+        order = []
+        while pool.pending:
+            order += [r.value if r.ok else r.failure.kind for r in pool.poll()]
+        assert order == [0, 1, 2, 3, 4, "timeout"]
+
+
+def test_poll_without_work_and_without_waiting(pool):
+    assert pool.poll() == []
+    pool.submit(Job(None, "faults:hang", timeout_s=5))
+    started = time.monotonic()
+    assert pool.poll(0) == []
+    assert pool.poll(0.1) == []
+    assert time.monotonic() - started < 2
+    assert pool.pending == 1
+
+
+def test_state_lives_as_long_as_the_worker(pool):
+    assert only(pool, "recall").value[0] is None
+    only(pool, "remember", "hello")
+    greeting, pid = only(pool, "recall").value
+    assert greeting == "hello"
+    only(pool, "segfault")
+    greeting, other = only(pool, "recall").value
+    assert greeting is None
+    assert other != pid
+
+
+def test_setup_runs_in_every_new_worker():
+    with WorkerPool("faults:recall", 1, setup="faults:remember", init="warm") as pool:
+        first = pool.run([Job()])[0].value
+        pool.run([Job(None, "faults:abort")])
+        second = pool.run([Job()])[0].value
+        assert first[0] == second[0] == "warm"
+        assert first[1] != second[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "signal_name", "text"),
+    [
+        ("abort", "SIGABRT", "LLVM ERROR: out of registers"),
+        ("segfault", "SIGSEGV", "Segmentation fault"),
+        ("stack_overflow", "SIGSEGV", ""),
+        ("leave", None, "exited with status 7"),
+    ],
+)
+def test_a_crash_is_a_result(pool, task, signal_name, text):
+    for _ in range(2):
+        result = only(pool, task)
+        assert not result.ok
+        assert result.failure.kind == "crashed"
+        assert result.failure.signal == signal_name
+        assert text in result.failure.message
+        assert "\n" not in result.failure.message
+    assert still_works(pool)
+
+
+def test_the_message_is_of_this_job_only(pool):
+    only(pool, "abort")
+    failure = only(pool, "leave").failure
+    assert "LLVM" not in failure.log
+
+
+@pytest.mark.parametrize("task", ["hang", "hang_in_native_code"])
+def test_a_hang_ends_at_its_deadline(pool, task):
+    started = time.monotonic()
+    failure = only(pool, task, timeout_s=0.3).failure
+    assert failure.kind == "timeout"
+    assert "0.3 s" in failure.message
+    assert time.monotonic() - started < 10
+    assert still_works(pool)
+
+
+def test_a_timeout_ends_what_the_job_started(pool, tmp_path):
+    note = tmp_path / "pids"
+    assert only(pool, "hang_with_child", str(note), timeout_s=1.0).failure.kind == "timeout"
+    worker, child = map(int, note.read_text().split())
+    assert eventually(lambda: not alive(worker) and not alive(child))
+
+
+def test_an_exception_keeps_the_worker(pool):
+    before = only(pool, "recall").value[1]
+    failure = only(pool, "raise_error").failure
+    assert (failure.kind, failure.error_type) == ("error", "ValueError")
+    assert failure.message == "the tile does not fit"
+    assert "raise_error" in failure.log
+    assert only(pool, "recall").value[1] == before
+
+
+def test_unknown_task_is_an_error(pool):
+    assert only(pool, "no_such_task").failure.error_type == "AttributeError"
+    (result,) = pool.run([Job(task="no_such_module:f")])
+    assert result.failure.error_type == "ModuleNotFoundError"
+
+
+def test_output_never_reaches_the_protocol(pool):
+    assert only(pool, "garbage_on_stdout", 42).value == 42
+
+
+def test_the_log_is_bounded():
+    with WorkerPool("faults:flood", 1, timeout_s=LIMIT_S, log_limit=1 << 20) as pool:
+        long, short = pool.run([Job(2.5), Job(0.0)])
+        written, left = long.value
+        assert left < written / 1.5
+        assert short.value == (0, 0)
+
+
+def test_garbage_on_the_channel_is_a_crash(pool):
+    failure = only(pool, "garbage_on_the_channel", timeout_s=10).failure
+    assert failure.kind == "crashed"
+    assert "no frame" in failure.message
+    assert still_works(pool)
+
+
+@pytest.mark.parametrize(
+    ("task", "text"), [("unpicklable", "cannot be sent back"), ("unreadable", "cannot be read")]
+)
+def test_results_that_cannot_travel(pool, task, text):
+    failure = only(pool, task).failure
+    assert failure.kind == "error"
+    assert text in failure.message
+    assert still_works(pool)
+
+
+def test_a_payload_that_cannot_travel(pool):
+    (bad, good) = pool.run([Job(lambda: None), Job(1)])
+    assert bad.failure.kind == "error"
+    assert good.value == 1
+
+
+def test_memory_explosion_ends_the_worker_not_the_machine(pool):
+    before = only(pool, "recall").value[1]
+    failure = only(pool, "explode").failure
+    assert failure.kind == "crashed"
+    assert "memory" in failure.message
+    assert only(pool, "recall").value[1] != before
+
+
+def test_large_payloads_and_results(pool):
+    data = os.urandom(1 << 24)
+    assert pool.run([Job(data)])[0].value == data
+
+
+def test_a_late_crash_is_not_blamed_on_the_next_job(pool):
+    only(pool, "poison")
+    assert only(pool, "late_crash", "innocent").value == "innocent"
+
+
+def test_many_faults_at_once_with_several_workers():
+    tasks = ["abort", "segfault", "leave", "raise_error", "unpicklable", "echo"] * 4
+    with WorkerPool("faults:echo", 3, timeout_s=LIMIT_S) as pool:
+        results = pool.run([Job("fine", f"faults:{t}") for t in tasks])
+        assert [r.ok for r in results] == [t == "echo" for t in tasks]
+        assert len(pool.process_ids) == 3
+
+
+def test_close_while_busy_leaves_no_process(tmp_path):
+    note = tmp_path / "pids"
+    pool = WorkerPool("faults:echo", 2, timeout_s=LIMIT_S)
+    pool.submit(Job(str(note), "faults:hang_with_child"), Job(None, "faults:hang"), Job(1))
+    assert pool.poll(0.5) == []
+    assert eventually(lambda: note.exists() and " " in note.read_text())
+    pids = [*pool.process_ids, *map(int, note.read_text().split())]
+    pool.close()
+    assert eventually(lambda: not any(map(alive, pids)))
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit(Job(1))
+    pool.close()
+
+
+def test_cancel_drops_what_has_not_begun(pool):
+    pool.run([Job(0)])
+    pool.submit(Job(None, "faults:hang", timeout_s=0.3), Job(1, tag="later"))
+    assert [job.tag for job in pool.cancel()] == ["later"]
+    results = []
+    while pool.pending:
+        results += pool.poll()
+    assert [r.failure.kind for r in results] == ["timeout"]
+
+
+def test_setup_that_fails_is_the_users_to_mend():
+    with (
+        WorkerPool("faults:echo", 1, setup="faults:raise_error") as pool,
+        pytest.raises(WorkerStartError, match="the tile does not fit") as error,
+    ):
+        pool.run([Job(1)])
+    assert isinstance(error.value, UserError)
+
+
+def test_setup_that_always_crashes_does_not_loop():
+    with (
+        WorkerPool("faults:echo", 2, setup="faults:abort") as pool,
+        pytest.raises(WorkerStartError, match="in a row"),
+    ):
+        pool.run([Job(1)])
+
+
+def test_setup_that_crashes_at_first_is_tried_again(tmp_path):
+    with WorkerPool(
+        "faults:echo", 1, setup="faults:crash_once", init=str(tmp_path / "count")
+    ) as pool:
+        assert still_works(pool)
+
+
+def test_waiting_costs_no_processor_time():
+    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
+        pool.run([Job(0), Job(1)])
+        before, started = time.process_time(), time.monotonic()
+        pool.run([Job(None, "faults:hang", timeout_s=1.0) for _ in range(2)])
+        assert time.process_time() - before < 0.5 * (time.monotonic() - started)
+
+
+@pytest.mark.parametrize("task", ["hang", "hang_in_native_code"])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path, task, ending):
+    note = tmp_path / "pids"
+    program = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {HERE!r})
+        from pathlib import Path
+        from tilewright.measure.pool import Job, WorkerPool
+        pool = WorkerPool("faults:echo", 2, timeout_s=60)
+        pool.run([Job(0), Job(1)])
+        pool.submit(Job(None, "faults:{task}"), Job(None, "faults:{task}"))
+        pool.poll(0.2)
+        Path({str(note)!r}).write_text(" ".join(map(str, pool.process_ids)) + " .")
+        pool.poll()
+        """
+    )
+    # A killed parent cannot remove its scratch folder: let it have it under the test's own.
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert eventually(lambda: note.exists() and note.read_text().endswith("."))
+        pids = [int(p) for p in note.read_text().split()[:-1]]
+        assert all(map(alive, pids))
+        parent.send_signal(ending)
+        parent.wait(10)
+        assert eventually(lambda: not any(map(alive, pids)))
+    finally:
+        parent.kill()
+        parent.wait()

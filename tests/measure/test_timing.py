@@ -1,0 +1,226 @@
+"""The timing loop, drift correction and interleaving, on a clock of the test's own."""
+
+import itertools
+import random
+from dataclasses import replace
+
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all, rounds_needed
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.statistics import Measurement, Verdict
+from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
+
+POLICY = replace(CAREFUL, drop_factor=3.0)
+
+
+class Machine:
+    """A clock that programs move on; `speed` slows everything down."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.speed = 1.0
+        self.calls = 0
+
+    def clock(self):
+        return self.now
+
+    def program(self, *seconds):
+        """A call taking these seconds in turn, the last for ever."""
+        times = itertools.chain(seconds, itertools.repeat(seconds[-1]))
+
+        def call():
+            self.calls += 1
+            self.now += next(times) * self.speed
+
+        return call
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+def test_a_steady_program_stops_at_the_fewest_samples(machine):
+    result = measure(machine.program(0.01), POLICY, clock=machine.clock)
+    assert len(result.samples) == 6
+    assert result.converged
+    assert result.median_s == pytest.approx(0.01)
+    assert result.executions_per_sample == 1
+
+
+def test_warmup_goes_on_until_stable_and_is_no_sample(machine):
+    result = measure(machine.program(0.09, 0.05, 0.02, 0.01), POLICY, clock=machine.clock)
+    assert result.warmup == pytest.approx((0.09, 0.05))
+    result = measure(
+        machine.program(0.04, 0.03, 0.02, 0.01),
+        replace(POLICY, warmup_max_s=10),
+        clock=machine.clock,
+    )
+    assert result.warmup == pytest.approx((0.04, 0.03, 0.02, 0.01, 0.01))
+    assert max(result.samples) == pytest.approx(0.01)
+
+
+def test_short_calls_are_batched(machine):
+    result = measure(machine.program(10e-6), POLICY, executions=2, clock=machine.clock)
+    assert result.executions_per_sample >= 2 * 20
+    assert result.median_s == pytest.approx(5e-6)
+
+
+def test_a_noisy_program_gets_more_samples_up_to_the_caps(machine):
+    rng = random.Random(0)
+    noisy = machine.program(*(rng.uniform(0.001, 0.003) for _ in range(1000)))
+    result = measure(noisy, replace(POLICY, max_samples=30), clock=machine.clock)
+    assert len(result.samples) == 30
+    assert not result.converged
+    result = measure(noisy, replace(POLICY, max_samples=1000, max_s=0.05), clock=machine.clock)
+    assert 15 < len(result.samples) < 60
+
+
+def test_a_program_longer_than_the_budget_gets_one_sample(machine):
+    result = measure(machine.program(40.0), POLICY, clock=machine.clock)
+    assert result.samples == (40.0,)
+
+
+def test_a_slow_candidate_is_dropped_after_one_execution(machine):
+    bench = machine.program(9.0 * 64)
+    result = measure(
+        bench,
+        POLICY,
+        executions=64,
+        probe=machine.program(9.0),
+        best_s=1.0,
+        clock=machine.clock,
+    )
+    assert result.dropped
+    assert result.samples == (9.0,)
+    assert machine.calls == 1
+
+
+def test_a_cold_first_execution_is_no_reason_to_drop(machine):
+    result = measure(machine.program(0.05, 0.01), POLICY, best_s=0.01, clock=machine.clock)
+    assert not result.dropped
+    assert result.median_s == pytest.approx(0.01)
+
+
+def test_nothing_is_dropped_when_told_so(machine):
+    policy = replace(POLICY, drop_factor=None)
+    assert not measure(machine.program(0.5), policy, best_s=0.01, clock=machine.clock).dropped
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_samples": 0},
+        {"min_samples": 9, "max_samples": 8},
+        {"confidence": 1.0},
+        {"drop_factor": 0.5},
+        {"max_s": 0},
+        {"warmup_max_s": -1},
+    ],
+)
+def test_impossible_policies_are_refused(options):
+    with pytest.raises(UserError, match="timing policy"):
+        TimingPolicy(**options)
+
+
+def timed(seconds):
+    return Measurement((seconds,))
+
+
+def test_drift_is_divided_out():
+    baseline = InterleavedBaseline("default.vmfb", every=2)
+    assert baseline.due
+    baseline.observe(1.0)
+    assert baseline.correct(timed(0.5)).time_s == 0.5
+    assert not baseline.due
+    assert baseline.correct(timed(0.5)).time_s == 0.5
+    assert baseline.due
+    baseline.observe(2.0)
+    assert baseline.correct(timed(1.0)).time_s == 0.5
+    assert baseline.reference_s == 1.0
+
+
+def test_the_baselines_own_noise_is_not_applied():
+    baseline = InterleavedBaseline("default.vmfb")
+    baseline.observe(1.0)
+    baseline.observe(1.02)
+    assert baseline.drift == 1.0
+
+
+def test_a_change_of_mode_around_a_candidate_is_halved():
+    baseline = InterleavedBaseline("default.vmfb")
+    baseline.observe(2.0)
+    corrected = baseline.correct(timed(1.0), baseline_after_s=1.0)
+    assert corrected.time_s == pytest.approx(1.0 / 0.75)
+    assert baseline.drift == 0.5
+
+
+def test_a_resumed_run_keeps_its_reference():
+    baseline = InterleavedBaseline("default.vmfb", reference_s=1.0)
+    baseline.observe(3.0)
+    assert baseline.correct(timed(3.0)).time_s == 1.0
+
+
+def test_interleaving_times_all_in_every_round_in_changing_order(machine):
+    order = []
+
+    def program(name, seconds):
+        def call():
+            order.append(name)
+            machine.now += seconds * machine.speed
+
+        return call
+
+    policy = ComparisonPolicy(rounds=12, warm_calls=0, min_sample_s=0.0)
+    calls = [program("a", 1.0), program("b", 0.9)]
+    measured = interleave(calls, policy, executions=[1, 2], clock=machine.clock)
+    assert [len(m.samples) for m in measured] == [12, 12]
+    assert measured[1].median_s == pytest.approx(0.45)
+    rounds = [tuple(order[i : i + 2]) for i in range(4, len(order), 2)]
+    assert set(rounds) == {("a", "b"), ("b", "a")}
+
+
+def test_verdicts_survive_a_machine_of_two_speeds(machine):
+    rng = random.Random(1)
+
+    def program(seconds):
+        def call():
+            machine.now += seconds * machine.speed * rng.uniform(0.998, 1.002)
+
+        return call
+
+    class Clock:
+        """Every round or so the machine changes its speed."""
+
+        def __call__(self):
+            machine.speed = 1.0 if int(machine.now / 40) % 2 else 1.8
+            return machine.now
+
+    policy = ComparisonPolicy(rounds=20, max_s=1e9, min_sample_s=0.0, warm_calls=0)
+    calls = [program(1.0), program(0.9), program(1.0), program(1.2)]
+    judged = judge_all(interleave(calls, policy, executions=[1] * 4, clock=Clock()), policy)
+    assert [f.verdict for f in judged] == [
+        Verdict.SAME,
+        Verdict.FASTER,
+        Verdict.SAME,
+        Verdict.SLOWER,
+    ]
+    assert judged[1].speedup.low < 1 / 0.9 < judged[1].speedup.high
+
+
+def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
+    policy = ComparisonPolicy(rounds=20, max_s=3.0, min_sample_s=0.0)
+    calls = [machine.program(1.0), machine.program(0.5)]
+    judged = judge_all(interleave(calls, policy, executions=[1, 1], clock=machine.clock), policy)
+    assert judged[1].verdict is Verdict.SAME
+    assert judged[1].ratio.value == pytest.approx(0.5)
+    assert len(judged[1].measurement.samples) < rounds_needed(policy, 1)
+
+
+def test_more_finalists_need_stronger_evidence():
+    policy = ComparisonPolicy()
+    assert policy.each_confidence(1) == pytest.approx(0.95)
+    assert policy.each_confidence(10) == pytest.approx(0.995)
+    assert rounds_needed(policy, 10) > rounds_needed(policy, 1)

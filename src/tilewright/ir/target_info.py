@@ -6,29 +6,51 @@ from iree.compiler import ir
 
 from tilewright.ir.walk import walk
 
-_PREFIX = "#hal.executable.target"
-
 
 def target_info(module: ir.Module) -> tuple[str, str, int]:
-    """Processor name, feature list and native vector width in bytes of the first executable.
+    """Processor name, feature list and native vector width in bytes of the module's target.
 
-    Empty names and 16 bytes when the module has no executable or the target does not say.
+    Works on modules that have executables and on those that only name their devices (at the flow
+    phase). Empty names and 16 bytes where the target does not say.
     """
     for op in walk(module.operation, lambda o: o.name == "hal.executable"):
-        if op.name != "hal.executable.variant":
-            continue
-        text = str(op.attributes["target"])
-        if not (text.startswith(_PREFIX + "<") and text.endswith(">")):
-            continue
-        # The bindings have no class for this attribute; its parameters are a list to MLIR's parser.
-        inner = ir.Attribute.parse(f"[{text[len(_PREFIX) + 1 : -1]}]", module.context)
-        for part in ir.ArrayAttr(inner):
-            if isinstance(part, ir.DictAttr):
-                return (
-                    _string(part, "cpu"),
-                    _string(part, "cpu_features"),
-                    _integer(part, "native_vector_size", 16),
-                )
+        if op.name == "hal.executable.variant":
+            return _read_target(op.attributes["target"])
+        if op.name == "util.global" and "initial_value" in op.attributes:
+            for target in _device_targets(op.attributes["initial_value"]):
+                return _read_target(target)
+    return "", "", 16
+
+
+def _parameters(attribute: ir.Attribute, prefix: str) -> list[ir.Attribute]:
+    """The parameters of a `prefix<…>` attribute, parsed as a list by MLIR; none for another.
+
+    The bindings have no class for these attributes.
+    """
+    text = str(attribute).removesuffix(" : !hal.device")
+    if not (text.startswith(prefix + "<") and text.endswith(">")):
+        return []
+    inner = ir.Attribute.parse(f"[{text[len(prefix) + 1 : -1]}]", attribute.context)
+    return list(ir.ArrayAttr(inner))
+
+
+def _device_targets(device: ir.Attribute) -> list[ir.Attribute]:
+    return [
+        target
+        for part in _parameters(device, "#hal.device.target")
+        if isinstance(part, ir.ArrayAttr)
+        for target in part
+    ]
+
+
+def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
+    for part in _parameters(target, "#hal.executable.target"):
+        if isinstance(part, ir.DictAttr):
+            return (
+                _string(part, "cpu"),
+                _string(part, "cpu_features"),
+                _integer(part, "native_vector_size", 16),
+            )
     return "", "", 16
 
 

@@ -23,7 +23,9 @@ _MAX_REACH = 4
 class GuidedSearch(Strategy):
     """Each batch mixes three sources, the shares of which are options:
 
-    - the best of a large uniform sample (`prior_share`),
+    - the best of a large sample (`prior_share`): part of it uniform, part of it uniform members
+      that take most of their values from the compiler's own choice (`anchored`), which in a space
+      of many knobs a uniform sample never comes near,
     - steps from the best trials so far (what the other shares leave): pattern search, whose reach
       doubles after a batch that improved on the best and halves after one that did not (R. Hooke
       and T. A. Jeeves, "Direct search", JACM 8, 1961),
@@ -38,7 +40,8 @@ class GuidedSearch(Strategy):
     options_table = (
         Option("prior_share", 0.35, "share of a batch from the best of the sample", 0, 1),
         Option("explore_share", 0.1, "share of a batch drawn uniformly", 0, 1),
-        Option("pool", 1024, "size of the uniform sample", 16, 100_000),
+        Option("pool", 1024, "size of the sample", 16, 100_000),
+        Option("anchored", 0.5, "share of the sample that takes most values of the default", 0, 1),
         Option("elites", 4, "best trials whose neighbours are looked at", 1, 64),
         Option("steps", 96, "neighbours looked at for each of them", 4, 10_000),
         Option("optimism", 0.5, "standard deviations taken off a predicted log time", 0, 10),
@@ -90,10 +93,25 @@ class GuidedSearch(Strategy):
         if self._pool:
             size = max(size // 5, 16)
         keep = int(self.option("pool")) - size
-        fresh = self.space.sample(self.rng, size)
+        fresh = self._anchor(self.space.sample(self.rng, size))
         held = dict.fromkeys(self._pool[-keep:] if keep else ())
         held.update(dict.fromkeys(c for c in fresh if c not in self.seen))
         self._pool = list(held)
+
+    def _anchor(self, sample: Sequence[Configuration]) -> list[Configuration]:
+        """The sample, a share of it moved towards the default where that gives a member."""
+        default = dict(self.space.default.items)
+        moved = []
+        for config in sample:
+            values = dict(config.items)
+            if values.keys() == default.keys() and self.rng.random() < self.option("anchored"):
+                keep = self.rng.random()
+                mixed = Configuration.of(
+                    {k: v if self.rng.random() < keep else default[k] for k, v in values.items()}
+                )
+                config = mixed if self.space.contains(mixed) else config
+            moved.append(config)
+        return moved
 
     def _steps(self) -> list[Configuration]:
         """Neighbours of the best trials, or of the compiler's choice while there are none."""

@@ -16,7 +16,7 @@ def _inner_tiles(workload: Workload) -> frozenset[int]:
 RULES = PipelineRules(
     "Mmt4dTilingExpert",
     ("distribution", "vector_common_parallel", "vector_reduction"),
-    fixed_vector_loops=_inner_tiles,
+    fixed_loops=_inner_tiles,
 )
 
 fits = fits_only_own("Mmt4dTilingExpert")

@@ -45,8 +45,8 @@ ExtraConstraints = Callable[["PipelineSpace"], Sequence[Constraint]]
 class PipelineRules:
     """What one pipeline reads: its levels, whether it peels, and rules of its own.
 
-    `fixed_vector_loops` gives the loops whose vector tile the data layout fixes (the inner
-    dimensions of packed data): they keep the compiler's size.
+    `fixed_loops` gives the loops whose tiles the data layout fixes (the inner dimensions of packed
+    data): they keep the compiler's sizes.
     """
 
     pipeline: str
@@ -54,7 +54,7 @@ class PipelineRules:
     peeling: bool = False
     inner_parallel: bool = False
     extra_constraints: ExtraConstraints | None = None
-    fixed_vector_loops: Callable[[Workload], frozenset[int]] = field(
+    fixed_loops: Callable[[Workload], frozenset[int]] = field(
         default=lambda workload: frozenset()
     )
 
@@ -125,14 +125,14 @@ class PipelineSpace:
         return loop in inner if any(i >= 0 for i in inner) else loop == len(self.extents) - 1
 
     def _make_knobs(self) -> None:
-        fixed = self.rules.fixed_vector_loops(self.workload)
+        fixed = self.rules.fixed_loops(self.workload)
         lanes = self.target.lanes(self.template.root_op.element_bits)
         for level in self.rules.levels:
             if level == INNER:
                 continue
             for loop in self._loops(level in REDUCTION_LEVELS):
                 extent, default = self.extents[loop], self.base[level][loop]
-                if level.startswith("vector") and loop in fixed:
+                if loop in fixed:
                     continue
                 if level == "distribution":
                     domain = sizes.distribution_sizes(extent, self.target.cores, default)

@@ -26,6 +26,8 @@ from iree.compiler.dialects.transform import structured
 MARKER = "tilewright.tuned"
 #: Attribute on the module of a spec of ours: a dictionary of strings (what made it, for what).
 HEADER = "tilewright.spec"
+#: Names of our helper sequences start with this.
+PREFIX = "tilewright_"
 ENTRY_POINT = "__kernel_config"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
 DEFAULT_ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_with_default_entrypoint"

@@ -38,8 +38,8 @@ _COPIED_PRODUCERS = frozenset(
     }
 )
 # Attributes that an op has or lacks according to how it came about. Structured ops get a note of
-# their maps once the compiler has used them; `linalg.unpack` gets segment sizes from the parser, and
-# none when a pass makes it. Operand types, which are compared too, leave nothing open here.
+# their maps once the compiler has used them; `linalg.unpack` gets segment sizes from the parser,
+# and none when a pass makes it. Operand types, which are compared too, leave nothing open here.
 _UNRELIABLE_ATTRS = frozenset({"linalg.memoized_indexing_maps", "operandSegmentSizes"})
 # These verify that they are inside a structured op, so they cannot be copied out of one.
 _INDEX_OPS = frozenset({"linalg.index", "iree_linalg_ext.index"})
@@ -114,7 +114,7 @@ class _OpCheck:
             self._expect_operand(number, value)
 
     def _expect_name_attributes_and_types(self) -> None:
-        """What the op says of itself, types exactly (`_expect_copy` lets `?` stand for any size)."""
+        """What the op says of itself; types exactly, while in a copy `?` stands for any size."""
         attributes = {
             name: self.op.attributes[name]
             for name in self.op.attributes
@@ -231,7 +231,7 @@ class _OpCheck:
         ]
 
     def _expect_input(self, matched: ir.Value, value: ir.Value) -> None:
-        """`matched` is the result of the compute op that `value` is, or of none where it is none."""
+        """`matched` is the result of the compute op that `value` is, or of none if it is none."""
         source = self.dispatch.producer(value)
         if source is not None:
             library.include(library.SAME_VALUE, [matched, self._result(*source)])

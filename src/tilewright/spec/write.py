@@ -1,4 +1,4 @@
-"""Write a tuning spec: a module that plain `iree-compile --iree-codegen-tuning-spec-path=` takes."""
+"""Write a tuning spec, for `iree-compile --iree-codegen-tuning-spec-path=`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from iree.compiler import ir
-from iree.compiler.dialects import transform
+from iree.compiler.dialects import iree_codegen, transform
 
 from tilewright.errors import UserError
 from tilewright.spec import library
@@ -95,7 +95,7 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
         func = sequence.body.arguments[0]
         handles = check_dispatch(dispatch, func)
         info = _parse(entry, "translation_info", entry.translation_info)
-        if not isinstance(info, _translation_info_type()):
+        if not isinstance(info, iree_codegen.TranslationInfoAttr):
             raise UserError(
                 f"tuning spec: translation_info of entry '{entry.name}' must be an "
                 f"#iree_codegen.translation_info<…>, not '{entry.translation_info}'"
@@ -110,12 +110,6 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
             )
         _annotate(func, library.MARKER, ir.StringAttr.get(entry.name))
         transform.YieldOp()
-
-
-def _translation_info_type() -> type:
-    from iree.compiler.dialects import iree_codegen
-
-    return iree_codegen.TranslationInfoAttr  # type: ignore[no-any-return]
 
 
 def _annotate(target: ir.Value, name: str, value: ir.Attribute) -> None:

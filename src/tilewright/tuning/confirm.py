@@ -86,6 +86,7 @@ def confirm(
     the default's, from interleaved rounds, lies below 1.
     """
     selector = selector or FastestFirst()
+    tasks = [task for task in tasks if task.trials]
     effort = context.options.effort_preset
     chosen: dict[str, list[Trial]] = {}
     for task in tasks:

@@ -82,6 +82,9 @@ def extract(
     if result.failure is not None:
         raise UserError(f"{program.source}: {result.failure.message}")
     extraction: Extraction = result.value
+    context.target = context.target.with_vectors(
+        extraction.vector_bytes, extraction.features, extraction.processor
+    )
     return extraction, flags
 
 

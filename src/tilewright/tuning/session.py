@@ -196,7 +196,7 @@ class TuningSession:
         digest = self.options.digest()
         if self.options.resume:
             found = context.store.find_resumable(
-                program.digest, self.target.key, context.compiler_version, digest
+                program.digest, context.target.key, context.compiler_version, digest
             )
             if found is not None:
                 run = context.store.resume_run(found.id)
@@ -208,7 +208,7 @@ class TuningSession:
             RunRecord(
                 program=str(self.source),
                 program_digest=program.digest,
-                target=self.target.key,
+                target=context.target.key,
                 compiler=context.compiler_version,
                 options=self.options.to_json(),
                 options_digest=digest,

@@ -81,16 +81,21 @@ class ExtractedDispatch:
 
 @dataclass(frozen=True)
 class Extraction:
-    """The dispatches of a program, and the signatures of its entry points."""
+    """The dispatches of a program, the signatures of its entry points, and what the compiler knows
+    of the processor."""
 
     dispatches: tuple[ExtractedDispatch, ...]
     signatures: dict[str, Any]
+    processor: str = ""
+    features: str = ""
+    vector_bytes: int = 16
 
 
 def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
     """Task: see ExtractRequest. Raises CompileError when the program does not compile."""
     from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
     from tilewright.ir.signature import entry_points
+    from tilewright.ir.target_info import target_info
 
     compiler = session(state, request.flags)
     text = compiler.compile(
@@ -120,7 +125,7 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
                 reason,
             )
         )
-    return Extraction(tuple(found), entry_points(module))
+    return Extraction(tuple(found), entry_points(module), *target_info(module))
 
 
 def _module(compiler: Any, source: bytes | str) -> Any:

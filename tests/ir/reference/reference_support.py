@@ -1,4 +1,4 @@
-"""Helpers of these tests: parse, compile and run with IREE, and isolate the dispatches of a program."""
+"""Helpers of these tests: compile and run with IREE, isolate the dispatches of a program."""
 
 from __future__ import annotations
 
@@ -90,23 +90,30 @@ def parsed(text: str) -> Iterator[Any]:
         yield ir.Module.parse(text)
 
 
-def random_inputs(module: Any, function: str = "main", seed: int = 0) -> list[np.ndarray]:
+def random_inputs(module: Any, function: str = "main", seed: int = 0) -> list[Any]:
     """Different random data for each argument: normal floats, small integers."""
     generator = np.random.default_rng(seed)
     for op in module.body.operations:
-        if "sym_name" in op.attributes and ir.StringAttr(op.attributes["sym_name"]).value == function:
+        if (
+            "sym_name" in op.attributes
+            and ir.StringAttr(op.attributes["sym_name"]).value == function
+        ):
             return [_random(generator, a.type) for a in op.regions[0].blocks[0].arguments]
     raise KeyError(function)
 
 
-def _random(generator: np.random.Generator, type_: Any) -> np.ndarray:
+def _random(generator: np.random.Generator, type_: Any) -> Any:
     ranked = isinstance(type_, ir.RankedTensorType)
     name = str(type_.element_type if ranked else type_)
     shape = tuple(type_.shape) if ranked else ()
     if name.startswith("i"):
         if name == "i1":
             return generator.integers(0, 2, shape).astype(np.bool_)
-        return generator.integers(-7, 8, shape).astype({"index": "int64"}.get(name, f"int{name[1:]}"))
+        # Wider integers serve as indices in these programs.
+        low = -7 if name == "i8" else 0
+        values = generator.integers(low, 8, shape)
+        dtype = "int64" if name == "index" else f"int{name[1:]}"
+        return np.asarray(values, dtype) if ranked else int(values)
     values = np.asarray(generator.standard_normal(shape))
     return values.astype(ml_dtypes.bfloat16 if name == "bf16" else f"float{name[1:]}")
 
@@ -119,7 +126,9 @@ def isolate_all(text: str) -> list[str]:
         for op in module.body.operations:
             if op.operation.name == "flow.executable":
                 executables[ir.StringAttr(op.operation.attributes["sym_name"]).value] = op
-            elif op.operation.name == "util.global" and "device" in str(op.operation.attributes["type"]):
+            elif op.operation.name == "util.global" and "device" in str(
+                op.operation.attributes["type"]
+            ):
                 globals_.append(op)
 
         def visit(op: Any) -> Any:

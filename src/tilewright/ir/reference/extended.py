@@ -76,7 +76,7 @@ def _nested_sizes(op: Any, dynamic: Iterable[Any]) -> list[list[int]]:
     unknown = ir.ShapedType.get_dynamic_size()
     values = iter(dynamic)
     static = ir.ArrayAttr(op.attributes["static_output_sizes"])
-    sizes = [[ir.IntegerAttr(n).value for n in ir.ArrayAttr(group)] for group in static]
+    sizes = [[int(n) for n in ir.DenseI64ArrayAttr(group)] for group in static]
     return [[int(next(values)) if n == unknown else n for n in group] for group in sizes]
 
 
@@ -116,9 +116,11 @@ def _batch_rank(op: Any) -> int:
 def _gather(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, indices, *mask, output = operands
     batch, index = _indexed(op, indices)
-    inside = [np.clip(i, 0, n - 1) for i, n in zip(index, source.shape, strict=False)]
-    picked = source[tuple(inside)]
+    clamped = [np.clip(i, 0, n - 1) for i, n in zip(index, source.shape, strict=False)]
+    picked = source[tuple(clamped)]
     if not mask:
+        if any(np.any(i != c) for i, c in zip(index, clamped, strict=True)):
+            raise Unsupported(f"{op.name} outside its tensor")
         return [picked]
     chosen = mask[0].astype(np.bool_).reshape(mask[0].shape + (1,) * (picked.ndim - batch))
     return [np.where(chosen, picked, output)]

@@ -1,0 +1,347 @@
+"""Merge tuning specs, our own and foreign ones, into one that does what they do together.
+
+A spec's `__kernel_config` is taken as a list of steps that hand the function on: passes, our lists
+of entries, `foreach_match`, and whatever else somebody wrote. The merged entry point runs the steps
+of all specs in the order of the specs. A pass that has run is not run again. Our entries leave a
+configured function alone by themselves; a foreign `foreach_match` is kept from functions that an
+earlier spec configured by a first pair of its own that takes them up and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+from iree.compiler.dialects import transform
+
+from tilewright.errors import UserError
+from tilewright.spec import library
+from tilewright.spec.guard import add_guards, guarding_pair, mark_configured
+from tilewright.spec.read import (
+    entry_id,
+    entry_point_steps,
+    find_entries,
+    foreach_pairs,
+    is_entry_list,
+    new_context,
+    parse_spec,
+    symbols,
+)
+from tilewright.spec.write import build_entry_list
+
+
+@dataclass(frozen=True)
+class MergeResult:
+    """A merged spec: its text, the names of its entries, those left out, and what to know.
+
+    `duplicates_dropped` names entries that match exactly what an earlier one matches; `notes` says
+    of each which one was kept and whether the two configured it differently, and lists what was
+    renamed and what could not be promised.
+    """
+
+    text: str
+    entries: tuple[str, ...]
+    duplicates_dropped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def merge_specs(texts: Sequence[str]) -> MergeResult:
+    """One working spec from any number of specs; on a dispatch that two fit, the earlier one wins.
+
+    Raises UserError for a text that is no tuning spec (it is called `spec 1`, `spec 2`, …).
+    """
+    with new_context(), ir.Location.unknown():
+        specs = [parse_spec(text, f"spec {n}") for n, text in enumerate(texts, start=1)]
+        merge = _Merge(specs)
+        module = merge.build()
+        try:
+            module.operation.verify()
+        except ir.MLIRError as error:
+            lines = str(error).splitlines()
+            raise UserError(
+                f"the merged spec is not valid: {lines[1] if len(lines) > 1 else lines[0]}"
+            ) from error
+        return MergeResult(
+            text=str(module.operation.get_asm()),
+            entries=tuple(entry.name for entry in find_entries(module.operation)),
+            duplicates_dropped=tuple(merge.dropped),
+            notes=tuple(merge.notes),
+        )
+
+
+@dataclass
+class _Kept:
+    """An entry that the merged spec has: where it came from, and all it does, as text."""
+
+    name: str
+    source: str
+    whole: str
+
+
+@dataclass
+class _Merge:
+    specs: Sequence[ir.Operation]
+    dropped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _ids: set[str] = field(default_factory=set)
+    _taken: dict[str, str] = field(default_factory=lambda: {library.ENTRY_POINT: ""})
+    _passes: set[str] = field(default_factory=set)
+    _configures: bool = False
+
+    def build(self) -> ir.Module:
+        module = library.new_module(self._merged_header())
+        consumed = any(_consumes(symbols(spec)[library.ENTRY_POINT]) for spec in self.specs)
+        access = {"transform.consumed": ir.UnitAttr.get()} if consumed else library.readonly()
+        with ir.InsertionPoint(module.body):
+            config = transform.NamedSequenceOp(
+                library.ENTRY_POINT, [library.any_op()], [library.any_op()], arg_attrs=[access]
+            )
+        config.operation.attributes[library.ENTRY_POINT_ATTR] = ir.UnitAttr.get()
+        with ir.InsertionPoint(config.body):
+            func = config.body.arguments[0]
+            for number, spec in enumerate(self.specs, start=1):
+                self._rename_symbols(spec, f"spec {number}")
+                func = self._add_steps(f"spec {number}", spec, func)
+            transform.YieldOp([func])
+        for spec in self.specs:
+            for op in list(spec.regions[0].blocks[0].operations):
+                if library.symbol(op) != library.ENTRY_POINT:
+                    op.operation.move_before(config)
+        add_guards(module)
+        library.add_helpers(module)
+        return module
+
+    # Steps ---------------------------------------------------------------------------------------
+
+    def _add_steps(self, source: str, spec: ir.Operation, func: ir.Value) -> ir.Value:
+        """Append the steps of one spec, starting from the handle `func`; the handle they yield."""
+        known = symbols(spec)
+        *steps, end = entry_point_steps(spec)
+        values = [(known[library.ENTRY_POINT].regions[0].blocks[0].arguments[0], func)]
+        configured_before = self._configures
+        for step in steps:
+            operands = [_mapped(values, value) for value in step.operands]
+            if step.name == "transform.apply_registered_pass":
+                key = f"{step.attributes['pass_name']} {step.attributes['options']}"
+                if key in self._passes:
+                    values.append((step.results[0], operands[0]))
+                    continue
+                self._passes.add(key)
+            elif is_entry_list(step):
+                self._add_entries(source, known, step, operands[0])
+                continue
+            elif step.name == "transform.foreach_match" and len(operands) == 1:
+                after = self._add_foreach(source, known, step, operands[0], configured_before)
+                values += zip(step.results, after, strict=True)
+                continue
+            elif step.name != "transform.param.constant":
+                self._configures = True
+                self.notes.append(
+                    f"{source}: its {library.ENTRY_POINT} has a step '{step.name}', copied as it "
+                    "is; it may configure dispatches that an earlier spec configured"
+                )
+            clone = _clone(step, operands)
+            for inner in library.walk(clone):
+                for number, value in enumerate(inner.operands):
+                    inner.operands[number] = _mapped(values, value)
+            values += zip(step.results, clone.results, strict=True)
+        return _mapped(values, end.operands[0])
+
+    def _add_entries(
+        self, source: str, known: dict[str, ir.Operation], step: ir.Operation, func: ir.Value
+    ) -> None:
+        """Our own list of entries, without those that the merged spec has already."""
+        kept: list[str] = []
+        for include in list(step.regions[0].blocks[0].operations)[:-1]:
+            target = library.text(include.operation.attributes["target"])
+            sequence = known.get(target)
+            if sequence is None:
+                raise UserError(f"{source}: includes @{target}, which it does not define")
+            name = entry_id(sequence) or target
+            if self._keep(source, name, _matching(sequence), _text(sequence)):
+                self._claim_id(source, sequence)
+                kept.append(target)
+            else:
+                sequence.erase()
+                del known[target]
+        if kept:
+            build_entry_list(func, kept)
+            self._configures = True
+
+    def _add_foreach(
+        self,
+        source: str,
+        known: dict[str, ir.Operation],
+        step: ir.Operation,
+        func: ir.Value,
+        guard: bool,
+    ) -> Sequence[ir.Value]:
+        """A `foreach_match` on `func`, without pairs that the merged spec has; its results.
+
+        `guard` keeps it from the functions that are configured when it starts.
+        """
+        pairs: list[tuple[str, str]] = []
+        own = all(matcher.startswith(library.PREFIX) for matcher, _ in foreach_pairs(step))
+        for matcher, action in foreach_pairs(step):
+            sequence, act = known.get(matcher), known.get(action)
+            known_pair = sequence is not None and act is not None
+            if known_pair and not matcher.startswith(library.PREFIX):
+                whole = _text(sequence) + _text(act)
+                if not self._keep(source, matcher, _matching(sequence), whole):
+                    continue
+            pairs.append((matcher, action))
+        has_entries = any(not matcher.startswith(library.PREFIX) for matcher, _ in pairs)
+        if not has_entries and not own and len(step.results) == 1:
+            return [func]
+        if guard and not own:
+            func = mark_configured(func)
+            if guarding_pair() not in pairs:
+                pairs.insert(0, guarding_pair())
+        self._configures = self._configures or has_entries
+        clone = _clone(step, [func])
+        for name, symbols_ in zip(("matchers", "actions"), zip(*pairs, strict=True), strict=True):
+            clone.attributes[name] = ir.ArrayAttr.get([_reference(s) for s in symbols_])
+        return list(clone.results)
+
+    # Entries and names ---------------------------------------------------------------------------
+
+    def _keep(self, source: str, name: str, matching: str, whole: str) -> bool:
+        """Whether an entry is new; one that matches what an earlier one does is dropped."""
+        earlier = self._kept.get(matching)
+        if earlier is None:
+            self._kept[matching] = _Kept(name, source, whole)
+            return True
+        self.dropped.append(name)
+        same = "the same" if earlier.whole == whole else "another"
+        self.notes.append(
+            f"{source}: '{name}' matches what '{earlier.name}' of {earlier.source} matches, with "
+            f"{same} configuration; kept that of {earlier.source}"
+        )
+        return False
+
+    def _claim_id(self, source: str, sequence: ir.Operation) -> None:
+        """Make the id that an entry leaves on functions one that no earlier entry leaves."""
+        old = entry_id(sequence)
+        if not old:
+            return
+        new, number = old, 2
+        while new in self._ids:
+            new, number = f"{old} ({number})", number + 1
+        self._ids.add(new)
+        if new == old:
+            return
+        self.notes.append(f"{source}: entry '{old}' is called '{new}' now")
+        for op in library.walk(sequence):
+            if op.name != "transform.annotate":
+                continue
+            if library.text(op.attributes["name"]) == library.MARKER:
+                constant = op.operands[1].owner.operation
+                constant.attributes["value"] = ir.StringAttr.get(new)
+
+    def _rename_symbols(self, spec: ir.Operation, source: str) -> None:
+        """Give the symbols of `spec` names that no earlier spec uses; equal helpers are shared."""
+        renamed: dict[str, str] = {}
+        own = symbols(spec)
+        for name, op in own.items():
+            if name == library.ENTRY_POINT:
+                continue
+            if name.startswith(library.PREFIX) and self._taken.get(name) == _text(op):
+                op.erase()
+                continue
+            new, number = name, 1
+            while new in self._taken or (new != name and new in own):
+                new, number = f"{name}_{number}", number + 1
+            self._taken[new] = _text(op)
+            if new != name:
+                renamed[name] = new
+        if renamed:
+            _rename(spec, renamed)
+        if renamed and library.HEADER not in spec.attributes:
+            names = ", ".join(f"@{old} to @{new}" for old, new in renamed.items())
+            self.notes.append(f"{source}: renamed {names}")
+
+    def _merged_header(self) -> dict[str, str]:
+        header: dict[str, str] = {}
+        for spec in self.specs:
+            if library.HEADER in spec.attributes:
+                for entry in ir.DictAttr(spec.attributes[library.HEADER]):
+                    header.setdefault(entry.name, library.text(entry.attr))
+        return header
+
+
+def _consumes(entry_point: ir.Operation) -> bool:
+    argument = ir.DictAttr(ir.ArrayAttr(entry_point.attributes["arg_attrs"])[0])
+    return "transform.consumed" in argument
+
+
+def _mapped(values: Sequence[tuple[ir.Value, ir.Value]], value: ir.Value) -> ir.Value:
+    """The value of the merged entry point that stands for `value` of a spec's own, or itself."""
+    return next((new for old, new in values if old == value), value)
+
+
+def _clone(step: ir.Operation, operands: Sequence[ir.Value]) -> ir.Operation:
+    """A copy of `step` on other operands, at the insertion point."""
+    clone = step.clone(ip=ir.InsertionPoint.current).operation
+    for number, operand in enumerate(operands):
+        clone.operands[number] = operand
+    return clone
+
+
+def _reference(symbol: str) -> ir.Attribute:
+    first, *nested = symbol.split("::")
+    return ir.SymbolRefAttr.get([first, *nested]) if nested else ir.FlatSymbolRefAttr.get(first)
+
+
+def _rename(spec: ir.Operation, names: dict[str, str]) -> None:
+    """Rename symbols and the references to them that transform ops have."""
+
+    def renamed(attribute: ir.Attribute) -> ir.Attribute:
+        if isinstance(attribute, ir.FlatSymbolRefAttr):
+            return ir.FlatSymbolRefAttr.get(names.get(attribute.value, attribute.value))
+        if isinstance(attribute, ir.SymbolRefAttr):
+            first, *rest = attribute.value
+            return ir.SymbolRefAttr.get([names.get(first, first), *rest])
+        if isinstance(attribute, ir.ArrayAttr):
+            return ir.ArrayAttr.get([renamed(element) for element in attribute])
+        return attribute
+
+    for op in library.walk(spec):
+        if library.symbol(op) in names and op.parent == spec:
+            op.attributes["sym_name"] = ir.StringAttr.get(names[library.symbol(op)])
+        if op.name.startswith("transform."):
+            for name in list(op.attributes):
+                old = op.attributes[name]
+                if (new := renamed(old)) != old:
+                    op.attributes[name] = new
+
+
+def _text(op: ir.Operation) -> str:
+    """An op as text, whatever it is called."""
+    copy = op.clone(ip=False).operation
+    copy.attributes["sym_name"] = ir.StringAttr.get("_")
+    for inner in library.walk(copy):
+        if inner.name == "transform.annotate" and (
+            library.text(inner.attributes["name"]) == library.MARKER
+        ):
+            inner.operands[1].owner.operation.attributes["value"] = ir.StringAttr.get("_")
+    return str(copy.get_asm())
+
+
+def _matching(sequence: ir.Operation) -> str:
+    """What a sequence compares, as text: without what it sets and the values it hands on."""
+    copy = sequence.clone(ip=False).operation
+    copy.attributes["sym_name"] = ir.StringAttr.get("_")
+    for op in library.walk(copy):
+        if op.name == "transform.annotate":
+            op.erase()
+    for op in library.walk(copy):
+        if op.name != "transform.param.constant":
+            continue
+        users = [use.owner.operation.name for use in op.results[0].uses]
+        if not users:
+            op.erase()
+        elif set(users) == {"transform.yield"}:
+            op.attributes["value"] = ir.UnitAttr.get()
+    return str(copy.get_asm())

@@ -1,0 +1,218 @@
+"""Read tuning specs, our own and foreign ones: check them, and say in words what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen
+
+from tilewright.errors import UserError
+from tilewright.spec import library
+from tilewright.spec.describe import describe_matcher, describe_pipeline
+
+
+@dataclass(frozen=True)
+class SpecReport:
+    """What a tuning spec is: its entries' names, whether we wrote it, and the notes it carries.
+
+    An entry of ours is named by its id, one of another's spec by its matcher. `default_entry_point`
+    says that the module promises IREE's simple form (one `foreach_match`), which lets IREE link it
+    with its own specs without nesting.
+    """
+
+    entries: tuple[str, ...]
+    ours: bool
+    header: Mapping[str, str]
+    default_entry_point: bool
+
+
+@dataclass(frozen=True)
+class SpecRow:
+    """One entry of a spec in words: what it fits, and what it sets."""
+
+    name: str
+    matches: str
+    pipeline: str
+    configuration: str
+
+
+@dataclass(frozen=True)
+class FoundEntry:
+    """One entry as it stands in a spec: the sequence that matches, and that which acts if apart."""
+
+    name: str
+    matcher: ir.Operation
+    action: ir.Operation | None = None
+
+
+def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
+    """Parse and verify a tuning spec and list its entries. `name` is what errors call it.
+
+    Raises UserError, with the compiler's own message where there is one, for text that is no valid
+    MLIR and for a module that `--iree-codegen-tuning-spec-path=` would not take.
+    """
+    with new_context(), ir.Location.unknown():
+        module = parse_spec(text, name)
+        attributes = module.attributes
+        header: dict[str, str] = {}
+        if library.HEADER in attributes:
+            for entry in ir.DictAttr(attributes[library.HEADER]):
+                header[entry.name] = library.text(entry.attr)
+        return SpecReport(
+            entries=tuple(entry.name for entry in find_entries(module)),
+            ours=library.HEADER in attributes,
+            header=header,
+            default_entry_point=library.DEFAULT_ENTRY_POINT_ATTR in attributes,
+        )
+
+
+def show_spec(text: str, name: str = "tuning spec") -> list[SpecRow]:
+    """The entries of a spec in words, in the order in which they are tried.
+
+    What another's matcher compares is told as far as its ops are known here. Raises UserError as
+    :func:`check_spec` does.
+    """
+    with new_context(), ir.Location.unknown():
+        module = parse_spec(text, name)
+        return [_row(entry) for entry in find_entries(module)]
+
+
+def new_context() -> ir.Context:
+    context = ir.Context()
+    context.load_all_available_dialects()
+    return context
+
+
+def parse_spec(text: str, name: str) -> ir.Operation:
+    """The module of a tuning spec, in the current context; raises as :func:`check_spec`."""
+    try:
+        module = ir.Operation.parse(text, source_name=name)
+        module.operation.verify()
+    except ir.MLIRError as error:
+        lines = str(error).splitlines()
+        raise UserError(
+            f"{name}: not a valid MLIR module: {lines[1] if len(lines) > 1 else lines[0]}"
+        ) from error
+    module = module.operation
+    if module.name != "builtin.module" or "transform.with_named_sequence" not in module.attributes:
+        raise UserError(
+            f"{name}: not a tuning spec: expected a module with the attribute "
+            "'transform.with_named_sequence'"
+        )
+    marked = [
+        op.operation
+        for op in module.regions[0].blocks[0].operations
+        if library.ENTRY_POINT_ATTR in op.operation.attributes
+    ]
+    names = [library.symbol(op) for op in marked]
+    if names != [library.ENTRY_POINT]:
+        found = f"found {', '.join('@' + n for n in names)}" if names else "there is none"
+        raise UserError(
+            f"{name}: not a tuning spec: expected one sequence @{library.ENTRY_POINT} with the "
+            f"attribute '{library.ENTRY_POINT_ATTR}'; {found}"
+        )
+    return module
+
+
+def symbols(module: ir.Operation) -> dict[str, ir.Operation]:
+    """The ops at the top level of `module` that define a symbol, by name."""
+    operations = [op.operation for op in module.regions[0].blocks[0].operations]
+    return {library.symbol(op): op for op in operations if library.symbol(op)}
+
+
+def entry_point_steps(module: ir.Operation) -> list[ir.Operation]:
+    """The ops of `__kernel_config`, in order; the last one yields."""
+    config = symbols(module)[library.ENTRY_POINT]
+    return [op.operation for op in config.regions[0].blocks[0].operations]
+
+
+def is_entry_list(step: ir.Operation) -> bool:
+    """Whether `step` is our list of entries: a sequence that includes one after the other."""
+    if step.name != "transform.sequence" or len(step.results):
+        return False
+    inside = [op.operation for op in step.regions[0].blocks[0].operations]
+    return all(op.name == "transform.include" and not len(op.results) for op in inside[:-1])
+
+
+def entry_id(sequence: ir.Operation) -> str:
+    """The id that an entry of ours leaves on the functions it configures, or nothing."""
+    for op in library.walk(sequence):
+        if op.name == "transform.annotate" and library.text(op.attributes["name"]) == (
+            library.MARKER
+        ):
+            return library.text(op.operands[1].owner.operation.attributes["value"])
+    return ""
+
+
+def find_entries(module: ir.Operation) -> Iterator[FoundEntry]:
+    """The entries of a spec in the order in which they are tried; foreign ones best effort."""
+    known = symbols(module)
+    for step in entry_point_steps(module):
+        if is_entry_list(step):
+            for include in list(step.regions[0].blocks[0].operations)[:-1]:
+                sequence = known.get(library.text(include.operation.attributes["target"]))
+                if sequence is not None:
+                    name = entry_id(sequence) or library.symbol(sequence)
+                    yield FoundEntry(name, sequence)
+        elif step.name == "transform.foreach_match":
+            for matcher, action in foreach_pairs(step):
+                if matcher in known and not matcher.startswith(library.PREFIX):
+                    yield FoundEntry(matcher, known[matcher], known.get(action))
+
+
+def foreach_pairs(step: ir.Operation) -> list[tuple[str, str]]:
+    """The (matcher, action) names of a `transform.foreach_match`."""
+    matchers, actions = (ir.ArrayAttr(step.attributes[n]) for n in ("matchers", "actions"))
+    return [(_leaf(m), _leaf(a)) for m, a in zip(matchers, actions, strict=True)]
+
+
+def _leaf(reference: ir.Attribute) -> str:
+    if isinstance(reference, ir.FlatSymbolRefAttr):
+        return str(reference.value)
+    return "::".join(ir.SymbolRefAttr(reference).value)
+
+
+def _row(entry: FoundEntry) -> SpecRow:
+    pipelines: list[str] = []
+    configurations: list[str] = []
+    sequences = [entry.matcher] if entry.action is None else [entry.matcher, entry.action]
+    for sequence in sequences:
+        for op in library.walk(sequence):
+            if op.name != "transform.param.constant":
+                continue
+            value = op.attributes["value"]
+            if isinstance(value, iree_codegen.CompilationInfoAttr):
+                pipelines.append(describe_pipeline(value.translation_info))
+                configurations.append(str(value.lowering_config))
+            elif isinstance(value, iree_codegen.TranslationInfoAttr):
+                pipelines.append(describe_pipeline(value))
+            else:
+                configurations += [f"{where}{value}" for where in _configured_ops(op)]
+    return SpecRow(
+        name=entry.name,
+        matches=describe_matcher(entry.matcher),
+        pipeline="; ".join(dict.fromkeys(pipelines)),
+        configuration="; ".join(configurations),
+    )
+
+
+def _configured_ops(constant: ir.Operation) -> list[str]:
+    """Which ops get the value of `constant` as lowering configuration: `op 2: ` for the third one.
+
+    The position is that in the row's `matches`; an op that is not one of several has no number.
+    """
+    where: list[str] = []
+    for use in constant.results[0].uses:
+        user = use.owner.operation
+        if user.name != "transform.annotate":
+            continue
+        if library.text(user.attributes["name"]) != "lowering_config":
+            continue
+        target = user.operands[0]
+        one_of_several = isinstance(target.owner, ir.Operation | ir.OpView) and (
+            target.owner.operation.name == "transform.split_handle"
+        )
+        where.append(f"op {ir.OpResult(target).result_number}: " if one_of_several else "")
+    return where

@@ -92,6 +92,9 @@ class Benchmark:
         *,
         reduction_length: int,
         element_types: tuple[str, ...] | None = None,
+        accumulation_type: str | None = None,
+        integer_slack: int = 0,
+        sensitivity: Path | None = None,
         function: str = tasks.MAIN,
         parameters: Parameters | None = None,
         timeout_s: float | None = None,
@@ -105,6 +108,9 @@ class Benchmark:
             element_types,
             function,
             parameters or Parameters(),
+            accumulation_type,
+            integer_slack,
+            str(sensitivity) if sensitivity else None,
         )
         value = self._request(tasks.VERIFY, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else list(value)

@@ -50,6 +50,8 @@ class VerifyRequest:
 
     element_types: of each output, the type that decides its tolerance (the outputs' own if None:
     give the operands' where they are narrower). reduction_length: terms of the longest sum.
+    accumulation_type, integer_slack: see `verify.compare`. sensitivity: a .npz file with how much
+    each element moves with the inputs' last digit, for ill-conditioned data.
     """
 
     vmfb: Vmfb
@@ -59,6 +61,9 @@ class VerifyRequest:
     element_types: tuple[str, ...] | None = None
     function: str = MAIN
     parameters: Parameters = NO_PARAMETERS
+    accumulation_type: str | None = None
+    integer_slack: int = 0
+    sensitivity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,20 @@ def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
     if len(actual) != len(expected):
         raise ValueError(f"the program has {len(actual)} results, {len(expected)} are expected")
     types = request.element_types or tuple(element_type_of(e.dtype) for e in expected)
+    moves = (
+        read_outputs(Path(request.sensitivity)) if request.sensitivity else [None] * len(expected)
+    )
     return [
-        compare_outputs(a, e, kind, request.reduction_length)
-        for a, e, kind in zip(actual, expected, types, strict=True)
+        compare_outputs(
+            a,
+            e,
+            kind,
+            request.reduction_length,
+            request.accumulation_type,
+            request.integer_slack,
+            moved,
+        )
+        for a, e, kind, moved in zip(actual, expected, types, moves, strict=True)
     ]
 
 

@@ -77,7 +77,7 @@ def try_in_company(
         company.build = plain
         return company
     rivals: list[dict[str, Choice]] = [dict(winners)]
-    for outcome in _hottest(context, confirmed):
+    for outcome in [] if context.hurry else _hottest(context, confirmed):
         key = outcome.task.workload.key
         others: list[Choice] = [
             c.configuration for c in outcome.faster[1 : context.options.effort_preset.company]

@@ -18,6 +18,7 @@ from tilewright.tuning.prepare import Prepared, default_vmfb, task_key
 from tilewright.tuning.programs import SPEC_FLAG
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
     CANDIDATE,
     CONFIGURED,
@@ -197,7 +198,6 @@ def _compile_through_specs(
 
 
 def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:
-    assert task.inputs is not None
     assert task.default_s is not None
     outcome = Confirmed(task, default_s=task.default_s)
     for c in candidates:
@@ -238,19 +238,10 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate])
 
 
 def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
-    assert task.inputs is not None
-    assert task.expected is not None
-    verdicts = context.benchmark.verify(
-        str(c.vmfb),
-        task.inputs,
-        task.expected,
-        reduction_length=task.reduction_length,
-        element_types=task.output_types,
-        timeout_s=_TIMEOUT_S,
-    )
-    if isinstance(verdicts, WorkerFailure):
-        return verdicts.message
-    return next((f"wrong result: {v}" for v in verdicts if not v.ok), "")
+    wrong = check(context.benchmark, task, c.vmfb, _TIMEOUT_S)
+    if isinstance(wrong, WorkerFailure):
+        return wrong.message
+    return f"wrong result: {wrong}" if wrong else ""
 
 
 def _record(context: RunContext, prepared: Prepared, outcome: Confirmed) -> None:
@@ -266,8 +257,8 @@ def _record(context: RunContext, prepared: Prepared, outcome: Confirmed) -> None
             else outcome.default_s,
             speedup_low=speedup.low if speedup else 1.0,
             speedup_high=speedup.high if speedup else 1.0,
-            verification=task.reference,
-            trials=len(task.trials),
+            verification=task.verified_against,
+            trials=task.reused_trials or len(task.trials),
         ),
         context.run_id,
     )

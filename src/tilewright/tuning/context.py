@@ -80,6 +80,14 @@ class RunContext:
         return self.started + limit - min(120.0, 0.25 * limit)
 
     @property
+    def hurry(self) -> bool:
+        """Whether what is optional after the search is left out: the user waits, or time is up."""
+        limit = self.options.time_limit_s
+        return self.stopping or (
+            limit is not None and time.monotonic() >= self.started + 0.85 * limit
+        )
+
+    @property
     def out_of_time(self) -> bool:
         deadline = self.search_deadline
         return self.stopping or (deadline is not None and time.monotonic() >= deadline)

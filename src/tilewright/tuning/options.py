@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.search.registry import DEFAULT_STRATEGY
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.parse import ParameterFile, VariantChoice
 
-DEFAULT_STRATEGY = "random"
 DEFAULT_OUTPUT = Path("tilewright-out")
 
 
@@ -162,7 +162,9 @@ class TuneOptions:
     )
     strategy: str | None = field(
         default=None,
-        metadata=_option("--strategy", "NAME", "how to search (default: random)", identifies=True),
+        metadata=_option(
+            "--strategy", "NAME", f"how to search (default: {DEFAULT_STRATEGY})", identifies=True
+        ),
     )
     seed: int = field(
         default=0,

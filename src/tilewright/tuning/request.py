@@ -39,9 +39,7 @@ class TuneRequest:
     warnings: tuple[str, ...] = ()
 
 
-def make_request(
-    program: str | os.PathLike[str] | None, given: Mapping[str, Any]
-) -> TuneRequest:
+def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any]) -> TuneRequest:
     """The request for a program and options by their field name in :class:`TuneOptions`.
 
     What is None was not given. A text is read as on the command line; `parameters` may be a mapping

@@ -50,11 +50,13 @@ def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequenc
     running: dict[str, _Running] = {}
     tasks: list[Task] = []
     effort = context.options.effort_preset
+    hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
+    fair = min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
     for one, seconds in zip(prepared, program_s, strict=True):
         weight = program_s[0] / seconds
         for task in one.tasks:
             task.store_id = context.store.task_id(task_key(context, one, task), task.default_s)
-            if task.share < effort.min_share or _reuse(context, one, task):
+            if task.share < effort.min_share or _reuse(context, one, task, max(1, fair // 2)):
                 continue
             name = f"{one.variant.name}/{task.name}"
             loop = _loop(context, one, task, context.options.seed)
@@ -109,8 +111,8 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     )
 
 
-def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask) -> bool:
-    """Whether an earlier run has tuned this workload here as thoroughly as this one would.
+def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask, enough: int) -> bool:
+    """Whether an earlier run has tuned this workload here with at least `enough` trials.
 
     Its best configuration is taken as the only trial, and confirmed again like any other.
     """
@@ -119,9 +121,9 @@ def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask) -> bool:
     found = context.store.result_for(task_key(context, prepared, task))
     if found is None or found.run_id == context.run_id:
         return False
-    if found.trials < context.options.effort_preset.trials_per_dispatch // 2:
+    if found.trials < enough:
         return False
-    task.reused = True
+    task.reused_trials = found.trials
     if found.configuration is not None and task.space.space.contains(found.configuration):
         task.trials.append(
             Trial(

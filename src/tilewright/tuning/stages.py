@@ -18,6 +18,7 @@ from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import CANDIDATE, CandidateRequest
 
 
@@ -172,7 +173,6 @@ class DispatchMeasurer:
     run_timeout_s: float = 60.0
 
     def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
-        assert self.task.inputs is not None
         phases = {"compile": compiled.seconds}
         configuration = compiled.configuration
         path = str(compiled.artifact)
@@ -188,8 +188,8 @@ class DispatchMeasurer:
         if isinstance(measured, WorkerFailure):
             return self._failed(compiled, measured, phases)
         phases["measure"] = sum(measured.samples) * max(1, measured.executions_per_sample)
-        if self.verify and self.task.expected is not None and not measured.dropped:
-            wrong = self._check(path)
+        if self.verify and not measured.dropped:
+            wrong = check(self.benchmark, self.task, compiled.artifact, self.run_timeout_s)
             if isinstance(wrong, WorkerFailure):
                 return self._failed(compiled, wrong, phases)
             if wrong:
@@ -209,21 +209,6 @@ class DispatchMeasurer:
             message="dropped early: far slower than the best" if measured.dropped else "",
             phase_s=phases,
         )
-
-    def _check(self, path: str) -> str | WorkerFailure:
-        assert self.task.inputs is not None
-        assert self.task.expected is not None
-        verdicts = self.benchmark.verify(
-            path,
-            self.task.inputs,
-            self.task.expected,
-            reduction_length=self.task.reduction_length,
-            element_types=self.task.output_types,
-            timeout_s=self.run_timeout_s,
-        )
-        if isinstance(verdicts, WorkerFailure):
-            return verdicts
-        return next((str(v) for v in verdicts if not v.ok), "")
 
     def _failed(
         self, compiled: Compiled, failure: WorkerFailure, phases: dict[str, float]

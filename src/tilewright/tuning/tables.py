@@ -96,7 +96,7 @@ def _summary(
         speedup_ci=(speedup.low, speedup.high) if speedup else None,
         gflops_default=task.gflops(default_s),
         gflops_tuned=task.gflops(default_s / speedup.value if speedup else tuned_s),
-        verification=task.reference,
+        verification=task.verified_against,
         failed_trials=sum(not t.ok for t in task.trials),
         space_points=task.space_points,
         tried_share=tried / max(1.0, task.space_points),

@@ -11,6 +11,7 @@ from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.trial import Configuration, Trial
+from tilewright.tuning.worker_tasks import Reference
 from tilewright.workload import Workload
 
 MAX_REPEATS = 256
@@ -40,21 +41,17 @@ class DispatchTask:
     flags: tuple[str, ...]
     repeats: int = 1
     encoded: bool = False
-    inputs: InputSet | None = None
-    expected: Path | None = None
-    output_types: tuple[str, ...] | None = None
-    reduction_length: int = 1
-    reference: str = ""
+    output_types: tuple[str, ...] = ()
+    reference: Reference | None = None
     baseline: InterleavedBaseline | None = None
     default_s: float | None = None
     share: float = 0.0
     space_points: float = 0.0
     store_id: int = -1
     trials: list[Trial] = field(default_factory=list)
-    reused: bool = False
+    reused_trials: int = 0
     failure: str = ""
     arguments: tuple[ArgumentType, ...] = ()
-    unsupported: str = ""
 
     @property
     def name(self) -> str:
@@ -69,6 +66,21 @@ class DispatchTask:
         """The fastest trial so far that gave right results."""
         done = [t for t in self.trials if t.ok]
         return min(done, key=lambda t: t.time_s or float("inf")) if done else None
+
+    @property
+    def reused(self) -> bool:
+        """Whether an earlier run's result was taken over instead of searching again."""
+        return self.reused_trials > 0
+
+    @property
+    def inputs(self) -> InputSet:
+        assert self.reference is not None
+        return self.reference.inputs
+
+    @property
+    def verified_against(self) -> str:
+        """What the results of candidates are compared with."""
+        return self.reference.method if self.reference is not None else ""
 
     def lower(self, configuration: Configuration) -> DispatchConfiguration:
         return self.space.lower(configuration)

@@ -207,26 +207,37 @@ def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInf
 
 @dataclass(frozen=True)
 class ReferenceRequest:
-    """Make random inputs of a dispatch and compute its results in float64."""
+    """Make random inputs of a dispatch and compute its results in float64.
+
+    `outputs`: element types of the results. `with_sensitivity`: find out as well how much each
+    result moves with the inputs' last digit, which takes a few evaluations more.
+    """
 
     isolated: Path
     arguments: tuple[ArgumentType, ...]
+    outputs: tuple[str, ...]
     flags: tuple[str, ...]
     seed: int
     folder: Path
+    with_sensitivity: bool = False
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Inputs and expected outputs (a .npz file) of a dispatch.
+    """What a dispatch must compute, and how closely; see `measure.verify`.
 
-    `method` says how they were computed: `float64 NumPy`, or what else; None where the interpreter
-    does not know the dispatch (`unsupported` says which op), and another compile must serve.
+    `expected` and `sensitivity` are .npz files. `method` says how the results were computed:
+    `float64 NumPy`, or what else. `expected` is None where the interpreter does not know the
+    dispatch (`unsupported` says which op), and another compile must serve.
     """
 
     inputs: InputSet
     expected: Path | None
-    reduction_length: int
+    element_types: tuple[str, ...]
+    reduction_length: int = 1
+    accumulation_type: str | None = None
+    integer_slack: int = 0
+    sensitivity: Path | None = None
     method: str = ""
     unsupported: str = ""
 
@@ -234,8 +245,9 @@ class Reference:
 def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
     """Task: see ReferenceRequest."""
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.reference import Unsupported, evaluate, reduction_length
+    from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
     from tilewright.measure.inputs import InputFile, ScalarInput
+    from tilewright.measure.verify import is_float_type
 
     request.folder.mkdir(parents=True, exist_ok=True)
     inputs = random_inputs(request.folder, request.arguments, seed=request.seed)
@@ -248,13 +260,31 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
         elif isinstance(argument, ScalarInput):
             values.append(argument.value)
     try:
-        length = reduction_length(module, ISOLATED_FUNCTION)
+        limits = accuracy(module, ISOLATED_FUNCTION)
         expected = evaluate(module, ISOLATED_FUNCTION, values)
     except Unsupported as error:
-        return Reference(inputs, None, 1, unsupported=str(error))
+        return Reference(inputs, None, request.outputs, unsupported=str(error))
+    # A result of floats is as coarse as the coarsest format that the program rounds to inside.
+    types = tuple(
+        (limits.working_type or own) if is_float_type(own) else own for own in request.outputs
+    )
     path = request.folder / "expected.npz"
     write_outputs(path, expected)
-    return Reference(inputs, path, length, method="float64 NumPy")
+    moves: Path | None = None
+    if request.with_sensitivity:
+        moves = request.folder / "sensitivity.npz"
+        widest = next((t for t in types if is_float_type(t)), "f32")
+        write_outputs(moves, sensitivity(module, ISOLATED_FUNCTION, values, widest))
+    return Reference(
+        inputs,
+        path,
+        types,
+        limits.reduction_length,
+        limits.accumulation_type or None,
+        int(limits.rounds_to_integer),
+        moves,
+        "float64 NumPy",
+    )
 
 
 @dataclass(frozen=True)

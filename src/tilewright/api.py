@@ -1,0 +1,99 @@
+"""The Python API of `tilewright tune`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from tilewright.tuning.config_file import ConfigFile
+from tilewright.tuning.events import Listener, Note, ignore
+from tilewright.tuning.options import DEFAULT_OUTPUT
+from tilewright.tuning.parse import ParameterFile, VariantChoice
+from tilewright.tuning.request import make_request
+from tilewright.tuning.result import TuneResult
+
+Path = str | os.PathLike[str]
+
+
+def tune(
+    program: Path | None,
+    *,
+    target: str = "cpu",
+    effort: str = "standard",
+    max_trials: int | None = None,
+    time_limit: str | float | None = None,
+    strategy: str | None = None,
+    seed: int = 0,
+    function: str | None = None,
+    inputs: Iterable[str] = (),
+    parameters: Mapping[str, Path] | Iterable[str | ParameterFile] = (),
+    iree_flags: Iterable[str] = (),
+    variants: str | Iterable[str | VariantChoice] | None = None,
+    only: str | None = None,
+    threads: int | None = None,
+    config: Path | ConfigFile | None = None,
+    db: Path | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+    keep_candidates: Path | None = None,
+    output: Path = DEFAULT_OUTPUT,
+    on_event: Listener | None = None,
+) -> TuneResult:
+    """Find faster code for the hot dispatches of a program, prove it, and write it to `output`.
+
+    program: MLIR (text or bytecode, any input dialect of IREE) or an .onnx model; None when
+        `config` names it.
+    target: `cpu` (this machine), or such as `cpu:znver4`.
+    effort: `quick`, `standard` or `thorough`.
+    max_trials: candidates in the whole run, earlier parts of a resumed run included.
+    time_limit: such as `"10m"`, or seconds.
+    strategy: how to search; seed: one seed, one order of candidates.
+    function: the entry point (default: the only one).
+    inputs: in IREE's syntax, `"3x5xf32=1"` or `"@file.npy"` (default: random data).
+    parameters: weights outside the program, `{scope: file}` or `"scope=file"`.
+    iree_flags: flags given to every compile.
+    variants: whole-program variants to try, `"default,data-tiling,mine=--flag"`.
+    only: a regular expression; other dispatches are left alone.
+    threads: threads that the program runs on (default: all cores).
+    config: a configuration file of the system that this project succeeds.
+    db: the database (default: `$TILEWRIGHT_DB`, else the user's data directory).
+    resume: go on with the last unfinished run; fresh: do not reuse earlier results.
+    keep_candidates: a folder for every candidate's MLIR and compile command.
+    output: a folder that is new or holds an earlier result.
+    on_event: called with every :class:`tilewright.tuning.events.Event`, in this thread.
+
+    The result is what the command prints; nothing that beats the compiler's defaults is a result
+    too (`result.improved` is False). Raises UserError for what the caller can mend; then nothing
+    is written. To stop a run early, use :class:`tilewright.tuning.session.TuningSession` and its
+    `request_stop`.
+    """
+    from tilewright.tuning.session import TuningSession
+
+    listener = on_event or ignore
+    request = make_request(
+        program,
+        {
+            "target": target,
+            "effort": effort,
+            "max_trials": max_trials,
+            "time_limit_s": time_limit,
+            "strategy": strategy,
+            "seed": seed,
+            "function": function,
+            "inputs": inputs,
+            "parameters": parameters,
+            "iree_flags": iree_flags,
+            "variants": variants,
+            "only": only,
+            "threads": threads,
+            "config": config,
+            "db": db,
+            "resume": resume,
+            "fresh": fresh,
+            "keep_candidates": keep_candidates,
+            "output": output,
+        },
+    )
+    for text in request.warnings:
+        listener(Note(text, warning=True))
+    return TuningSession(request.program, request.options, listener).run()

@@ -1,0 +1,205 @@
+"""`tilewright db`: what the database holds, and moving it about."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.cli import output, words
+
+if TYPE_CHECKING:
+    from tilewright.store import Counts, Filter, ListingRow, Store
+
+_PATH = click.Path(path_type=Path)
+
+_db = click.option(
+    "--db",
+    "path",
+    type=_PATH,
+    metavar="FILE",
+    help="The database (default: $TILEWRIGHT_DB, else the user's data directory).",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_target = click.option(
+    "--target", metavar="NAME", help="Only for this target, as `db list` shows it."
+)
+_compiler = click.option("--compiler", metavar="VERSION", help="Only by this compiler version.")
+_workload = click.option(
+    "--workload", metavar="TEXT", help="Only workloads with this in their name, such as 512x512."
+)
+_newer = click.option(
+    "--newer-than", metavar="DURATION", help="Only what was stored within it, such as 7d."
+)
+
+
+@click.group(
+    name="db",
+    epilog="""\b
+Examples:
+  tilewright db list --workload contraction
+  tilewright db export laptop.jsonl --newer-than 30d
+  tilewright db import laptop.jsonl --db shared.db
+  tilewright db prune --older-than 90d --dry-run""",
+)
+def command() -> None:
+    """The database of trials and results.
+
+    Every trial of every run is kept in one SQLite file, safe for several processes at once. Results
+    in it are reused when the same workload comes up again on the same kind of processor with the
+    same compiler version.
+    """
+
+
+@command.command("list")
+@_db
+@_target
+@_compiler
+@_workload
+@_newer
+@_json
+def list_(
+    path: Path | None,
+    target: str | None,
+    compiler: str | None,
+    workload: str | None,
+    newer_than: str | None,
+    as_json: bool,
+) -> None:
+    """List the workloads with their trials and results, the most recently used first."""
+    with _open(path) as store:
+        rows = store.listing(_filter(target, compiler, workload, newer_than))
+        where = store.path
+    if as_json:
+        output.print_json([_row_json(row) for row in rows])
+        return
+    if not rows:
+        click.echo(f"{where}: nothing that fits")
+        return
+    columns = ("workload", "default ms", "tuned ms", "speed-up", "trials", "ok", "last", "target")
+    table = output.table((*columns, "compiler"), right=columns[1:6])
+    for row in rows:
+        table.add_row(row.workload, *_times(row), str(row.trials), str(row.ok), words.when(row.last),
+                      row.target, row.compiler)  # fmt: skip
+    output.console().print(table)
+    click.echo(f"{words.plural(len(rows), 'workload')} in {where}")
+
+
+@command.command("export")
+@click.argument("file", type=_PATH)
+@_db
+@_target
+@_compiler
+@_workload
+@_newer
+def export(
+    file: Path,
+    path: Path | None,
+    target: str | None,
+    compiler: str | None,
+    workload: str | None,
+    newer_than: str | None,
+) -> None:
+    """Write runs, trials and results to FILE as JSON lines, for another machine to import."""
+    with _open(path) as store:
+        counts = store.export(file, _filter(target, compiler, workload, newer_than))
+    click.echo(f"{file}: {_counted(counts)}")
+
+
+@command.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_PATH)
+@_db
+def import_(files: tuple[Path, ...], path: Path | None) -> None:
+    """Merge exported FILEs into the database; what it has already is not added again."""
+    from tilewright.store import Store
+
+    with Store.open(path) as store:
+        for file in files:
+            click.echo(f"{file}: {_counted(store.import_(file))} new in {store.path}")
+
+
+@command.command("prune")
+@click.option("--older-than", metavar="DURATION", help="Runs begun longer ago, such as 90d.")
+@click.option("--target", metavar="NAME", help="Runs for this target.")
+@click.option("--compiler", metavar="VERSION", help="Runs by this compiler version.")
+@click.option("--not-compiler", metavar="VERSION", help="Runs by any other compiler version.")
+@click.option("--results", is_flag=True, help="Delete the results of their workloads too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@_db
+def prune(
+    older_than: str | None,
+    target: str | None,
+    compiler: str | None,
+    not_compiler: str | None,
+    results: bool,
+    dry_run: bool,
+    path: Path | None,
+) -> None:
+    """Delete the runs that meet every condition given, with their trials.
+
+    The results of workloads stay, so that they can be reused, unless --results is given. A run
+    that is still going on is never deleted.
+    """
+    with _open(path) as store:
+        counts = store.prune(
+            older_than_s=_duration(older_than, "--older-than"),
+            target=target,
+            compiler=compiler,
+            not_compiler=not_compiler,
+            keep_results=not results,
+            dry_run=dry_run,
+        )
+        where = store.path
+    click.echo(f"{where}: {_counted(counts)} {'would be' if dry_run else ''} deleted".replace("  ", " "))
+
+
+def _open(path: Path | None) -> Store:
+    """An existing database: a mistyped name must not make an empty one."""
+    from tilewright.store import Store
+
+    return Store.open(path, create=False)
+
+
+def _filter(
+    target: str | None, compiler: str | None, workload: str | None, newer_than: str | None
+) -> Filter:
+    from tilewright.store import Filter
+
+    age = _duration(newer_than, "--newer-than")
+    return Filter(target, compiler, workload, None if age is None else time.time() - age)
+
+
+def _duration(text: str | None, option: str) -> float | None:
+    from tilewright.tuning.parse import parse_duration
+
+    return None if text is None else parse_duration(text, option)
+
+
+def _times(row: ListingRow) -> tuple[str, str, str]:
+    """Default, tuned and speed-up as far as the row has them."""
+    if row.result is None:
+        return "-", words.milliseconds(row.best_s), "-"
+    tuned = row.result.configuration is not None
+    return (
+        words.milliseconds(row.result.default_s),
+        words.milliseconds(row.result.tuned_s),
+        words.times(row.result.speedup) if tuned else "default kept",
+    )
+
+
+def _row_json(row: ListingRow) -> dict[str, object]:
+    data = dataclasses.asdict(row)
+    if row.result is not None:
+        chosen = row.result.configuration
+        data["result"]["configuration"] = None if chosen is None else dict(chosen.items)
+        data["result"]["speedup"] = row.result.speedup
+    return data
+
+
+def _counted(counts: Counts) -> str:
+    return ", ".join(
+        words.plural(number, name.removesuffix("s")) for name, number in vars(counts).items()
+    )

@@ -1,0 +1,133 @@
+"""`tilewright inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilewright.cli import output, words
+from tilewright.cli.options import tuning_options
+
+if TYPE_CHECKING:
+    from tilewright.tuning.inspect import DispatchInfo, Inspection, SpaceInfo, VariantInfo
+
+# A constraint that rejects less than this is not worth a place in the line.
+_LEAST_SHARE = 0.0005
+
+
+@click.command(
+    name="inspect",
+    epilog="""\b
+Examples:
+  tilewright inspect model.mlir
+  tilewright inspect model.mlir --variants default,data-tiling --only matmul
+  tilewright inspect model.mlir --json > spaces.json""",
+)
+@click.argument("program", type=click.Path(path_type=Path))
+@tuning_options("target", "function", "iree_flags", "variants", "only", "threads")
+@click.option("--input-type", metavar="NAME", help="The input dialect, as iree-compile names it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    program: Path,
+    target: str | None,
+    function: str | None,
+    iree_flags: tuple[str, ...],
+    variants: str | None,
+    only: str | None,
+    threads: str | None,
+    input_type: str | None,
+    as_json: bool,
+) -> None:
+    """Show what there is to tune in PROGRAM; nothing is run or measured.
+
+    For each variant (by default the compiler's own): the dispatches with how often they run, what
+    they compute, the compiler's choice in words, how large their search spaces are, which
+    constraint removes how much, which knobs have no effect, and which dispatches cannot be tuned
+    and why.
+    """
+    from tilewright.tuning.inspect import inspect
+
+    found = inspect(
+        program,
+        target=target or "cpu",
+        threads=threads,
+        function=function,
+        only=only,
+        variants=variants,
+        iree_flags=iree_flags,
+        input_type=input_type,
+    )
+    if as_json:
+        output.print_json(found.to_json())
+    else:
+        _print(found)
+
+
+def _print(found: Inspection) -> None:
+    dialect = f" ({found.dialect})" if found.dialect else ""
+    click.echo(f"{found.program}{dialect}, functions: {', '.join(found.functions)}")
+    click.echo(f"target {found.target}, compiler {found.compiler}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    for variant in found.variants:
+        _print_variant(variant)
+
+
+def _print_variant(variant: VariantInfo) -> None:
+    flags = f": {' '.join(variant.flags)}" if variant.flags else ""
+    click.echo(f"\nvariant {variant.name}{flags}")
+    for dispatch in variant.dispatches:
+        click.echo()
+        for line in dispatch_lines(dispatch):
+            click.echo(line)
+    if variant.skipped:
+        click.echo("\nnot tuned:")
+    for skipped in variant.skipped:
+        what = f" ({skipped.workload})" if skipped.workload else ""
+        runs = words.plural(skipped.count, "run")
+        click.echo(f"  {skipped.name}{what}, {runs}: {skipped.reason}")
+    if not variant.dispatches and not variant.skipped:
+        click.echo("  the program has no dispatch")
+
+
+def dispatch_lines(dispatch: DispatchInfo) -> list[str]:
+    """A dispatch and its space in words."""
+    first, *others = dispatch.names
+    lines = [f"{first}, {words.plural(dispatch.count, 'run')}"]
+    lines.append(f"  computes  {dispatch.workload}, {words.count(dispatch.flops)} operations")
+    if others:
+        lines.append(f"  also      {', '.join(others)}")
+    lines.append(f"  compiler  {dispatch.configuration}")
+    lines.append(f"  space     {_size(dispatch)}")
+    for space in dispatch.spaces:
+        lines += _space_lines(space)
+    return lines
+
+
+def _size(one: DispatchInfo | SpaceInfo) -> str:
+    if one.exact:
+        return f"{words.count(one.points)} configurations"
+    return (
+        f"about {words.count(one.points)} configurations "
+        f"({words.count(one.low)} to {words.count(one.high)})"
+    )
+
+
+def _space_lines(space: SpaceInfo) -> list[str]:
+    own = " (the compiler's)" if space.own else ""
+    lines = [f"    {space.pipeline}{own}: {_size(space)} of {words.count(space.total)} combinations"]
+    knobs = [f"{k.name} ({k.values})" for k in space.knobs if k.effect]
+    if knobs:
+        lines.append(f"      knobs    {', '.join(knobs)}")
+    removed = [
+        f"{name} {words.share(share)}" for name, share in space.rejections if share > _LEAST_SHARE
+    ]
+    if removed:
+        lines.append(f"      removed  {', '.join(removed)}")
+    for knob in space.knobs:
+        if not knob.effect:
+            why = f": {knob.note}" if knob.note else ""
+            lines.append(f"      no effect  {knob.name}{why}")
+    return lines

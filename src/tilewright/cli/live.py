@@ -1,0 +1,112 @@
+"""Progress on a terminal: a picture that is kept up to date, and lines that stay.
+
+The picture is made anew at most once in `REFRESH_S`, and the table in it only when something in it
+has changed: showing the run must not cost the run anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.cli import output, words
+from tilewright.cli.plain import program_line, winner_line
+from tilewright.cli.progress import SEARCH, Progress
+from tilewright.tuning import events
+
+REFRESH_S = 0.5
+_ROWS = 12
+_COLUMNS = ("dispatch", "runs", "share", "default ms", "best ms", "speed-up", "trials", "failed")
+
+
+class LiveView:
+    """Shows a run on a terminal. A context manager; `listen` takes the events."""
+
+    def __init__(self, progress: Progress, console: Console) -> None:
+        self.progress = progress
+        self._console = console
+        self._lock = threading.Lock()
+        self._table: Table | None = None
+        self._live = Live(
+            console=console,
+            get_renderable=self._picture,
+            refresh_per_second=1 / REFRESH_S,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def listen(self, event: events.Event) -> None:
+        with self._lock:
+            self.progress.add(event)
+            if isinstance(event, events.TrialDone | events.DispatchesRanked):
+                self._table = None
+        match event:
+            case events.Note(text, warning):
+                self._print(f"warning: {text}" if warning else text, "yellow" if warning else "")
+            case events.ProgramMeasured():
+                self._print(program_line(event))
+            case events.WinnerFound():
+                self._print(winner_line(event), "green" if event.kept else "")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style=style))
+
+    def _picture(self) -> RenderableType:
+        with self._lock:
+            parts: list[Any] = [Text(status_line(self.progress), style="bold")]
+            if self.progress.rows:
+                if self._table is None:
+                    self._table = dispatch_table(self.progress)
+                parts.append(self._table)
+            return Group(*parts)
+
+
+def status_line(progress: Progress) -> str:
+    """Phase, time, trials and time left, in one line."""
+    parts = [progress.phase + (f" ({progress.detail})" if progress.detail else "")]
+    if progress.stopping:
+        parts[0] += ", stopping: Ctrl-C again to abort"
+    parts.append(words.duration(progress.elapsed_s))
+    if progress.limit:
+        parts.append(f"{progress.done} of {progress.limit} trials, {progress.failed} failed")
+    rate = progress.trials_per_s
+    if progress.phase == SEARCH and rate:
+        parts.append(f"{rate:.1f} trials/s")
+    if progress.left_s is not None:
+        parts.append(f"{words.duration(progress.left_s)} left")
+    return "  ".join(parts)
+
+
+def dispatch_table(progress: Progress) -> Table:
+    """The hottest dispatches with what was found for them so far."""
+    table = output.table(_COLUMNS, right=_COLUMNS[1:])
+    shown = [row for row in progress.rows if row.default_s is not None]
+    for row in shown[:_ROWS]:
+        task = progress.tasks.get(row.name)
+        table.add_row(
+            row.name,
+            str(row.count),
+            words.share(row.share),
+            words.milliseconds(row.default_s),
+            words.milliseconds(task.best_s) if task else "-",
+            words.times(task.speedup) if task else "-",
+            str(task.trials) if task else "-",
+            str(task.failed) if task else "-",
+        )
+    rest = len(progress.rows) - len(shown[:_ROWS])
+    if rest:
+        table.add_row(f"and {words.plural(rest, 'other')}", *[""] * (len(_COLUMNS) - 1))
+    return table

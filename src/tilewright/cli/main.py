@@ -1,0 +1,163 @@
+"""The command `tilewright`: its subcommands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from tilewright.errors import UnknownNameError, UserError
+
+TRACEBACK = "TILEWRIGHT_TRACEBACK"
+
+# Where each command is, and its line in the overview: a command is imported when it is used.
+_COMMANDS = {
+    "tune": ("tilewright.cli.tune", "Find faster code for a program, and prove it."),
+    "inspect": (
+        "tilewright.cli.inspect",
+        "Show a program's dispatches and their search spaces; measures nothing.",
+    ),
+    "apply": ("tilewright.cli.apply", "Compile a program with what tuning has found."),
+    "spec": ("tilewright.cli.spec", "Merge, check and show tuning specs."),
+    "db": ("tilewright.cli.db", "List, export, import and prune the database."),
+}
+
+
+class Commands(click.Group):
+    """The group of all commands. An error is one line on stderr and an exit status, never a trace.
+
+    Exit status: 0 done; 1 a fault of tilewright; 2 something that the user can mend; 130
+    interrupted.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            raise UnknownNameError("command", args[0], _COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        sys.exit(self._guarded(args, prog_name, complete_var, extra))
+
+    def _guarded(
+        self,
+        args: Sequence[str] | None,
+        prog_name: str | None,
+        complete_var: str | None,
+        extra: dict[str, Any],
+    ) -> int:
+        """Run, and give the exit status."""
+        try:
+            status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+            return status if isinstance(status, int) else 0
+        except UserError as error:
+            return _report(str(error), 2)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            return 2
+        except click.UsageError as error:
+            return _report(f"{error.format_message()}{_see(error.ctx)}", 2)
+        except click.ClickException as error:
+            return _report(error.format_message(), 2)
+        except (KeyboardInterrupt, click.Abort) as error:
+            return _report(str(error) or "interrupted", 130, "")
+        except BrokenPipeError:
+            # The reader of our output (`head`, a pager) has gone. What is buffered must not fail
+            # again when the interpreter flushes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except Exception as error:
+            if os.environ.get(TRACEBACK):
+                traceback.print_exc()
+            return _report(
+                f"internal error: {type(error).__name__}: {error} (a fault of tilewright: set "
+                f"{TRACEBACK}=1 and run it again for the traceback to report)",
+                1,
+            )
+
+
+def _see(context: click.Context | None) -> str:
+    return f" (see {context.command_path} --help)" if context is not None else ""
+
+
+def _report(message: str, status: int, mark: str = "error: ") -> int:
+    """One line on stderr, whatever line breaks the message has."""
+    click.echo(mark + " ".join(message.split()), err=True)
+    return status
+
+
+def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from tilewright.toolchain import versions
+
+    found = versions()
+    others = ", ".join(
+        f"{name} {found[name] or 'not installed'}"
+        for name in ("iree-base-compiler", "iree-base-runtime", "numpy", "python")
+    )
+    click.echo(f"tilewright {found['tilewright']} ({others})")
+    context.exit()
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  tilewright tune matmul.mlir -o tuned       find faster code, write it to tuned/
+  tilewright inspect model.mlir              what there is to tune
+  tilewright apply model.mlir tuned -o model.vmfb
+                                             compile with what was found
+
+Every command explains its options with --help.""",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the versions of tilewright and of IREE, and exit.",
+)
+def commands() -> None:
+    """An auto-scheduler for the IREE compiler.
+
+    Finds faster code-generation choices for the kernels of a program, proves that they compute the
+    same and that they are faster, and hands back what plain iree-compile needs.
+    """
+
+
+def main() -> NoReturn:
+    """The console script."""
+    commands.main(prog_name="tilewright")
+    raise AssertionError("click exits by itself")

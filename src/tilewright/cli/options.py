@@ -1,0 +1,40 @@
+"""Click options from the table of tuning options: one place says what an option is called, takes
+and means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tilewright.tuning.options import OptionSpec, option_table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def tuning_options(*only: str) -> Callable[[F], F]:
+    """Adds the options of those fields of TuneOptions (default: all), in the table's order.
+
+    Values arrive as text, and as None when the option was not given: `tuning.request` reads them.
+    """
+
+    def add(function: F) -> F:
+        for spec in reversed(option_table()):
+            if not only or spec.field in only:
+                function = _option(spec)(function)
+        return function
+
+    return add
+
+
+def _option(spec: OptionSpec) -> Callable[[F], F]:
+    names = [spec.flag, *([spec.short] if spec.short else []), spec.field]
+    text = spec.help[:1].upper() + spec.help[1:] + "."
+    if not spec.metavar:
+        return click.option(*names, is_flag=True, default=None, help=text)
+    if spec.multiple:
+        text = f"{text[:-1]}; may be repeated."
+    return click.option(
+        *names, metavar=spec.metavar, multiple=spec.multiple, default=None, help=text
+    )

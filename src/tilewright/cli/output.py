@@ -1,0 +1,44 @@
+"""Writing to the terminal, or to a file: consoles, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+# Where nobody's screen sets a limit: rows stay on one line, for grep and awk.
+_FILE_WIDTH = 400
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that writes plain text as it is: no markup, no highlighting of its own."""
+    found = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    if not found.is_terminal:
+        found.width = _FILE_WIDTH
+    return found
+
+
+def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") -> Table:
+    """An empty table without lines; the columns in `right` are numbers."""
+    made = Table(
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+    )
+    for name in columns:
+        made.add_column(
+            name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold"
+        )
+    return made
+
+
+def print_json(data: Any) -> None:
+    """JSON on stdout."""
+    click.echo(json.dumps(data, indent=2))

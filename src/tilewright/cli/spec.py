@@ -1,0 +1,116 @@
+"""`tilewright spec`: tuning specs merged, checked, shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from tilewright.cli import output, words
+from tilewright.cli.options import tuning_options
+from tilewright.errors import UserError
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group(
+    name="spec",
+    epilog="""\b
+Examples:
+  tilewright spec show tuned/tuning_spec.mlir
+  tilewright spec merge a.mlir b.mlir -o both.mlir
+  tilewright spec check both.mlir --program model.mlir""",
+)
+def command() -> None:
+    """Tuning specs: transform-dialect libraries that carry configurations into iree-compile.
+
+    Specs written by hand or by other tools work as well as those of tilewright.
+    """
+
+
+@command.command("merge")
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=_FILE)
+@click.option("-o", "--output", "out", required=True, metavar="FILE", type=_FILE,
+              help="The merged spec.")  # fmt: skip
+def merge(specs: tuple[Path, ...], out: Path) -> None:
+    """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
+    from tilewright.spec import check_spec, merge_specs
+    from tilewright.tuning.files import read_text, write_text
+
+    texts = [read_text(path, "tuning spec") for path in specs]
+    for path, text in zip(specs, texts, strict=True):
+        check_spec(text, str(path))
+    merged = merge_specs(texts)
+    write_text(out, merged.text)
+    names = {f"spec {n}": str(path) for n, path in enumerate(specs, start=1)}
+    for note in merged.notes:
+        click.echo(f"note: {_named(note, names)}", err=True)
+    click.echo(
+        f"{out}: {words.plural(len(merged.entries), 'entry', 'entries')} from "
+        f"{words.plural(len(specs), 'spec')}"
+    )
+
+
+def _named(note: str, names: dict[str, str]) -> str:
+    """A note on `spec 2` with the file's name beside it, where it is first called that."""
+    source, colon, rest = note.partition(":")
+    return f"{source} ({names[source]}){colon}{rest}" if source in names else note
+
+
+@command.command("check")
+@click.argument("spec", type=_FILE)
+@click.option("--program", metavar="FILE", type=_FILE, help="Also check that it fits this program.")
+@tuning_options("target", "iree_flags")
+def check(
+    spec: Path, program: Path | None, target: str | None, iree_flags: tuple[str, ...]
+) -> None:
+    """Check that this compiler takes a spec, and with --program that it changes something there.
+
+    A spec that matches no dispatch of the program is an error.
+    """
+    from tilewright.spec import check_spec
+    from tilewright.tuning.files import read_text
+
+    report = check_spec(read_text(spec, "tuning spec"), str(spec))
+    count = words.plural(len(report.entries), "entry", "entries")
+    click.echo(f"{spec}: a valid tuning spec with {count}"
+               f"{'' if report.ours else ', not written by tilewright'}")  # fmt: skip
+    if program is None:
+        return
+    from tilewright.cli.applied import print_changes
+    from tilewright.tuning.apply import check_against
+
+    print_changes(check_against(program, spec, target=target, iree_flags=iree_flags))
+
+
+@command.command("show")
+@click.argument("spec", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(spec: Path, as_json: bool) -> None:
+    """Show what each entry of a spec matches and what it sets."""
+    from tilewright.spec import check_spec, show_spec
+    from tilewright.tuning.files import read_text
+
+    text = read_text(spec, "tuning spec")
+    report = check_spec(text, str(spec))
+    rows = show_spec(text, str(spec))
+    if as_json:
+        output.print_json(
+            {
+                "file": str(spec),
+                "written_by_tilewright": report.ours,
+                "header": dict(report.header),
+                "entries": [dataclasses.asdict(row) for row in rows],
+            }
+        )
+        return
+    for key, value in report.header.items():
+        click.echo(f"{key}: {value}")
+    if not rows:
+        click.echo("no entries: the compiler's own choices stay")
+        return
+    table = output.table(("entry", "matches", "pipeline", "configuration"))
+    for row in rows:
+        table.add_row(row.name, row.matches, row.pipeline, row.configuration)
+    output.console().print(table)

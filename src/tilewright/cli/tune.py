@@ -1,0 +1,92 @@
+"""`tilewright tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.cli import output
+from tilewright.cli.options import tuning_options
+
+if TYPE_CHECKING:
+    from tilewright.cli.view import View
+    from tilewright.tuning.request import TuneRequest
+    from tilewright.tuning.result import TuneResult
+    from tilewright.tuning.session import TuningSession
+
+
+@click.command(
+    name="tune",
+    epilog="""\b
+Examples:
+  tilewright tune matmul.mlir -o tuned
+  tilewright tune model.mlir --effort quick --time-limit 10m
+  tilewright tune model.onnx --input 1x3x224x224xf32 --threads 4
+  tilewright tune model.mlir --parameters model=weights.irpa
+  tilewright tune model.mlir --variants default,mine=--iree-opt-level=O3
+  tilewright tune --config auto-scheduler.cfg
+
+The output folder holds tuning_spec.mlir, program.vmfb, command.txt (the plain
+iree-compile line that makes the same program), summary.json, trials.csv,
+run.log and manifest.json.
+
+Ctrl-C ends the search and writes out what was found; a second Ctrl-C aborts
+(exit status 130), and --resume goes on from there.""",
+)
+@click.argument("program", required=False, type=click.Path(path_type=Path))
+@tuning_options()
+def command(program: Path | None, **given: Any) -> None:
+    """Find faster code for the hot dispatches of PROGRAM, and prove it.
+
+    PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model. It
+    is compiled and measured as it is; then whole-program variants and configurations of each hot
+    dispatch are tried on this machine. A choice is kept only when the results are right and it is
+    faster beyond the noise, alone and in the whole program.
+    """
+    from tilewright.tuning.request import make_request
+
+    request = make_request(program, {k: None if v == () else v for k, v in given.items()})
+    result = _run(request)
+    if request.options.json:
+        output.print_json(result.to_json())
+        return
+    from tilewright.cli.summary import print_summary
+
+    print_summary(result, output.console())
+
+
+def _run(request: TuneRequest) -> TuneResult:
+    from tilewright.cli.view import make_view
+    from tilewright.tuning.context import Interrupted
+    from tilewright.tuning.events import Note
+    from tilewright.tuning.session import TuningSession
+
+    view = make_view(request.options.time_limit_s, plain=request.options.json)
+    session = TuningSession(request.program, request.options, view.listen)
+    with view, _stoppable(session, view):
+        for text in request.warnings:
+            view.listen(Note(text, warning=True))
+        try:
+            return session.run()
+        except Interrupted as error:
+            raise KeyboardInterrupt(str(error)) from error
+
+
+@contextmanager
+def _stoppable(session: TuningSession, view: View) -> Iterator[None]:
+    from tilewright.cli.interrupt import interruptible
+
+    class Run:
+        def request_stop(self) -> None:
+            view.progress.stopping = True
+            session.request_stop()
+
+        def abort(self) -> None:
+            session.toolchain.stop()
+
+    with interruptible(Run()):
+        yield

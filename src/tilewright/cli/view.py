@@ -1,0 +1,37 @@
+"""Which view of a run fits: a live one on a terminal, else plain lines."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import click
+
+from tilewright.cli import output
+from tilewright.cli.plain import PlainView
+from tilewright.cli.progress import Progress
+from tilewright.tuning.events import Event
+
+
+class View(Protocol):
+    """What shows a run while it goes on."""
+
+    progress: Progress
+
+    def __enter__(self) -> View: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def listen(self, event: Event) -> None:
+        """Take an event in."""
+
+
+def make_view(time_limit_s: float | None, plain: bool) -> View:
+    """A view on stderr: stdout is for the result alone. `plain`: no live view in any case."""
+    progress = Progress(time_limit_s)
+    console = output.console(stderr=True)
+    if plain or not console.is_terminal or console.is_dumb_terminal:
+        return PlainView(progress, lambda text: click.echo(text, err=True))
+    # Drawing terminal pictures takes more of rich than writing lines does.
+    from tilewright.cli.live import LiveView
+
+    return LiveView(progress, console)

@@ -1,0 +1,102 @@
+"""Reads a program at the executable-configurations phase: each dispatch's configuration in words.
+
+Runs in workers: it needs the MLIR bindings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.lowering import (
+    LOWERING_CONFIG,
+    TRANSLATION_INFO,
+    UnreadableConfiguration,
+    read_tiling,
+    read_translation,
+)
+from tilewright.ir.template import dispatch_functions
+from tilewright.ir.walk import string_attribute
+
+
+@dataclass(frozen=True)
+class ConfiguredFunction:
+    """A dispatch function and its compute ops; `root` is the op that decides the configuration.
+
+    None where the compiler configures no op of it.
+    """
+
+    name: str
+    function: ir.Operation
+    ops: tuple[ir.Operation, ...]
+    root: ir.Operation | None
+
+    @property
+    def translation_info(self) -> ir.Attribute | None:
+        attributes = self.function.attributes
+        return attributes[TRANSLATION_INFO] if TRANSLATION_INFO in attributes else None
+
+    @property
+    def lowering_configs(self) -> tuple[str, ...]:
+        """The configuration of each compute op as text, '' where it has none."""
+        return tuple(
+            str(op.attributes[LOWERING_CONFIG]) if LOWERING_CONFIG in op.attributes else ""
+            for op in self.ops
+        )
+
+    @property
+    def root_config(self) -> ir.Attribute | None:
+        return None if self.root is None else self.root.attributes[LOWERING_CONFIG]
+
+
+def configured_functions(module: ir.Module) -> dict[str, ConfiguredFunction]:
+    """Every dispatch function of the program by its name, in order."""
+    found: dict[str, ConfiguredFunction] = {}
+    for function in dispatch_functions(module).values():
+        ops = tuple(compute_ops(function))
+        name = string_attribute(function, "sym_name")
+        found[name] = ConfiguredFunction(name, function, ops, _root(ops))
+    return found
+
+
+def _root(ops: tuple[ir.Operation, ...]) -> ir.Operation | None:
+    """The last op that has distribution tiles, else the last that is configured at all.
+
+    The compiler gives distribution tiles to the op that it starts from; that mark of its own which
+    says so is not put where a tuning spec applied.
+    """
+    configured = [op for op in ops if LOWERING_CONFIG in op.attributes]
+    starting = [op for op in configured if _distributes(op)]
+    return next(reversed(starting or configured), None)
+
+
+def _distributes(op: ir.Operation) -> bool:
+    try:
+        return "distribution" in read_tiling(op.attributes[LOWERING_CONFIG]).by_level
+    except UnreadableConfiguration:
+        return False
+
+
+def describe_functions(module: ir.Module) -> dict[str, str]:
+    """The configuration of every dispatch function in words, by the function's name."""
+    return {name: describe(found) for name, found in configured_functions(module).items()}
+
+
+def describe(found: ConfiguredFunction) -> str:
+    """`DoubleTilingExpert: distribution 64,64,0; …`; attribute text for what is not modelled."""
+    info = found.translation_info
+    if info is None:
+        return "no pipeline"
+    try:
+        words = str(read_translation(info))
+    except UnreadableConfiguration:
+        words = str(info)
+    config = found.root_config
+    if config is None:
+        return words
+    try:
+        return f"{words}: {read_tiling(config)}"
+    except UnreadableConfiguration:
+        return f"{words}: {config}"

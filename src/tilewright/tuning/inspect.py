@@ -1,0 +1,264 @@
+"""What there is to tune in a program, without running anything: dispatches, workloads, spaces."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.measure.benchmark import Benchmark
+from tilewright.space.interface import Space
+from tilewright.space.union import UnionSpace
+from tilewright.store import Store
+from tilewright.target import parse_target
+from tilewright.toolchain import installed_version
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import ignore
+from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.parse import VariantChoice
+from tilewright.tuning.prepare import Prepared, extract, read_tasks
+from tilewright.tuning.request import make_request
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.variants import Variant, resolve_variants
+
+# Estimates and shares are drawn with one seed: inspecting twice says the same.
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class KnobInfo:
+    """A knob: how many values it has, the compiler's own, whether it has an effect and why not."""
+
+    name: str
+    values: int
+    default: str
+    effect: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class SpaceInfo:
+    """The space of one pipeline.
+
+    `points` valid configurations, between `low` and `high` with 95% confidence (equal when
+    `exact`), out of `total` combinations of values. `rejections`: the share of all combinations
+    that each constraint alone rejects, the largest first.
+    """
+
+    pipeline: str
+    own: bool
+    points: int
+    low: int
+    high: int
+    exact: bool
+    total: int
+    knobs: tuple[KnobInfo, ...]
+    rejections: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class DispatchInfo:
+    """One workload: the dispatches that have it, how often they run, the compiler's choice.
+
+    `spaces` has one entry for each pipeline that fits; `points` is their sum, between `low` and
+    `high`.
+    """
+
+    names: tuple[str, ...]
+    count: int
+    workload: str
+    key: str
+    flops: int
+    configuration: str
+    points: int
+    low: int
+    high: int
+    exact: bool
+    spaces: tuple[SpaceInfo, ...]
+
+
+@dataclass(frozen=True)
+class SkippedInfo:
+    """A dispatch that cannot be tuned, and why."""
+
+    name: str
+    count: int
+    workload: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class VariantInfo:
+    """The program as a whole-program variant compiles it."""
+
+    name: str
+    flags: tuple[str, ...]
+    dispatches: tuple[DispatchInfo, ...]
+    skipped: tuple[SkippedInfo, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `tilewright inspect` shows; `to_json()` is its JSON."""
+
+    program: Path
+    dialect: str
+    functions: tuple[str, ...]
+    target: str
+    compiler: str
+    variants: tuple[VariantInfo, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["program"] = str(self.program)
+        for variant in data["variants"]:
+            for dispatch in variant["dispatches"]:
+                for space in dispatch["spaces"]:
+                    space["rejections"] = dict(space["rejections"])
+        return data
+
+
+def inspect(
+    program: str | os.PathLike[str],
+    *,
+    target: str = "cpu",
+    threads: int | str | None = None,
+    function: str | None = None,
+    only: str | None = None,
+    variants: str | Iterable[str | VariantChoice] | None = None,
+    iree_flags: Iterable[str] = (),
+    input_type: str | None = None,
+) -> Inspection:
+    """The dispatches of a program and their search spaces, for each variant (the default alone).
+
+    Options as those of :func:`tilewright.tune`. Compiles on this machine for the target; nothing is
+    run. Raises UserError for what the caller can mend.
+    """
+    request = make_request(
+        program,
+        {
+            "target": target,
+            "threads": threads,
+            "function": function,
+            "only": only,
+            "variants": ["default"] if variants is None else variants,
+            "iree_flags": iree_flags,
+        },
+    )
+    options = request.options
+    machine = parse_target(options.target, options.threads)
+    with open_program(
+        request.program,
+        machine,
+        iree_flags=options.iree_flags,
+        function=function,
+        input_type=input_type,
+    ) as opened:
+        return _inspect(opened, options)
+
+
+def _inspect(opened: OpenProgram, options: TuneOptions) -> Inspection:
+    context = _context(opened, options)
+    wanted = resolve_variants(options.variants, options.effort_preset)
+    found = tuple(_variant(context, opened, variant) for variant in wanted)
+    stripped = opened.program.stripped
+    if stripped:
+        context.notes.append(
+            f"{stripped} configurations in the input are left out of account; tuning removes them"
+        )
+    return Inspection(
+        program=opened.program.source,
+        dialect=opened.program.dialect,
+        functions=tuple(opened.program.functions),
+        target=found[0][1] or opened.target.key if found else opened.target.key,
+        compiler=context.compiler_version,
+        variants=tuple(info for info, _ in found),
+        notes=tuple(dict.fromkeys(context.notes)),
+    )
+
+
+def _context(opened: OpenProgram, options: TuneOptions) -> RunContext:
+    """What extracting and reading dispatches needs: they neither measure nor store anything, so
+    there is no device and no database behind it."""
+    return RunContext(
+        options=options,
+        target=opened.target,
+        toolchain=opened.toolchain,
+        compilers=opened.compilers,
+        benchmark=cast(Benchmark, None),
+        store=cast(Store, None),
+        run_id=-1,
+        compiler_version=installed_version("iree-base-compiler"),
+        work=opened.work,
+        listener=ignore,
+    )
+
+
+def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> tuple[VariantInfo, str]:
+    folder = opened.work / variant.name
+    extraction, flags = extract(context, opened.program, variant, folder)
+    prepared = read_tasks(context, extraction, variant, flags, folder)
+    info = VariantInfo(
+        name=variant.name,
+        flags=tuple(variant.flags),
+        dispatches=tuple(_dispatch(task) for task in prepared.tasks),
+        skipped=_skipped(prepared),
+    )
+    return info, prepared.target.key if prepared.target else ""
+
+
+def _skipped(prepared: Prepared) -> tuple[SkippedInfo, ...]:
+    return tuple(SkippedInfo(s.name, s.count, s.workload, s.reason) for s in prepared.skipped)
+
+
+def _dispatch(task: DispatchTask) -> DispatchInfo:
+    space = task.space.space
+    members = space.members if isinstance(space, UnionSpace) else (space,)
+    spaces = tuple(_space(member, own=member.name == task.space.own) for member in members)
+    return DispatchInfo(
+        names=tuple(task.names),
+        count=task.count,
+        workload=task.workload.name,
+        key=task.workload.key,
+        flops=task.workload.flops,
+        configuration=task.template.default.describe(task.template.root),
+        points=sum(s.points for s in spaces),
+        low=sum(s.low for s in spaces),
+        high=sum(s.high for s in spaces),
+        exact=all(s.exact for s in spaces),
+        spaces=spaces,
+    )
+
+
+def _space(space: Space, own: bool) -> SpaceInfo:
+    size = space.size_estimate(np.random.default_rng(_SEED))
+    shares = space.rejections(np.random.default_rng(_SEED))
+    default = dict(space.default.items)
+    return SpaceInfo(
+        pipeline=space.name,
+        own=own,
+        points=size.points,
+        low=size.low,
+        high=size.high,
+        exact=size.exact,
+        total=size.total,
+        knobs=tuple(
+            KnobInfo(k.name, k.cardinality, _show(default[k.name]), k.effect, k.note)
+            for k in space.knobs
+        ),
+        rejections=tuple(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def _show(value: object) -> str:
+    return (
+        ",".join(map(str, value))
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else str(value)
+    )

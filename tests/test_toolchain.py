@@ -136,6 +136,7 @@ def test_a_crash_is_a_value(program: Path) -> None:
         ("exit 3", "exit status 3"),
         ("exit 0", "exit status 0"),
         (r"printf '\377\376: error: x\n'; exit 1", "error: x"),
+        ("echo \"x: error: $(printf '%0900d' 1)\"; exit 1", "0…"),
     ],
 )
 def test_a_compiler_that_says_little(program: Path, body: str, error: str) -> None:

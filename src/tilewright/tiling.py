@@ -92,7 +92,9 @@ class OpTemplate:
     for each loop, equal for loops that are the same loop in several ops; `tiling`: None when the
     compiler gives the op no configuration; `before_root`: the root op uses its result.
     `operand_loops`: the loops that index each operand, inputs first; `operand_inner`: the loop that
-    steps through each operand's memory one element at a time, -1 if none does.
+    steps through each operand's memory one element at a time, -1 if none does. `scales`: numerator
+    and denominator, for each loop, of its tile to that of the shared loop (all 1 when empty):
+    packing and unpacking step through whole inner tiles.
     """
 
     name: str
@@ -104,6 +106,14 @@ class OpTemplate:
     before_root: bool = False
     operand_loops: tuple[tuple[int, ...], ...] = ()
     operand_inner: tuple[int, ...] = ()
+    scales: tuple[tuple[int, int], ...] = ()
+
+    def scaled(self, size: int, loop: int) -> int:
+        """The tile of a loop for a tile of the shared loop; at least 1, 0 stays untiled."""
+        if not self.scales or size == 0:
+            return size
+        numerator, denominator = self.scales[loop]
+        return max(1, size * numerator // denominator)
 
 
 @dataclass(frozen=True)
@@ -187,26 +197,41 @@ def propagate(root: OpTemplate, tiling: Tiling, op: OpTemplate) -> Tiling:
     Follows IREE's `MultiLoweringConfigGenerator::setNewTilingConfigs`: a loop that the op shares
     with the root is tiled as in the root, parallel levels for parallel loops and reduction levels
     for reductions (and, in an op whose result the root reads, for parallel loops that the root
-    reduces over); loops of the op's own keep the compiler's sizes. Packing and unpacking ops keep
-    theirs: their tiles are fixed by the layout.
+    reduces over); loops of the op's own keep the compiler's sizes.
     """
     assert op.tiling is not None
-    if op.name in ("linalg.pack", "linalg.unpack"):
-        return op.tiling
-    position = {shared: i for i, shared in enumerate(root.shared)}
-    levels: dict[str, list[int]] = {}
+    partners = shared_loops(root, op)
+    levels: dict[str, tuple[int, ...]] = {}
     for level in LEVELS[1:]:
         sizes = [0] * len(op.extents)
-        for loop, (shared, reduction) in enumerate(zip(op.shared, op.reduction, strict=True)):
+        for loop, (at, reduction) in enumerate(zip(partners, op.reduction, strict=True)):
             own = op.tiling.size(level, loop)
-            at = position.get(shared)
             if at is None:
                 sizes[loop] = own
             elif level == "vector_inner_parallel":
-                sizes[loop] = tiling.size(level, at) or own
+                sizes[loop] = op.scaled(tiling.size(level, at), loop) or own
             elif reduction == (level in REDUCTION_LEVELS) or (
                 level in REDUCTION_LEVELS and op.before_root and not reduction
             ):
-                sizes[loop] = tiling.size(level, at)
-        levels[level] = sizes
-    return Tiling.of({k: tuple(v) for k, v in levels.items()})
+                sizes[loop] = op.scaled(tiling.size(level, at), loop)
+        levels[level] = tuple(sizes)
+    return Tiling.of(levels)
+
+
+def shared_loops(root: OpTemplate, op: OpTemplate) -> list[int | None]:
+    """For each loop of an op the loop of the root that it is, None for one of its own.
+
+    When several loops of the root are one (the rows and columns of X times its transpose), those
+    of the op are matched with them in order.
+    """
+    places: dict[int, list[int]] = {}
+    for at, number in enumerate(root.shared):
+        places.setdefault(number, []).append(at)
+    seen: dict[int, int] = {}
+    found: list[int | None] = []
+    for number in op.shared:
+        at_root = places.get(number)
+        turn = seen.get(number, 0)
+        seen[number] = turn + 1
+        found.append(None if at_root is None else at_root[min(turn, len(at_root) - 1)])
+    return found

@@ -34,6 +34,7 @@ _INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSION}.0'" for name in _
 IREE_COMPILE = "iree-compile"
 # Diagnostics with IR in them can be as large as the program: the first error is at the start.
 _LOG_BYTES = 1 << 20
+_LINE_CHARS = 400
 
 
 def installed_version(package: str) -> str:
@@ -248,10 +249,19 @@ def _reason(log: str, status: int) -> str:
     for mark in (" error: ", "LLVM ERROR: ", "Assertion "):
         for line in lines:
             if mark in f" {line}":
-                return line
+                return _cut(line)
     if status < 0:
         return f"iree-compile was ended by {_signal_name(-status)}"
-    return lines[0] if lines else f"iree-compile failed with exit status {status}, saying nothing"
+    return (
+        _cut(lines[0])
+        if lines
+        else f"iree-compile failed with exit status {status}, saying nothing"
+    )
+
+
+def _cut(line: str) -> str:
+    """The line without the rest of an attribute that is written out in it (all CPU features)."""
+    return line if len(line) <= _LINE_CHARS else line[:_LINE_CHARS] + "…"
 
 
 def _signal_name(number: int) -> str:

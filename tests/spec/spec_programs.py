@@ -515,7 +515,7 @@ KINDS: dict[str, Kind] = {
     "data_tiled_mmt4d": Kind(
         matmul(),
         _dte(
-            "distribution = [1, 2, 0, 0, 0, 0], vector_common_parallel = [1, 1, 0, 16, 16, 0], "
+            "distribution = [3, 1, 0, 0, 0, 0], vector_common_parallel = [1, 1, 0, 16, 16, 0], "
             "vector_reduction = [0, 0, 1, 0, 0, 1]"
         ),
         1,

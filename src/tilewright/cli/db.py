@@ -70,8 +70,9 @@ def list_(
     as_json: bool,
 ) -> None:
     """List the workloads with their trials and results, the most recently used first."""
+    which = _filter(target, compiler, workload, newer_than)
     with _open(path) as store:
-        rows = store.listing(_filter(target, compiler, workload, newer_than))
+        rows = store.listing(which)
         where = store.path
     if as_json:
         output.print_json([_row_json(row) for row in rows])
@@ -82,8 +83,8 @@ def list_(
     columns = ("workload", "default ms", "tuned ms", "speed-up", "trials", "ok", "last", "target")
     table = output.table((*columns, "compiler"), right=columns[1:6])
     for row in rows:
-        table.add_row(row.workload, *_times(row), str(row.trials), str(row.ok), words.when(row.last),
-                      row.target, row.compiler)  # fmt: skip
+        counts = (str(row.trials), str(row.ok), words.when(row.last))
+        table.add_row(row.workload, *_times(row), *counts, row.target, row.compiler)
     output.console().print(table)
     click.echo(f"{words.plural(len(rows), 'workload')} in {where}")
 
@@ -104,8 +105,9 @@ def export(
     newer_than: str | None,
 ) -> None:
     """Write runs, trials and results to FILE as JSON lines, for another machine to import."""
+    which = _filter(target, compiler, workload, newer_than)
     with _open(path) as store:
-        counts = store.export(file, _filter(target, compiler, workload, newer_than))
+        counts = store.export(file, which)
     click.echo(f"{file}: {_counted(counts)}")
 
 
@@ -143,9 +145,10 @@ def prune(
     The results of workloads stay, so that they can be reused, unless --results is given. A run
     that is still going on is never deleted.
     """
+    age = _duration(older_than, "--older-than")
     with _open(path) as store:
         counts = store.prune(
-            older_than_s=_duration(older_than, "--older-than"),
+            older_than_s=age,
             target=target,
             compiler=compiler,
             not_compiler=not_compiler,
@@ -153,7 +156,7 @@ def prune(
             dry_run=dry_run,
         )
         where = store.path
-    click.echo(f"{where}: {_counted(counts)} {'would be' if dry_run else ''} deleted".replace("  ", " "))
+    click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
 
 
 def _open(path: Path | None) -> Store:

@@ -117,7 +117,9 @@ def _size(one: DispatchInfo | SpaceInfo) -> str:
 
 def _space_lines(space: SpaceInfo) -> list[str]:
     own = " (the compiler's)" if space.own else ""
-    lines = [f"    {space.pipeline}{own}: {_size(space)} of {words.count(space.total)} combinations"]
+    lines = [
+        f"    {space.pipeline}{own}: {_size(space)} of {words.count(space.total)} combinations"
+    ]
     knobs = [f"{k.name} ({k.values})" for k in space.knobs if k.effect]
     if knobs:
         lines.append(f"      knobs    {', '.join(knobs)}")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
@@ -16,8 +14,9 @@ from typing import Protocol
 # begun means the same, and must not break off the tidying up.
 _SAME_ABORT_S = 3.0
 
-_STOPPING = "stopping: what was found is confirmed and written out; press Ctrl-C again to abort\n"
-ABORTED = "interrupted: no results were written; the trials are in the database (--resume goes on)"
+
+class Interruption(Exception):
+    """The user has ended a command before its end; the message says what became of it."""
 
 
 class Stoppable(Protocol):
@@ -48,9 +47,6 @@ class Interrupts:
             return
         self.stopping = True
         self._run.request_stop()
-        # Not through Python's buffers: the signal may have come in the middle of a write to them.
-        with suppress(OSError, ValueError, AttributeError):
-            os.write(sys.__stderr__.fileno(), _STOPPING.encode())  # type: ignore[union-attr]
 
     def on_sigterm(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -59,7 +55,7 @@ class Interrupts:
         self._aborted_at = now
         # In a thread: this one may hold the locks that ending things needs.
         threading.Thread(target=self._run.abort, daemon=True).start()
-        raise KeyboardInterrupt(ABORTED)
+        raise KeyboardInterrupt
 
 
 @contextmanager

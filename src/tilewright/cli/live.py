@@ -19,7 +19,7 @@ from tilewright.cli.plain import program_line, winner_line
 from tilewright.cli.progress import SEARCH, Progress
 from tilewright.tuning import events
 
-REFRESH_S = 0.5
+REFRESH_S = 1.0
 _ROWS = 12
 _COLUMNS = ("dispatch", "runs", "share", "default ms", "best ms", "speed-up", "trials", "failed")
 
@@ -47,6 +47,10 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+
+    def stopping(self) -> None:
+        # No lock: the signal may have come while this very thread holds it.
+        self.progress.stopping = True
 
     def listen(self, event: events.Event) -> None:
         with self._lock:

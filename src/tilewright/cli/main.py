@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from tilewright.cli.interrupt import Interruption
 from tilewright.errors import UnknownNameError, UserError
 
 TRACEBACK = "TILEWRIGHT_TRACEBACK"
@@ -88,8 +89,10 @@ class Commands(click.Group):
             return _report(f"{error.format_message()}{_see(error.ctx)}", 2)
         except click.ClickException as error:
             return _report(error.format_message(), 2)
-        except (KeyboardInterrupt, click.Abort) as error:
-            return _report(str(error) or "interrupted", 130, "")
+        except Interruption as error:
+            return _report(str(error), 130, "")
+        except (KeyboardInterrupt, click.Abort):
+            return _report("interrupted", 130, "")
         except BrokenPipeError:
             # The reader of our output (`head`, a pager) has gone. What is buffered must not fail
             # again when the interpreter flushes it.

@@ -34,7 +34,10 @@ def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") ->
     )
     for name in columns:
         made.add_column(
-            name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold"
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name in right,
+            overflow="fold",
         )
     return made
 

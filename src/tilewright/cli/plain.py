@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from tilewright.cli import words
 from tilewright.cli.progress import Progress
 from tilewright.tuning import events
+
+_STOPPING = "stopping: what was found is confirmed and written out; press Ctrl-C again to abort\n"
 
 
 class PlainView:
@@ -21,6 +26,12 @@ class PlainView:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def stopping(self) -> None:
+        self.progress.stopping = True
+        # Not through Python's buffers: the signal may have come in the middle of a write to them.
+        with suppress(OSError, ValueError, AttributeError):
+            os.write(sys.__stderr__.fileno(), _STOPPING.encode())  # type: ignore[union-attr]
 
     def listen(self, event: events.Event) -> None:
         new_best = self.progress.add(event)

@@ -9,7 +9,6 @@ import click
 
 from tilewright.cli import output, words
 from tilewright.cli.options import tuning_options
-from tilewright.errors import UserError
 
 _FILE = click.Path(path_type=Path)
 

@@ -50,6 +50,8 @@ def program_lines(result: TuneResult) -> list[str]:
     if result.changed:
         number = words.plural(len(result.changed), "dispatch", "dispatches")
         lines.append(f"The spec changed the configuration of {number}: {', '.join(result.changed)}")
+    elif result.improved:
+        lines.append("The variant alone is what made it faster; the tuning spec has no entries.")
     spent = f"{words.plural(result.trials_total, 'trial')} in {words.duration(result.wall_s)}"
     if result.interrupted:
         lines.append(f"Stopped early by Ctrl-C after {spent}; --resume goes on.")

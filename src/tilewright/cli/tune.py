@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output
+from tilewright.cli.interrupt import Interruption, interruptible
 from tilewright.cli.options import tuning_options
 
 if TYPE_CHECKING:
@@ -62,27 +63,34 @@ def command(program: Path | None, **given: Any) -> None:
 def _run(request: TuneRequest) -> TuneResult:
     from tilewright.cli.view import make_view
     from tilewright.tuning.context import Interrupted
-    from tilewright.tuning.events import Note
+    from tilewright.tuning.events import Event, Note
     from tilewright.tuning.session import TuningSession
 
     view = make_view(request.options.time_limit_s, plain=request.options.json)
-    session = TuningSession(request.program, request.options, view.listen)
-    with view, _stoppable(session, view):
-        for text in request.warnings:
-            view.listen(Note(text, warning=True))
-        try:
+
+    def listen(event: Event) -> None:
+        view.listen(event)
+        if view.progress.stopping:
+            # Once more: a Ctrl-C before the run had begun found nothing to stop.
+            session.request_stop()
+
+    session = TuningSession(request.program, request.options, listen)
+    try:
+        with view, _stoppable(session, view):
+            for text in request.warnings:
+                view.listen(Note(text, warning=True))
             return session.run()
-        except Interrupted as error:
-            raise KeyboardInterrupt(str(error)) from error
+    except (KeyboardInterrupt, Interrupted) as error:
+        raise Interruption(
+            "interrupted: no results were written; --resume goes on with the trials so far"
+        ) from error
 
 
 @contextmanager
 def _stoppable(session: TuningSession, view: View) -> Iterator[None]:
-    from tilewright.cli.interrupt import interruptible
-
     class Run:
         def request_stop(self) -> None:
-            view.progress.stopping = True
+            view.stopping()
             session.request_stop()
 
         def abort(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 import click
@@ -21,6 +22,9 @@ class View(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
+    def stopping(self) -> None:
+        """The user has asked the run to stop. Called from a signal handler."""
+
     def listen(self, event: Event) -> None:
         """Take an event in."""
 
@@ -29,7 +33,8 @@ def make_view(time_limit_s: float | None, plain: bool) -> View:
     """A view on stderr: stdout is for the result alone. `plain`: no live view in any case."""
     progress = Progress(time_limit_s)
     console = output.console(stderr=True)
-    if plain or not console.is_terminal or console.is_dumb_terminal:
+    # Rich also takes FORCE_COLOR, which many log viewers set, for a terminal.
+    if plain or not sys.stderr.isatty() or console.is_dumb_terminal:
         return PlainView(progress, lambda text: click.echo(text, err=True))
     # Drawing terminal pictures takes more of rich than writing lines does.
     from tilewright.cli.live import LiveView

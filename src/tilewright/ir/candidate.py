@@ -1,4 +1,4 @@
-"""Candidates: a dispatch of its own, already configured by the compiler, with another configuration.
+"""Candidates: one dispatch, already configured by the compiler, with another configuration.
 
 The template is the module of one isolated dispatch at the executable-configurations phase. A
 candidate is compiled from there, which skips everything that all candidates have in common.
@@ -33,12 +33,13 @@ def make_candidate(
     results; with `repeats` above 1 there is also `bench`, which takes the same arguments and runs
     the dispatch `repeats` times, one after the other, in one submission to the device.
 
-    Raises UnreadableConfiguration when the template has no such dispatch.
+    Raises UnreadableConfiguration when the template has no such dispatch, or when the
+    configuration is for ops that the dispatch does not have.
     """
     with context:
         module = ir.Module.parse(template)
+    function = find_function(module, executable, entry)
     if configuration is not None:
-        function = find_function(module, executable, entry)
         write_configuration(function, compute_ops(function), configuration)
     if repeats > 1:
         _add_benchmark(module, executable, repeats)

@@ -4,17 +4,19 @@ Roles come from the operands' indexing maps alone, so every layout of a contract
 named or `linalg.generic`, is read the same way. A loop that indexes an operand together with
 another loop (`d1 * 2 + d4`) is an image or a window loop; of the others, one that both inputs and
 the output have is a batch (or group) loop, one that the output shares with the left or right input
-is m or n, and one that both inputs have and the output has not is k.
+is m or n, and one that both inputs have and the output has not is k. A stride alone (`d1 * 2`) is
+no window: a strided 1x1 convolution is a matrix product.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from tilewright.ir.loops import indexing_maps, iterator_kinds, uses_of_loops
+from tilewright.ir.loops import indexing_maps, iterator_kinds, shape_of, uses_of_loops
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, ROOT_OP, TRANSLATION_INFO
 from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate
@@ -24,13 +26,18 @@ _CONFIGURATION_ATTRIBUTES = (LOWERING_CONFIG, COMPILATION_INFO, ROOT_OP, TRANSLA
 _MULTIPLIES = ("arith.mulf", "arith.muli", "complex.mul")
 _ADDS = ("arith.addf", "arith.addi", "complex.add")
 _CASTS = (
+    "arith.bitcast",
     "arith.extf",
     "arith.extsi",
     "arith.extui",
-    "arith.truncf",
+    "arith.fptosi",
+    "arith.fptoui",
     "arith.sitofp",
+    "arith.truncf",
+    "arith.trunci",
     "arith.uitofp",
 )
+_COPIES = ("linalg.copy", "linalg.fill")
 
 
 def classify(
@@ -59,7 +66,7 @@ def classify(
         root=root.name,
         fused=fused,
         flops=_flops(kind, root, dims),
-        bytes=_bytes(function),
+        bytes=_bytes(function, ops),
     )
 
 
@@ -116,7 +123,7 @@ def _kind_and_roles(
     if any(reduction):
         softmax = _uses(root, "math.exp") and sum(any(op.reduction) for op in template.ops) > 1
         return ("softmax" if softmax else "reduction"), plain
-    if root.name in ("linalg.fill", "linalg.copy"):
+    if root.name in _COPIES:
         return "elementwise", plain
     body = list(root.regions[0].blocks[0].operations) if len(root.regions) else []
     if len(body) == 1 and len(maps) == 2 and maps[0] != maps[1]:
@@ -174,10 +181,17 @@ def _roles_of_pooling(maps: list[ir.AffineMap], reduction: tuple[bool, ...]) -> 
     compound: set[int] = set()
     for map_ in maps:
         compound |= uses_of_loops(map_)[1]
-    return [
-        ("window" if is_sum else "image" if loop in compound else "channel")
-        for loop, is_sum in enumerate(reduction)
-    ]
+    still = [i for i, is_sum in enumerate(reduction) if not is_sum and i not in compound]
+    roles = []
+    for loop, is_sum in enumerate(reduction):
+        if is_sum:
+            roles.append("window")
+        elif loop in compound:
+            roles.append("image")
+        else:
+            # All layouts have the batch outermost; a batch of one is often folded away.
+            roles.append("batch" if len(still) > 1 and loop == still[0] else "channel")
+    return roles
 
 
 def _is_product_sum(root: ir.Operation, maps: list[ir.AffineMap]) -> bool:
@@ -186,9 +200,29 @@ def _is_product_sum(root: ir.Operation, maps: list[ir.AffineMap]) -> bool:
     if len(maps) != 3 or len(root.regions) != 1 or (kinds is not None and not any(kinds)):
         return False
     block = root.regions[0].blocks[0]
-    names = [op.operation.name for op in block.operations][:-1]
-    arithmetic = [n for n in names if n not in _CASTS]
-    return len(arithmetic) == 2 and arithmetic[0] in _MULTIPLIES and arithmetic[1] in _ADDS
+    body = [op.operation for op in block.operations][:-1]
+    arithmetic = [op for op in body if op.name not in _CASTS]
+    if len(arithmetic) != 2:
+        return False
+    product, total = arithmetic
+    if product.name not in _MULTIPLIES or total.name not in _ADDS:
+        return False
+    lhs, rhs, out = block.arguments
+    return _are(product, lhs, rhs) and _are(total, product.results[0], out)
+
+
+def _are(op: ir.Operation, *values: ir.Value) -> bool:
+    """Whether the operands of a commutative op are these values, in any order, behind casts."""
+    found = [_without_casts(v) for v in op.operands]
+    return found in (list(values), list(values)[::-1])
+
+
+def _without_casts(value: ir.Value) -> ir.Value:
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and owner.name in _CASTS:
+        value = owner.operands[0]
+        owner = value.owner
+    return value
 
 
 def _uses(root: ir.Operation, name: str) -> bool:
@@ -198,9 +232,7 @@ def _uses(root: ir.Operation, name: str) -> bool:
 def _flops(kind: str, root: ir.Operation, dims: tuple[Dim, ...]) -> int:
     if any(d.size < 0 for d in dims):
         return 0
-    points = 1
-    for dim in dims:
-        points *= dim.size
+    points = math.prod(dim.size for dim in dims)
     if kind == "attention":
         by_role: dict[str, int] = {}
         for dim in dims:
@@ -219,24 +251,26 @@ def _flops(kind: str, root: ir.Operation, dims: tuple[Dim, ...]) -> int:
     return len(operations) * points
 
 
-def _bytes(function: ir.Operation) -> int:
+def _bytes(function: ir.Operation, ops: Sequence[ir.Operation]) -> int:
     """Bytes of every tensor that the dispatch loads or stores, each counted once."""
     total = 0
     for op in walk(function):
         if op.name in ("iree_codegen.load_from_buffer", "iree_tensor_ext.dispatch.tensor.load"):
-            total += _tensor_bytes(op.results[0].type)
+            total += _value_bytes(op.results[0])
         elif op.name in ("iree_codegen.store_to_buffer", "iree_tensor_ext.dispatch.tensor.store"):
-            total += _tensor_bytes(op.operands[0].type)
-    return total
+            total += _value_bytes(op.operands[0])
+    # Copies between buffers work on the buffers themselves.
+    buffers = [v for op in ops for v in op.operands if isinstance(v.type, ir.MemRefType)]
+    return total + sum(_value_bytes(v) for v in buffers)
 
 
-def _tensor_bytes(type_: ir.Type) -> int:
-    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+def _value_bytes(value: ir.Value) -> int:
+    """Bytes of a tensor or buffer; 0 for what is neither, or of a size not known."""
+    shape = shape_of(value)
+    if not isinstance(value.type, ir.ShapedType) or any(size < 0 for size in shape):
         return 0
-    count = 1
-    for size in type_.shape:
-        count *= size
-    return count * max(1, element_bits(type_.element_type)) // 8
+    bits = max(1, element_bits(ir.ShapedType(value.type).element_type))
+    return -(-math.prod(shape) * bits // 8)
 
 
 def element_bits(type_: ir.Type) -> int:

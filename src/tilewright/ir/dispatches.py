@@ -6,12 +6,13 @@ functions and initializers that call them with `flow.dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
 from iree.compiler.dialects import flow, func
 
+from tilewright.ir.signature import is_public
 from tilewright.ir.walk import string_attribute, walk
 
 ISOLATED_FUNCTION = "main"
@@ -21,9 +22,9 @@ ISOLATED_FUNCTION = "main"
 class DispatchSite:
     """All the calls of one executable entry point.
 
-    `count` is how often the entry function and its callees call it in one run (calls in a loop
-    whose trip count is not known count once and set `in_loop`); `initializer_count` the calls at
-    load time, which do not matter for the run time.
+    `count` is how often one run calls it (calls in a loop whose trip count is not known count
+    once and set `in_loop`); `initializer_count` the calls at load time, which do not matter for
+    the run time. `calls` holds every call in the module, those of the run first.
     """
 
     executable: str
@@ -38,54 +39,143 @@ class DispatchSite:
         return self.entry
 
 
-def find_dispatches(module: ir.Module) -> list[DispatchSite]:
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Runs:
+    """How often something runs, and whether that is known of every loop around it."""
+
+    times: int = 0
+    known: bool = True
+
+    def add(self, other: _Runs, trips: int, known: bool) -> None:
+        self.times += trips * other.times
+        self.known &= known and other.known
+
+
+def find_dispatches(module: ir.Module, function: str | None = None) -> list[DispatchSite]:
     """Every executable entry point that the module dispatches, in order of first call.
 
-    Raises nothing: a module without dispatches gives an empty list.
+    `function`: the entry point whose run is counted, with the functions that it calls; by default
+    every public function is run once. Initializers are counted apart. Dispatches that the run
+    does not reach have a count of 0.
     """
-    sites: dict[tuple[str, str], DispatchSite] = {}
-    for top in module.body.operations:
-        operation = top.operation
-        if operation.name == "flow.executable":
-            continue
+    operations = [top.operation for top in module.body.operations]
+    functions = [op for op in operations if op.name in ("util.func", "func.func")]
+    counter = _Counter({string_attribute(op, "sym_name"): op for op in functions})
+    if function is None:
+        names = {string_attribute(op, "sym_name") for op in functions if is_public(op)}
+        entries = [
+            op for op in functions if string_attribute(op, "sym_name") in names - _async(names)
+        ]
+    else:
+        entries = [op for op in functions if string_attribute(op, "sym_name") == function]
+    initializers = [op for op in operations if op.name == "util.initializer"]
+    sites: dict[_Key, DispatchSite] = {}
+    # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
+    for operation in (*entries, *functions, *initializers):
         for call in walk(operation):
-            if call.name != "flow.dispatch":
-                continue
-            for executable, entry in _entry_points(call):
-                site = sites.setdefault((executable, entry), DispatchSite(executable, entry))
-                site.calls.append(call)
-                if operation.name == "util.initializer":
-                    site.initializer_count += 1
-                    continue
-                trips, known = _trip_count(call)
-                site.count += trips
-                site.in_loop |= not known
+            for key in _entry_points(call):
+                site = sites.setdefault(key, DispatchSite(*key))
+                if all(call != known for known in site.calls):
+                    site.calls.append(call)
+    for operation in entries:
+        for key, runs in counter.runs(operation).items():
+            sites[key].count += runs.times
+            sites[key].in_loop |= not runs.known
+    for operation in initializers:
+        for key, runs in counter.runs(operation).items():
+            sites[key].initializer_count += runs.times
     return list(sites.values())
 
 
-def _entry_points(call: ir.Operation) -> Iterator[tuple[str, str]]:
-    for point in ir.ArrayAttr(call.attributes["entry_points"]):
-        parts = ir.SymbolRefAttr(point).value
-        yield parts[0], parts[-1]
+def _async(names: set[str]) -> set[str]:
+    """The `f$async` among functions that IREE adds to an `f`, which calls it."""
+    return {name for name in names if name.removesuffix("$async") in names - {name}}
 
 
-def _trip_count(call: ir.Operation) -> tuple[int, bool]:
+class _Counter:
+    """Counts the dispatches of a function and of those that it calls, each function once."""
+
+    def __init__(self, functions: dict[str, ir.Operation]) -> None:
+        self._functions = functions
+        self._counted: dict[str, dict[_Key, _Runs]] = {}
+
+    def runs(self, operation: ir.Operation) -> dict[_Key, _Runs]:
+        """How often one run of the function or initializer runs each entry point."""
+        found: dict[_Key, _Runs] = {}
+        for call in walk(operation):
+            inner = dict.fromkeys(_entry_points(call), _Runs(1))
+            if call.name in ("util.call", "func.call"):
+                inner = self._callee(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+            if inner:
+                trips, known = _trip_count(call, operation)
+                for key, runs in inner.items():
+                    found.setdefault(key, _Runs()).add(runs, trips, known)
+        return found
+
+    def _callee(self, name: str) -> dict[_Key, _Runs]:
+        if name not in self._functions:
+            return {}
+        if name not in self._counted:
+            # A function that calls itself is counted once: how deep it goes is not known.
+            self._counted[name] = {}
+            self._counted[name] = self.runs(self._functions[name])
+        return self._counted[name]
+
+
+def _entry_points(call: ir.Operation) -> list[_Key]:
+    if call.name != "flow.dispatch":
+        return []
+    names = [ir.SymbolRefAttr(p).value for p in ir.ArrayAttr(call.attributes["entry_points"])]
+    return [(parts[0], parts[-1]) for parts in names]
+
+
+def _trip_count(call: ir.Operation, function: ir.Operation) -> tuple[int, bool]:
     """How often the loops around the call run it, and whether every loop's count was known."""
     trips, known = 1, True
-    parent = call.parent
-    while parent is not None:
-        operation = parent.operation
+    operation = call
+    while operation != function:
         if operation.name == "scf.for":
-            bounds = [_constant(value) for value in list(operation.operands)[:3]]
-            if None in bounds:
-                known = False
-            else:
-                low, high, step = (int(b) for b in bounds if b is not None)
-                trips *= max(0, -(-(high - low) // step))
+            count = _for_count(operation)
+            known &= count is not None
+            trips *= 1 if count is None else count
         elif operation.name in ("scf.while", "scf.forall", "scf.parallel"):
-            known = False
+            known &= operation == call
+        known &= not _runs_again(operation)
         parent = operation.parent
+        if parent is None:
+            break
+        operation = parent.operation
     return trips, known
+
+
+def _for_count(loop: ir.Operation) -> int | None:
+    low, high, step = (_constant(value) for value in list(loop.operands)[:3])
+    if low is None or high is None or step is None or step <= 0:
+        return None
+    return max(0, -(-(high - low) // step))
+
+
+def _runs_again(operation: ir.Operation) -> bool:
+    """Whether the branches between blocks lead from the operation back to it."""
+    block = operation.block
+    pending = list(_successors(block))
+    seen: list[ir.Block] = []
+    while pending:
+        at = pending.pop()
+        if at == block:
+            return True
+        if all(at != known for known in seen):
+            seen.append(at)
+            pending += _successors(at)
+    return False
+
+
+def _successors(block: ir.Block) -> Sequence[ir.Block]:
+    last = list(block.operations)[-1:]
+    return list(last[0].operation.successors) if last else []
 
 
 def _constant(value: ir.Value) -> int | None:
@@ -124,15 +214,18 @@ def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
     whose type carries an encoding become plain tensors that go through `flow.tensor.encode`, and
     encoded results are decoded the same way.
     """
-    call = next(
-        (c for c in site.calls if c.parent.operation.name != "util.initializer"), site.calls[0]
-    )
+    call = site.calls[0]
     executable = next(
-        op.operation
-        for op in module.body.operations
-        if op.operation.name == "flow.executable"
-        and string_attribute(op.operation, "sym_name") == site.executable
+        (
+            op.operation
+            for op in module.body.operations
+            if op.operation.name == "flow.executable"
+            and string_attribute(op.operation, "sym_name") == site.executable
+        ),
+        None,
     )
+    if executable is None:
+        raise NotIsolatable("the program brings the code of this dispatch itself")
     with module.context, ir.Location.unknown():
         alone = ir.Module.create()
         with ir.InsertionPoint(alone.body):

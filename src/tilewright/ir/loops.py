@@ -1,60 +1,69 @@
 """Which loops of the ops of a dispatch are the same loop.
 
 The ops of a dispatch share loops through the tensors they pass on: the row loop of a bias
-addition is the row loop of the matmul that it follows. IREE's own `IterationDimTracker` serves the
-same purpose; this is the part of it that the operands' indexing maps decide.
+addition is the row loop of the matmul that it follows. This follows IREE's own
+`IterationDimTracker`, which decides the same when the compiler carries the tiling of the root op
+over to the others: loops are joined where one op uses the result of another, and nowhere else. Two
+ops that read the same input, or write to the same `tensor.empty`, have nothing in common: in
+A·Aᵀ the rows and columns of the product both walk the rows of A.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import linalg
 
-from tilewright.ir.walk import walk
+Ratio = tuple[int, int]
+"""Numerator and denominator of a factor between tile sizes."""
+
+SAME: Ratio = (1, 1)
 
 
 @dataclass(frozen=True)
 class OpLoops:
     """The loops of one op, outermost first.
 
-    `extents`: trip counts (-1 unknown); `reduction`: whether the loop combines values;
-    `shared`: a number for each loop, equal for loops that are the same in several ops.
+    `extents`: trip counts (-1 unknown); `reduction`: whether the loop combines values or has to
+    run in order; `shared`: a number for each loop, equal for loops that are the same in several
+    ops; `scales`: a tile of this loop is one of the shared loop times this ratio (packing and
+    unpacking step through whole inner tiles).
     """
 
     extents: tuple[int, ...]
     reduction: tuple[bool, ...]
     shared: tuple[int, ...]
+    scales: tuple[Ratio, ...] = ()
 
 
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+class _Classes:
+    """Equivalence classes of loop numbers (union-find)."""
 
-
-class _Union:
     def __init__(self) -> None:
-        self.parent: list[int] = []
+        self._parent: list[int] = []
 
-    def new(self) -> int:
-        self.parent.append(len(self.parent))
-        return len(self.parent) - 1
+    def new(self, count: int) -> list[int]:
+        first = len(self._parent)
+        self._parent += range(first, first + count)
+        return list(range(first, first + count))
 
     def find(self, i: int) -> int:
-        while self.parent[i] != i:
-            self.parent[i] = self.parent[self.parent[i]]
-            i = self.parent[i]
+        while self._parent[i] != i:
+            self._parent[i] = self._parent[self._parent[i]]
+            i = self._parent[i]
         return i
 
     def join(self, a: int, b: int) -> None:
-        self.parent[self.find(b)] = self.find(a)
+        self._parent[self.find(b)] = self.find(a)
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     """One affine map per operand for ops that have them (linalg ops, attention); else none."""
     if "indexing_maps" in op.attributes:
         return [a.value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    from iree.compiler.dialects import linalg
-
-    if op.name.startswith("linalg.") and op.regions and len(op.regions):
+    if op.name.startswith("linalg.") and len(op.regions):
         try:
             found = linalg.get_indexing_maps(op)
         except (TypeError, ValueError, RuntimeError):
@@ -67,10 +76,7 @@ def iterator_kinds(op: ir.Operation) -> list[bool] | None:
     """For each loop whether it is a reduction, for ops that say so themselves; else None."""
     if "iterator_types" not in op.attributes:
         return None
-    kinds = []
-    for attribute in ir.ArrayAttr(op.attributes["iterator_types"]):
-        kinds.append("reduction" in str(attribute))
-    return kinds
+    return ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
 
 
 def loops_in(expression: ir.AffineExpr) -> set[int]:
@@ -82,124 +88,195 @@ def loops_in(expression: ir.AffineExpr) -> set[int]:
 
 
 def uses_of_loops(map_: ir.AffineMap) -> tuple[set[int], set[int]]:
-    """The loops that a map uses, and those of them in an expression with anything else."""
+    """The loops that a map uses, and those of them in one expression with another loop."""
     used: set[int] = set()
     compound: set[int] = set()
     for expression in map_.results:
         loops = loops_in(expression)
         used |= loops
-        if not isinstance(expression, ir.AffineDimExpr):
+        if len(loops) > 1:
             compound |= loops
     return used, compound
 
 
-def _maps_of(op: ir.Operation) -> tuple[list[ir.AffineMap], list[ir.Value]]:
-    maps = indexing_maps(op)
-    operands = list(op.operands)
-    return (maps, operands[: len(maps)]) if maps else ([], [])
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """Sizes of a tensor or memref, -1 for those known at run time only; () for a scalar."""
     type_ = value.type
-    if not isinstance(type_, ir.RankedTensorType):
+    if not isinstance(type_, ir.ShapedType) or not type_.has_rank:
         return ()
     return tuple(
         -1 if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)
     )
 
 
-def find_loops(ops: list[ir.Operation]) -> list[OpLoops]:
-    """The loops of every op, with the numbers of those they share.
+def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
+    """(dimension of the operand, loop) wherever one loop alone walks the dimension."""
+    for position, expression in enumerate(map_.results):
+        if isinstance(expression, ir.AffineDimExpr):
+            yield position, expression.position
 
-    An op without indexing maps (pack, unpack, softmax, pad, …) has one parallel loop for each
-    dimension of the tensor it iterates over: the source of a pack (its outer result dimensions),
-    the result otherwise.
-    """
-    union = _Union()
-    values: list[tuple[ir.Value, list[int]]] = []
 
-    def dims_of(value: ir.Value) -> list[int]:
-        for known, dims in values:
-            if known == value:
-                return dims
-        dims = [union.new() for _ in _shape(value)]
-        values.append((value, dims))
-        owner = value.owner
-        if not isinstance(owner, ir.Block) and owner.name in _RESHAPES:
-            # Reshapes that only add or drop unit dimensions leave the other loops as they are.
-            source = owner.operands[0]
-            mine = [(d, s) for d, s in zip(dims, _shape(value), strict=True) if s != 1]
-            theirs = [
-                (d, s) for d, s in zip(dims_of(source), _shape(source), strict=True) if s != 1
-            ]
-            if [s for _, s in mine] == [s for _, s in theirs]:
-                for (a, _), (b, _) in zip(mine, theirs, strict=True):
-                    union.join(a, b)
-        return dims
-
-    raw: list[tuple[list[int], list[int], list[bool]]] = []
-    for op in ops:
-        maps, operands = _maps_of(op)
-        if maps:
-            count = maps[0].n_dims
-            loops = [union.new() for _ in range(count)]
-            extents = [-1] * count
-            written: set[int] = set()
-            for index, (map_, value) in enumerate(zip(maps, operands, strict=False)):
-                shape, dims = _shape(value), dims_of(value)
-                is_output = index >= len(maps) - max(1, len(op.results))
-                for position, expression in enumerate(map_.results):
-                    if not isinstance(expression, ir.AffineDimExpr) or position >= len(dims):
-                        continue
-                    union.join(loops[expression.position], dims[position])
-                    extents[expression.position] = shape[position]
-                    if is_output:
-                        written.add(expression.position)
-            kinds = iterator_kinds(op)
-            if kinds is None or len(kinds) != count:
-                kinds = [i not in written for i in range(count)]
-            for result, map_ in zip(op.results, maps[-len(op.results) :], strict=False):
-                dims = dims_of(result)
-                for position, expression in enumerate(map_.results):
-                    if isinstance(expression, ir.AffineDimExpr) and position < len(dims):
-                        union.join(loops[expression.position], dims[position])
-        else:
-            loops, extents, kinds = _without_maps(op, dims_of, union)
-        raw.append((loops, extents, kinds))
+def find_loops(ops: Sequence[ir.Operation]) -> list[OpLoops]:
+    """The loops of every op (in program order), with the numbers of those they share."""
+    tracker = _Tracker()
+    read = [tracker.read(op) for op in ops]
     return [
-        OpLoops(tuple(extents), tuple(kinds), tuple(union.find(i) for i in loops))
-        for loops, extents, kinds in raw
+        OpLoops(
+            loops.extents,
+            loops.reduction,
+            tuple(tracker.classes.find(i) for i in loops.shared),
+            loops.scales,
+        )
+        for loops in read
     ]
 
 
-def _without_maps(op: ir.Operation, dims_of, union: _Union):  # type: ignore[no-untyped-def]
-    domain = op.results[0] if len(op.results) else op.operands[0]
-    shape = list(_shape(domain))
-    loops = list(dims_of(domain))
-    if op.name in ("linalg.pack", "linalg.unpack"):
+class _Tracker:
+    """Goes through the ops of a dispatch and remembers which loops made their results.
+
+    `made`: for every result so far, the loop behind each of its dimensions; -1 for one that none
+    of the shared loops walks alone.
+    """
+
+    def __init__(self) -> None:
+        self.classes = _Classes()
+        self.made: dict[ir.Value, list[int]] = {}
+
+    def read(self, op: ir.Operation) -> OpLoops:
+        maps = indexing_maps(op)
+        if maps:
+            return self._with_maps(op, maps)
+        if op.name == "linalg.pack":
+            return self._pack(op)
+        if op.name == "linalg.unpack":
+            return self._unpack(op)
+        return self._without_maps(op)
+
+    def _with_maps(self, op: ir.Operation, maps: list[ir.AffineMap]) -> OpLoops:
+        count = maps[0].n_dims
+        loops = self.classes.new(count)
+        extents = [-1] * count
+        operands = list(op.operands)[: len(maps)]
+        for map_, value in zip(maps, operands, strict=True):
+            shape, made = shape_of(value), self.made.get(value)
+            for dimension, loop in _plain_dims(map_):
+                if dimension < len(shape):
+                    extents[loop] = shape[dimension]
+                if made is not None:
+                    self._join(loops[loop], made[dimension])
+        outputs = maps[-max(1, len(op.results)) :]
+        kinds = iterator_kinds(op)
+        if kinds is None or len(kinds) != count:
+            written = {loop for map_ in outputs for _, loop in _plain_dims(map_)}
+            kinds = [i not in written for i in range(count)]
+        for result, map_ in zip(op.results, outputs, strict=False):
+            dims = [-1] * len(map_.results)
+            for dimension, loop in _plain_dims(map_):
+                dims[dimension] = loops[loop]
+            self.made[result] = dims
+        return OpLoops(tuple(extents), tuple(kinds), tuple(loops))
+
+    def _join(self, loop: int, other: int) -> None:
+        if other >= 0:
+            self.classes.join(other, loop)
+
+    def _pack(self, op: ir.Operation) -> OpLoops:
+        """A loop for each outer dimension of the result: a tile of it is whole inner tiles."""
         source, result = op.operands[0], op.results[0]
-        rank = len(_shape(source)) if op.name == "linalg.pack" else len(_shape(result))
-        # A pack iterates over the outer dimensions of its result, an unpack over its result.
-        packed = result if op.name == "linalg.pack" else source
-        shape = list(_shape(packed))[:rank] if op.name == "linalg.pack" else list(_shape(result))
-        loops = [union.new() for _ in range(rank)]
-    elif op.name in ("linalg.softmax", "tensor.pad"):
-        shape = list(_shape(op.results[0]))
-        if op.name == "linalg.softmax":
-            for mine, theirs in zip(loops, dims_of(op.operands[0]), strict=True):
-                union.join(mine, theirs)
-    return loops, shape, [False] * len(loops)
+        rank = len(shape_of(source))
+        inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
+        made = self.made.get(source, [-1] * rank)
+        loops = self.classes.new(rank)
+        for loop, dimension in zip(loops, order, strict=True):
+            self._join(loop, made[dimension])
+        self.made[result] = [-1] * len(shape_of(result))
+        return OpLoops(
+            shape_of(result)[:rank],
+            (False,) * rank,
+            tuple(loops),
+            tuple((1, inner[dimension]) for dimension in order),
+        )
+
+    def _unpack(self, op: ir.Operation) -> OpLoops:
+        """A loop for each dimension of the result, in which the source steps by inner tiles."""
+        source, result = op.operands[0], op.results[0]
+        rank = len(shape_of(result))
+        inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
+        made = self.made.get(source)
+        loops = self.classes.new(rank)
+        scales = [SAME] * rank
+        if made is not None:
+            for outer, dimension in enumerate(order):
+                self._join(loops[dimension], made[outer])
+                scales[dimension] = (inner[dimension], 1)
+        # What follows an unpack of this dispatch's own data counts in other steps than the root.
+        self.made[result] = loops if made is None else [-1] * rank
+        return OpLoops(shape_of(result), (False,) * rank, tuple(loops), tuple(scales))
+
+    def _without_maps(self, op: ir.Operation) -> OpLoops:
+        """Ops of other kinds have a loop for each dimension of the tensor they go through."""
+        domain = _domain(op)
+        extents = shape_of(domain)
+        count = len(extents)
+        loops = self.classes.new(count)
+        for value in op.operands:
+            made = self.made.get(value)
+            if made is not None and len(made) == count:
+                for loop, other in zip(loops, made, strict=True):
+                    self._join(loop, other)
+        for result in op.results:
+            if len(shape_of(result)) == count:
+                self.made[result] = loops
+        ordered = [i == _ordered_dimension(op) for i in range(count)]
+        return OpLoops(extents, tuple(ordered), tuple(loops))
 
 
-def captured_values(op: ir.Operation) -> list[ir.Value]:
-    """Values used inside the op's regions that are defined outside of the op."""
-    inside = [inner for inner in walk(op)]
-    found: list[ir.Value] = []
-    for inner in inside:
-        for value in inner.operands:
-            owner = value.owner
-            if isinstance(owner, ir.Block):
-                continue
-            if not any(owner == known for known in inside) and all(value != v for v in found):
-                found.append(value)
+_THROUGH_INPUT = (
+    "iree_linalg_ext.arg_compare",
+    "iree_linalg_ext.map_scatter",
+    "iree_linalg_ext.map_store",
+    "iree_linalg_ext.scatter",
+    "iree_linalg_ext.topk",
+    "iree_linalg_ext.topk_v2",
+)
+_ORDERED = (
+    "iree_linalg_ext.arg_compare",
+    "iree_linalg_ext.scan",
+    "iree_linalg_ext.sort",
+    "iree_linalg_ext.topk",
+    "iree_linalg_ext.topk_v2",
+    "linalg.softmax",
+)
+
+
+def _domain(op: ir.Operation) -> ir.Value:
+    """The tensor whose dimensions an op without indexing maps loops over."""
+    if op.name in _THROUGH_INPUT or not len(op.results):
+        return op.operands[0]
+    return op.results[0]
+
+
+def _ordered_dimension(op: ir.Operation) -> int:
+    """The dimension along which an op without indexing maps compares or adds up; -1: none."""
+    if op.name not in _ORDERED or "dimension" not in op.attributes:
+        return -1
+    return int(ir.IntegerAttr(op.attributes["dimension"]).value)
+
+
+def _inner_tiles(op: ir.Operation, rank: int) -> list[int]:
+    """For each dimension of the unpacked tensor its inner tile; 1 where it is not tiled."""
+    positions = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
+    tiles = list(ir.DenseI64ArrayAttr(op.attributes["static_inner_tiles"]))
+    found = [1] * rank
+    for position, tile in zip(positions, tiles, strict=True):
+        found[position] = max(1, tile)
     return found
+
+
+def _outer_order(op: ir.Operation, rank: int) -> list[int]:
+    """For each outer dimension of the packed tensor the dimension of the unpacked one."""
+    if "outer_dims_perm" in op.attributes:
+        order = list(ir.DenseI64ArrayAttr(op.attributes["outer_dims_perm"]))
+        if order:
+            return order
+    return list(range(rank))

@@ -62,7 +62,15 @@ def read_translation(attribute: ir.Attribute) -> Translation:
 def write_configuration(
     function: ir.Operation, ops: list[ir.Operation], configuration: DispatchConfiguration
 ) -> None:
-    """Puts a configuration on a dispatch function and its compute ops, replacing what they have."""
+    """Puts a configuration on a dispatch function and its compute ops, replacing what they have.
+
+    Raises UnreadableConfiguration, and changes nothing, when it is for ops that there are not.
+    """
+    for index, _ in configuration.tilings:
+        if not 0 <= index < len(ops):
+            raise UnreadableConfiguration(
+                f"a configuration for op {index} of a dispatch that has {len(ops)} compute ops"
+            )
     context = function.context
     function.attributes[TRANSLATION_INFO] = ir.Attribute.parse(
         configuration.translation.to_attribute(), context

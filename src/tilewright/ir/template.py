@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -18,7 +19,7 @@ from tilewright.ir.lowering import (
     read_translation,
 )
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tiling import DispatchTemplate, OpTemplate
+from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling
 from tilewright.workload import Workload
 
 
@@ -77,6 +78,7 @@ def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredD
             before_root=_feeds(op, ops[root]),
             operand_loops=tuple(tuple(sorted(uses_of_loops(m)[0])) for m in indexing_maps(op)),
             operand_inner=tuple(_innermost(m) for m in indexing_maps(op)),
+            scales=loop.scales,
         )
         for op, loop, tiling in zip(ops, loops, tilings, strict=True)
     )
@@ -99,14 +101,16 @@ def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operatio
     return longer[0]
 
 
-def _find_root(module: ir.Module, ops: list[ir.Operation], tilings: list[object]) -> int:
+def _find_root(
+    module: ir.Module, ops: Sequence[ir.Operation], tilings: Sequence[Tiling | None]
+) -> int:
     marked = [op.operation for op in iree_codegen.get_tuner_root_ops(module)]
     candidates = [i for i, op in enumerate(ops) if any(op == root for root in marked)]
     if not candidates:
         candidates = [
             i
             for i, tiling in enumerate(tilings)
-            if tiling is not None and "distribution" in tiling.by_level  # type: ignore[attr-defined]
+            if tiling is not None and "distribution" in tiling.by_level
         ]
     if not candidates:
         candidates = [i for i, tiling in enumerate(tilings) if tiling is not None]
@@ -116,7 +120,7 @@ def _find_root(module: ir.Module, ops: list[ir.Operation], tilings: list[object]
 
 
 def _widest(op: ir.Operation) -> int:
-    """Bits of the widest element among the op's operands and results."""
+    """Bits of the widest element among the op's operands and results; 32 where there are none."""
     bits = [
         element_bits(value.type.element_type)
         for value in (*op.operands, *op.results)
@@ -129,17 +133,19 @@ def _feeds(producer: ir.Operation, consumer: ir.Operation) -> bool:
     """Whether a result of `producer` reaches an operand of `consumer`."""
     if producer == consumer:
         return False
-    pending = [value.owner for value in consumer.operands]
-    seen = 0
-    while pending and seen < 10_000:
-        owner = pending.pop()
-        seen += 1
+    pending = list(consumer.operands)
+    seen: set[ir.Value] = set()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
         if isinstance(owner, ir.Block):
             continue
-        operation = owner.operation
-        if operation == producer:
+        if owner == producer:
             return True
-        pending.extend(value.owner for value in operation.operands)
+        pending += owner.operands
     return False
 
 

@@ -48,8 +48,11 @@ class SpecEntryInfo:
 
 @dataclass(frozen=True)
 class SpecInfo:
+    """The entries of a spec, whether tilewright wrote it, and the variant that it was made for."""
+
     entries: tuple[SpecEntryInfo, ...]
     ours: bool
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,11 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
         raise UserError(f"{given}: there is no such result folder or tuning spec")
     if not given.is_dir():
         return Tuned(given, given, Variant("default", ()), target or "cpu", tuple(iree_flags))
+    if not (given / MANIFEST).is_file():
+        raise UserError(
+            f"{given}: the folder has no {MANIFEST}: it is no result of `tilewright tune`; "
+            "give one, or a tuning spec"
+        )
     manifest = read_manifest(given)
     spec = given / SPEC
     if not spec.is_file():
@@ -193,7 +201,17 @@ def _apply(
         unused=tuple(name for name in names if name not in used) if info.ours else (),
         output=output,
         command=command,
-        notes=tuned.notes,
+        notes=(*tuned.notes, *other_variant(tuned, info)),
+    )
+
+
+def other_variant(tuned: Tuned, info: SpecInfo) -> tuple[str, ...]:
+    """A note where a bare spec was made for another variant than it is used with."""
+    if not info.variant or info.variant == tuned.variant.name:
+        return ()
+    return (
+        f"the spec was made for the variant {info.variant}: give the result folder, or its flags "
+        "with --iree-flag",
     )
 
 
@@ -304,7 +322,8 @@ def read_spec(state: dict[str, Any], path: Path) -> SpecInfo:
     text = read_text(path, "tuning spec")
     report = check_spec(text, str(path))
     rows = show_spec(text, str(path))
-    return SpecInfo(tuple(SpecEntryInfo(row.name, row.matches) for row in rows), report.ours)
+    entries = tuple(SpecEntryInfo(row.name, row.matches) for row in rows)
+    return SpecInfo(entries, report.ours, report.header.get("variant", ""))
 
 
 def parse_module(state: dict[str, Any], flags: tuple[str, ...], source: bytes) -> Any:

@@ -35,20 +35,20 @@ class ConfiguredFunction:
 
     @property
     def translation_info(self) -> ir.Attribute | None:
-        attributes = self.function.attributes
-        return attributes[TRANSLATION_INFO] if TRANSLATION_INFO in attributes else None
+        return _attribute(self.function, TRANSLATION_INFO)
 
     @property
     def lowering_configs(self) -> tuple[str, ...]:
         """The configuration of each compute op as text, '' where it has none."""
-        return tuple(
-            str(op.attributes[LOWERING_CONFIG]) if LOWERING_CONFIG in op.attributes else ""
-            for op in self.ops
-        )
+        return tuple(str(_attribute(op, LOWERING_CONFIG) or "") for op in self.ops)
 
     @property
     def root_config(self) -> ir.Attribute | None:
         return None if self.root is None else self.root.attributes[LOWERING_CONFIG]
+
+
+def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
+    return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (no `get`)
 
 
 def configured_functions(module: ir.Module) -> dict[str, ConfiguredFunction]:

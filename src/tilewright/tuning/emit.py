@@ -4,9 +4,6 @@ IREE keeps a `compilation_info` attribute on an op of the input only where no pa
 before code generation: on matmuls, batch matmuls, matrix-vector products, reductions, mmt4d, pack
 and attention, and on convolutions of a batch above 1; it is lost on most others. So each attribute
 is tried: the program is compiled with it, and what does not arrive is taken out again.
-
-Which op of the input a dispatch comes from is read off the locations that the compiler carries
-along: the input is printed and parsed again, so that every op has a place of its own.
 """
 
 from __future__ import annotations
@@ -18,29 +15,36 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.compile_worker import write_whole
 from tilewright.measure.pool import Job
 from tilewright.target import parse_target
+from tilewright.toolchain import CompileJob
 from tilewright.tuning.apply import (
     SpecEntryInfo,
     Tuned,
     install,
     listed,
-    parse_module,
     resolve_tuned,
     spec_flags,
     spec_info,
+)
+from tilewright.tuning.emit_tasks import (
+    NUMBER,
+    PLAN,
+    VERIFY,
+    WRITE,
+    Arrival,
+    NumberRequest,
+    PlanRequest,
+    VerifyRequest,
+    Wanted,
+    WriteRequest,
 )
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.programs import program_flags
 from tilewright.tuning.worker_tasks import CONFIGURED
 
-PLAN, WRITE, VERIFY = (f"{__name__}:{name}" for name in ("plan", "write", "verify"))
 _TIMEOUT_S = 1800.0
-_SOURCE = "tilewright-input"
-# Ops that IREE's code generation reads the attribute of.
-_CARRIERS = ("linalg.", "iree_linalg_ext.")
 
 
 @dataclass(frozen=True)
@@ -104,26 +108,6 @@ def emit(
         return _Emission(opened, found).run(destination)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A dispatch that the spec configures, with the op of the input that it comes from.
-
-    `position` is the op's place among all ops of the input, in program order; -1 when `reason`
-    says why there is none. `translation_info` and `lowering_config` (of the root op) are attribute
-    text; `configs` has the text of every compute op's, '' for none.
-    """
-
-    function: str
-    entry: str
-    translation_info: str
-    lowering_config: str
-    configs: tuple[str, ...]
-    configuration: str
-    position: int = -1
-    op: str = ""
-    reason: str = ""
-
-
 class _Emission:
     def __init__(self, opened: OpenProgram, tuned: Tuned) -> None:
         self._opened = opened
@@ -134,12 +118,12 @@ class _Emission:
 
     def run(self, output: Path) -> EmittedProgram:
         info = spec_info(self._opened, self._tuned)
-        path = self._opened.program.path
-        wanted: tuple[Wanted, ...] = self._task(
-            PLAN, PlanRequest(path, spec_flags(self._opened, self._tuned), self._plain)
-        )
+        wanted = self._wanted()
         if not wanted:
-            raise UserError(self._nothing(info.entries, "the spec changes no dispatch of it"))
+            why = (
+                "the spec changes no dispatch of it" if info.entries else "the spec has no entries"
+            )
+            raise UserError(self._nothing(info.entries, why))
         kept = [one for one in wanted if one.position >= 0]
         self._lost += [Lost(w.function, w.entry, w.reason) for w in wanted if w.position < 0]
         kept = self._one_for_each_op(kept)
@@ -163,11 +147,34 @@ class _Emission:
             notes=self._tuned.notes,
         )
 
+    def _wanted(self) -> tuple[Wanted, ...]:
+        """The dispatches that the spec changes.
+
+        Compiled by the native compiler, in a process of its own: in a worker, the option that names
+        the spec would stay for what is compiled next.
+        """
+        work = self._opened.work
+        numbered, before, after = (work / f"{n}.mlir" for n in ("numbered", "before", "after"))
+        self._task(NUMBER, NumberRequest(self._opened.program.path, self._plain, numbered))
+        extra = (f"--compile-to={CONFIGURED}", "--mlir-print-debuginfo")
+        jobs = [
+            CompileJob(numbered, before, self._plain, _TIMEOUT_S, extra),
+            CompileJob(numbered, after, spec_flags(self._opened, self._tuned), _TIMEOUT_S, extra),
+        ]
+        for outcome in self._opened.toolchain.compile_many(jobs, self._opened.target.cores):
+            if not outcome.ok:
+                raise UserError(f"{self._opened.program.source}: {outcome.error}")
+        wanted: tuple[Wanted, ...] = self._task(
+            PLAN, PlanRequest(numbered, before, after, self._plain)
+        )
+        return wanted
+
     def _nothing(self, entries: Sequence[SpecEntryInfo], why: str) -> str:
-        names = listed([entry.name for entry in entries]) or "no entry"
+        names = listed([entry.name for entry in entries])
         return (
-            f"{self._opened.program.source}: none of the spec's configurations ({names}) can be "
-            f"put on its ops: {why}; compile with the spec instead (tilewright apply -o)"
+            f"{self._opened.program.source}: no configuration of {self._tuned.spec} can be put on "
+            f"its ops{f' (entries: {names})' if names else ''}: {why}; compile with the spec "
+            "instead (-o)"
         )
 
     def _one_for_each_op(self, wanted: Sequence[Wanted]) -> list[Wanted]:
@@ -209,7 +216,7 @@ class _Emission:
         return Carried(one.function, one.entry, one.op, one.configuration, arrival.whole)
 
     def _try(self, kept: Sequence[Wanted]) -> dict[str, Arrival] | str:
-        """Write the program with these configurations and compile it: what arrived, or the error."""
+        """Write the program with these and compile it: what arrived at dispatches, or the error."""
         request = WriteRequest(self._opened.program.path, self._plain, tuple(kept), self._written)
         self._task(WRITE, request)
         result = self._opened.compilers.run(
@@ -222,164 +229,3 @@ class _Emission:
 
     def _task(self, name: str, request: Any) -> Any:
         return self._opened.run(name, request, _TIMEOUT_S, str(self._opened.program.source))
-
-
-# In the workers
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """Find the dispatches that a spec configures, and the ops of the input they come from."""
-
-    program: Path
-    flags: tuple[str, ...]
-    plain: tuple[str, ...]
-
-
-def plan(state: dict[str, Any], request: PlanRequest) -> tuple[Wanted, ...]:
-    """Task: see PlanRequest. Raises CompileError."""
-    from tilewright.ir.walk import walk
-    from tilewright.measure.compile_worker import session
-    from tilewright.spec import changed_configurations
-    from tilewright.tuning.configured import configured_functions
-
-    compiler = session(state, request.flags)
-    # Printed and parsed again: every op gets a line of its own.
-    text = compiler.parse(request.program.read_bytes(), name=_SOURCE).get_asm()
-    places = {}
-    for position, op in enumerate(walk(compiler.parse(text, name=_SOURCE))):
-        places.setdefault(_place(op), (position, op.name))
-    numbered = text.encode()
-    after_text = compiler.compile(numbered, compile_to=CONFIGURED, output="bytecode", name=_SOURCE)
-    before_text = session(state, request.plain).compile(
-        numbered, compile_to=CONFIGURED, output="bytecode", name=_SOURCE
-    )
-    after = parse_module(state, request.flags, after_text)
-    before = parse_module(state, request.plain, before_text)
-    entries = {c.function: c.entry for c in changed_configurations(before, after)}
-    wanted = []
-    for name, found in configured_functions(after).items():
-        if name not in entries or found.translation_info is None:
-            continue
-        if found.root is None or found.root_config is None:
-            continue
-        from tilewright.tuning.configured import describe
-
-        position, op, reason = _origin(str(found.root.location.attr), places)
-        wanted.append(
-            Wanted(
-                function=name,
-                entry=entries[name],
-                translation_info=str(found.translation_info),
-                lowering_config=str(found.root_config),
-                configs=found.lowering_configs,
-                configuration=describe(found),
-                position=position,
-                op=op,
-                reason=reason,
-            )
-        )
-    return tuple(wanted)
-
-
-def _place(op: Any) -> str:
-    """Where an op stands, as locations that are made from it have it: `"file":line:column`."""
-    return str(op.location.attr).removeprefix("loc(").removesuffix(")")
-
-
-def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str, str]:
-    """The op of the input that a location comes from: its position and name, or why there is none.
-
-    Where ops were fused into one, the last of those that can carry a configuration.
-    """
-    inside = [found for place, found in places.items() if _names(location, place)]
-    carriers = [found for found in inside if found[1].startswith(_CARRIERS)]
-    if carriers:
-        position, op = max(carriers)
-        return position, op, ""
-    if inside:
-        names = ", ".join(sorted({op for _, op in inside if not op.endswith(".func")}))
-        return -1, "", f"it comes from {names or 'no op of its own'}, which cannot carry it"
-    return -1, "", "the compiler made it itself, from no op of the input"
-
-
-def _names(location: str, place: str) -> bool:
-    """Whether a location has this place in it (and not one whose column only begins so)."""
-    at = location.find(place)
-    while at >= 0:
-        if not location[at + len(place) : at + len(place) + 1].isdigit():
-            return True
-        at = location.find(place, at + 1)
-    return False
-
-
-@dataclass(frozen=True)
-class WriteRequest:
-    """Write a program with these configurations on its ops to `path`."""
-
-    program: Path
-    flags: tuple[str, ...]
-    wanted: tuple[Wanted, ...]
-    path: Path
-
-
-def write(state: dict[str, Any], request: WriteRequest) -> None:
-    """Task: see WriteRequest."""
-    from iree.compiler import ir
-    from iree.compiler.dialects import iree_codegen
-
-    from tilewright.ir.lowering import COMPILATION_INFO
-    from tilewright.ir.walk import walk
-    from tilewright.measure.compile_worker import session
-
-    compiler = session(state, request.flags)
-    module = compiler.parse(request.program.read_bytes(), name=_SOURCE)
-    by_position = {one.position: one for one in request.wanted}
-    with compiler.context:
-        for position, op in enumerate(walk(module)):
-            one = by_position.get(position)
-            if one is not None:
-                op.attributes[COMPILATION_INFO] = iree_codegen.CompilationInfoAttr.get(
-                    ir.Attribute.parse(one.lowering_config),
-                    ir.Attribute.parse(one.translation_info),
-                )
-        write_whole(request.path, module.get_asm().encode())
-
-
-@dataclass(frozen=True)
-class VerifyRequest:
-    """Compile a program with configurations on its ops, and see which arrive at the dispatch."""
-
-    program: Path
-    flags: tuple[str, ...]
-    wanted: tuple[Wanted, ...]
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """Whether a configuration arrived (`reason` empty), and whether for the whole dispatch."""
-
-    whole: bool
-    reason: str = ""
-
-
-def verify(state: dict[str, Any], request: VerifyRequest) -> dict[str, Arrival]:
-    """Task: see VerifyRequest. Raises CompileError when the program does not compile."""
-    from tilewright.measure.compile_worker import session
-    from tilewright.tuning.configured import configured_functions
-
-    text = session(state, request.flags).compile(
-        request.program.read_bytes(), compile_to=CONFIGURED, name=request.program.name
-    )
-    functions = configured_functions(parse_module(state, request.flags, text))
-    return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
-
-
-def _arrival(one: Wanted, found: Any) -> Arrival:
-    if found is None:
-        return Arrival(False, "with the attribute the compiler makes another dispatch of its op")
-    if str(found.translation_info) != one.translation_info:
-        return Arrival(False, "the compiler replaces its op and loses the attribute")
-    if str(found.root_config) != one.lowering_config:
-        return Arrival(False, "the compiler changes or loses the tile sizes on the way")
-    return Arrival(found.lowering_configs == one.configs)

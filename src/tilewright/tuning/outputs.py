@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tilewright.tuning.company import Company, write_spec
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.programs import SPEC_FLAG, Build, BuildRequest, Programs
 from tilewright.tuning.result import ProgramSummary, TuneResult
+from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
 from tilewright.tuning.worker_tasks import (
     CONFIGURED,
     READ_APPLIED,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
+PREPROCESSING = "preprocessing_spec.mlir"
 _PROGRAM_TIMEOUT_S = 900.0
 
 
@@ -275,7 +277,13 @@ def _write_files(
         shutil.copyfile(path, staging / Path(path).name)
         parameters.append(f"--parameters={scope}={destination / Path(path).name}")
     parameters += [f"--parameters={p.scope}={p.path}" for p in context.options.parameters]
-    flags = (*programs.flags(final.build.variant), f"{SPEC_FLAG}{destination / SPEC}")
+    variant_flags = final.build.variant.flags
+    preprocessing = preprocessing_spec(variant_flags)
+    if preprocessing is not None:
+        shutil.copyfile(preprocessing, staging / PREPROCESSING)
+        variant_flags = relocate_preprocessing(variant_flags, destination / PREPROCESSING)
+    variant = replace(final.build.variant, flags=variant_flags)
+    flags = (*programs.flags(variant), f"{SPEC_FLAG}{destination / SPEC}")
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
     (staging / "command.txt").write_text(command + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")
@@ -299,7 +307,7 @@ def _write_files(
             "runtime_parameters": parameters,
         },
         "variant": final.build.variant.name,
-        "variant_flags": list(final.build.variant.flags),
+        "variant_flags": list(variant_flags),
         "run": context.run_id,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
@@ -316,7 +324,7 @@ def _install(staging: Path, output: Path) -> None:
     names = {path.name for path in staging.iterdir()}
     for path in sorted(staging.iterdir(), key=lambda p: p.name == MANIFEST):
         os.replace(path, output / path.name)
-    for stale in ("program.mlir", "program.mlirbc"):
+    for stale in (PREPROCESSING, "program.mlir", "program.mlirbc"):
         if stale not in names:
             (output / stale).unlink(missing_ok=True)
     staging.rmdir()

@@ -22,7 +22,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.programs import program_flags
 from tilewright.tuning.task import DispatchTask, repeats_for
-from tilewright.tuning.variants import Variant
+from tilewright.tuning.variants import Variant, without_preprocessing
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
     CANDIDATE,
@@ -89,7 +89,10 @@ def extract(
 ) -> tuple[Extraction, tuple[str, ...]]:
     """Compile a program to its dispatches; UserError with the compiler's line if it does not."""
     flags = program_flags(program, context.target, context.options.iree_flags, variant)
-    job = Job(ExtractRequest(program.path, flags, folder), EXTRACT, _EXTRACT_TIMEOUT_S)
+    request = ExtractRequest(
+        program.path, flags, folder, program.functions, context.options.function
+    )
+    job = Job(request, EXTRACT, _EXTRACT_TIMEOUT_S)
     (result,) = context.compilers.run([job])
     if result.failure is not None:
         raise UserError(f"{program.source}: {result.failure.message}")
@@ -97,7 +100,7 @@ def extract(
     context.target = context.target.with_vectors(
         extraction.vector_bytes, extraction.features, extraction.processor
     )
-    return extraction, flags
+    return extraction, without_preprocessing(flags)
 
 
 def read_tasks(
@@ -387,6 +390,7 @@ def _announce(context: RunContext, prepared: Prepared) -> None:
 def task_key(context: RunContext, prepared: Prepared, task: DispatchTask) -> TaskKey:
     """The database's key of a task: results are reused only where all of it is equal."""
     assert prepared.target is not None
-    decides = [*prepared.variant.flags, *context.options.iree_flags]
+    own = without_preprocessing(prepared.variant.flags)
+    decides = [*own, *context.options.iree_flags]
     flags = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:12] if decides else ""
     return TaskKey(task.workload, prepared.target.key, context.compiler_version, flags)

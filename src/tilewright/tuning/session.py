@@ -33,8 +33,14 @@ from tilewright.tuning.programs import Build, BuildRequest, Programs, quick_timi
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
-from tilewright.tuning.variants import Variant, applicable, resolve_variants
-from tilewright.tuning.worker_tasks import LOAD, LoadRequest
+from tilewright.tuning.variants import (
+    Variant,
+    applicable,
+    im2col_applies,
+    im2col_choices,
+    resolve_variants,
+)
+from tilewright.tuning.worker_tasks import CONVOLUTIONS, LOAD, ConvolutionsRequest, LoadRequest
 
 DEFAULT_VARIANT = Variant("default", ())
 _RUN_TIMEOUT_S = 600.0
@@ -246,6 +252,8 @@ class TuningSession:
         ]
         skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
         wanted = [v for v in wanted if v.name not in skipped]
+        if self.options.variants is None:
+            wanted += self._im2col_choices(context, programs, first)
         if skipped:
             context.note(f"variants without effect on this program: {', '.join(skipped)}")
         outcome.variants["default"] = outcome.default_s * 1e3
@@ -277,25 +285,64 @@ class TuningSession:
                 context.emit(ProgramMeasured(build.name, None, False, problem))
             else:
                 good.append(build)
-        policy = ComparisonPolicy(
-            rounds=self.options.effort_preset.program_rounds,
-            max_s=60.0,
-            min_sample_s=0.02,
-            seed=self.options.seed,
-        )
-        judged = programs.compare([own.build, *good], policy, 900.0)
+        judged = self._compare_variants(programs, [own.build, *good])
         if isinstance(judged, str):
             context.note(f"comparing the variants failed: {judged}", warning=True)
             return [own]
-        own.time_s = outcome.default_s = judged[0].measurement.median_s
+        own.time_s = outcome.default_s = judged[own.build.name] * own.time_s
         outcome.variants["default"] = own.time_s * 1e3
         measured = [own]
-        for build, finalist in zip(good, judged[1:], strict=True):
-            seconds = own.time_s * finalist.ratio.value
+        for build in good:
+            seconds = own.time_s * judged[build.name]
             measured.append(MeasuredVariant(build.variant, build, seconds))
             outcome.variants[build.name] = seconds * 1e3
             context.emit(ProgramMeasured(build.name, seconds, True))
         return sorted(measured, key=lambda m: m.time_s)
+
+    def _compare_variants(
+        self, programs: Programs, builds: Sequence[Build]
+    ) -> dict[str, float] | str:
+        """Each build's time relative to the first one's; or what failed.
+
+        A first look in few rounds; those that are not far behind are then compared with care.
+        """
+        quick = ComparisonPolicy(rounds=3, max_s=30.0, min_sample_s=0.01, seed=self.options.seed)
+        judged = programs.compare(builds, quick, 900.0)
+        if isinstance(judged, str):
+            return judged
+        ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
+        best = min(ratios.values())
+        close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= 1.4 * best)]
+        careful = ComparisonPolicy(
+            rounds=self.options.effort_preset.program_rounds,
+            max_s=45.0,
+            min_sample_s=0.02,
+            seed=self.options.seed,
+        )
+        again = programs.compare(close, careful, 900.0)
+        if isinstance(again, str):
+            return again
+        ratios |= {b.name: f.ratio.value for b, f in zip(close, again, strict=True)}
+        return ratios
+
+    def _im2col_choices(
+        self, context: RunContext, programs: Programs, first: Prepared
+    ) -> list[Variant]:
+        """Variants that make only some of the program's convolutions matrix products."""
+        if not im2col_applies(first.kinds):
+            return []
+        request = ConvolutionsRequest(
+            programs.program.path,
+            programs.flags(DEFAULT_VARIANT),
+            context.work / "preprocessing",
+        )
+        (result,) = context.compilers.run([Job(request, CONVOLUTIONS, 600.0)])
+        if result.failure is not None:
+            context.note(
+                f"no choice of convolutions for im2col: {result.failure.message}", warning=True
+            )
+            return []
+        return im2col_choices(result.value, self.options.effort)
 
     def _worth_tuning(
         self, context: RunContext, measured: list[MeasuredVariant], first: Prepared

@@ -2,19 +2,22 @@
 
 A variant changes which dispatches there are and in which layout they compute, so none is best for
 all programs: on one machine (AVX-512, 2 threads) a ResNet-50 took 139 ms by default, 37 with
-im2col and 28 with im2col+data-tiling, a MobileNetV3 1.2 by default and 3.2 with im2col, whose
+im2col and 28 with im2col+data-tiling, a MobileNetV3 1.1 by default and 3.2 with im2col, whose
 depthwise convolutions it hurts. They are measured, not guessed; what is guessed, and only where it
 is certain, is that a variant cannot change a program that has none of the ops it is about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tilewright.errors import UnknownNameError
 from tilewright.tuning.options import EFFORTS, Effort
 from tilewright.tuning.parse import VariantChoice
+
+PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
 
 _DATA_TILING = ("--iree-opt-data-tiling",)
 _UKERNELS = (*_DATA_TILING, "--iree-llvmcpu-enable-ukernels=all")
@@ -126,6 +129,54 @@ BUILT_IN: dict[str, Variant] = {
         ),
     )
 }
+
+
+def im2col_choices(specs: Mapping[str, Path], effort: str | Effort) -> list[Variant]:
+    """Variants that make only some convolutions matrix products, each by a spec of its own.
+
+    `specs`: files by the name of the set of convolutions, as `spec.preprocessing.choices` names
+    them. The quick effort tries each with data tiling only, the others without as well.
+    """
+    name = effort if isinstance(effort, str) else effort.name
+    extras = (
+        {"+data-tiling": _DATA_TILING}
+        if name == "quick"
+        else {"": (), "+data-tiling": _DATA_TILING}
+    )
+    return [
+        Variant(
+            f"im2col-{chosen}{suffix}",
+            (f"{PREPROCESSING_FLAG}={path}", *flags),
+            f"the convolutions of the set '{chosen}' become matrix products, the others do not",
+            _STRIDED,
+        )
+        for suffix, flags in extras.items()
+        for chosen, path in specs.items()
+    ]
+
+
+def im2col_applies(kinds: Collection[str]) -> bool:
+    """Whether a program whose dispatches, untuned, are of these kinds may have convolutions."""
+    return not _STRIDED.isdisjoint(kinds)
+
+
+def relocate_preprocessing(flags: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The flags with the preprocessing spec, if there is one, at another path."""
+    return tuple(
+        f"{PREPROCESSING_FLAG}={path}" if f.startswith(f"{PREPROCESSING_FLAG}=") else f
+        for f in flags
+    )
+
+
+def preprocessing_spec(flags: Sequence[str]) -> Path | None:
+    """The preprocessing spec that the flags name, if any."""
+    found = [f.partition("=")[2] for f in flags if f.startswith(f"{PREPROCESSING_FLAG}=")]
+    return Path(found[0]) if found else None
+
+
+def without_preprocessing(flags: Sequence[str]) -> tuple[str, ...]:
+    """Flags for what comes after preprocessing: compiling a single dispatch."""
+    return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
 
 
 def variant_names() -> tuple[str, ...]:

@@ -7,21 +7,26 @@ neither parses IR nor computes, and no program can take it down.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import ArgumentType, InputSet, random_inputs, write_outputs
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.workload import Workload
 
+if TYPE_CHECKING:
+    from tilewright.ir.signature import Signature
+
 _MODULE = "tilewright.tuning.worker_tasks"
-LOAD, EXTRACT, CONFIGURE, REFERENCE, CANDIDATE, SPEC, READ_APPLIED = (
+LOAD, EXTRACT, CONVOLUTIONS, CONFIGURE, REFERENCE, CANDIDATE, SPEC, READ_APPLIED = (
     f"{_MODULE}:{name}"
     for name in (
         "load",
         "extract",
+        "convolutions",
         "configure",
         "reference",
         "candidate",
@@ -58,11 +63,17 @@ def load(state: dict[str, Any], request: LoadRequest) -> Any:
 
 @dataclass(frozen=True)
 class ExtractRequest:
-    """Compile a program to the flow phase and take its dispatches apart into `folder`."""
+    """Compile a program to the flow phase and take its dispatches apart into `folder`.
+
+    `declared`: the signatures of its functions as the source declares them. `function`: the entry
+    point whose run is counted; by default all of them.
+    """
 
     program: Path
     flags: tuple[str, ...]
     folder: Path
+    declared: Mapping[str, Signature] | None = None
+    function: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,7 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
     module = _module(compiler, text)
     found = []
     request.folder.mkdir(parents=True, exist_ok=True)
-    for index, site in enumerate(find_dispatches(module)):
+    for index, site in enumerate(find_dispatches(module, request.function)):
         path, encoded, reason = None, False, ""
         try:
             isolated = isolate(module, site)
@@ -125,7 +136,7 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
                 reason,
             )
         )
-    return Extraction(tuple(found), entry_points(module), *target_info(module))
+    return Extraction(tuple(found), entry_points(module, request.declared), *target_info(module))
 
 
 def _module(compiler: Any, source: bytes | str) -> Any:
@@ -134,6 +145,34 @@ def _module(compiler: Any, source: bytes | str) -> Any:
     context = compiler.context
     with context:
         return ir.Module.parse(source, context)
+
+
+@dataclass(frozen=True)
+class ConvolutionsRequest:
+    """Write specs that make sets of a program's convolutions matrix products."""
+
+    program: Path
+    flags: tuple[str, ...]
+    folder: Path
+
+
+def convolutions(state: dict[str, Any], request: ConvolutionsRequest) -> dict[str, Path]:
+    """Task: see ConvolutionsRequest. The specs' paths by the names of the sets."""
+    from tilewright.spec import preprocessing
+
+    compiler = session(state, request.flags)
+    text = compiler.compile(
+        request.program.read_bytes(), compile_to=preprocessing.PHASE, name=request.program.name
+    )
+    sites = preprocessing.conv_sites(_module(compiler, text))
+    request.folder.mkdir(parents=True, exist_ok=True)
+    return {
+        name: write_whole(
+            request.folder / f"{name}.im2col.mlir",
+            preprocessing.write_im2col_spec(chosen).encode(),
+        )
+        for name, chosen in preprocessing.choices(sites).items()
+    }
 
 
 def _isolated_main(module: Any) -> Any:

@@ -1,5 +1,5 @@
 #config = #iree_cpu.lowering_config<vector_common_parallel = [1, 1, 16, 16]>
-#config1 = #iree_cpu.lowering_config<distribution = [1, 2, 0, 0, 0, 0], vector_common_parallel = [1, 1, 0, 16, 16, 0], vector_reduction = [0, 0, 1, 0, 0, 1]>
+#config1 = #iree_cpu.lowering_config<distribution = [3, 1, 0, 0, 0, 0], vector_common_parallel = [1, 1, 0, 16, 16, 0], vector_reduction = [0, 0, 1, 0, 0, 1]>
 #config2 = #iree_cpu.lowering_config<vector_common_parallel = [16, 16]>
 #translation = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<Mmt4dTilingExpert>>
 module attributes {tilewright.spec = {target = "llvm-cpu znver4"}, transform.with_named_sequence} {

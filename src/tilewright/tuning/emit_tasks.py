@@ -1,0 +1,212 @@
+"""What compile workers do to put configurations on the ops of a program.
+
+Which op of the input a dispatch comes from is read off the locations that the compiler carries
+along: the input is printed and parsed again, so that every op has a place of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.measure.compile_worker import session, write_whole
+from tilewright.tuning.apply import parse_module
+from tilewright.tuning.worker_tasks import CONFIGURED
+
+if TYPE_CHECKING:
+    from tilewright.tuning.configured import ConfiguredFunction
+
+NUMBER, PLAN, WRITE, VERIFY = (
+    f"{__name__}:{name}" for name in ("number", "plan", "write", "verify")
+)
+_SOURCE = "tilewright-input"
+# Ops that IREE's code generation reads the attribute of.
+_CARRIERS = ("linalg.", "iree_linalg_ext.")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A dispatch that the spec configures, with the op of the input that it comes from.
+
+    `position` is the op's place among all ops of the input, in program order; -1 when `reason`
+    says why there is none. `translation_info` and `lowering_config` (of the root op) are attribute
+    text; `configs` has the text of every compute op's, '' for none.
+    """
+
+    function: str
+    entry: str
+    translation_info: str
+    lowering_config: str
+    configs: tuple[str, ...]
+    configuration: str
+    position: int = -1
+    op: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class NumberRequest:
+    """Print a program to `path`, where every op stands on a line of its own."""
+
+    program: Path
+    flags: tuple[str, ...]
+    path: Path
+
+
+def number(state: dict[str, Any], request: NumberRequest) -> None:
+    """Task: see NumberRequest."""
+    module = session(state, request.flags).parse(request.program.read_bytes(), name=_SOURCE)
+    write_whole(request.path, module.get_asm().encode())
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Find the dispatches that a spec changed, and the ops of the input that they come from.
+
+    `numbered` is the program as `number` wrote it; `before` and `after` are what the compiler made
+    of that file at the executable-configurations phase, with locations: without and with the spec.
+    """
+
+    numbered: Path
+    before: Path
+    after: Path
+    flags: tuple[str, ...]
+
+
+def plan(state: dict[str, Any], request: PlanRequest) -> tuple[Wanted, ...]:
+    """Task: see PlanRequest."""
+    from tilewright.ir.walk import walk
+    from tilewright.spec import changed_configurations
+    from tilewright.tuning.configured import configured_functions, describe
+
+    compiler = session(state, request.flags)
+    places: dict[str, tuple[int, str]] = {}
+    numbered = compiler.parse(request.numbered.read_bytes(), name=str(request.numbered))
+    for position, op in enumerate(walk(numbered)):
+        places.setdefault(_place(op), (position, op.name))
+    before, after = (
+        parse_module(state, request.flags, path.read_bytes())
+        for path in (request.before, request.after)
+    )
+    entries = {c.function: c.entry for c in changed_configurations(before, after)}
+    wanted = []
+    for name, found in configured_functions(after).items():
+        if name not in entries or found.root is None or found.translation_info is None:
+            continue
+        position, op, reason = _origin(str(found.root.location.attr), places)
+        wanted.append(
+            Wanted(
+                function=name,
+                entry=entries[name],
+                translation_info=str(found.translation_info),
+                lowering_config=str(found.root_config),
+                configs=found.lowering_configs,
+                configuration=describe(found),
+                position=position,
+                op=op,
+                reason=reason,
+            )
+        )
+    return tuple(wanted)
+
+
+def _place(op: Any) -> str:
+    """Where an op stands, as locations that are made from it have it: `"file":line:column`."""
+    return str(op.location.attr).removeprefix("loc(").removesuffix(")")
+
+
+def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str, str]:
+    """The op of the input that a location comes from: its position and name, or why there is none.
+
+    Where ops were fused into one, the last of those that can carry a configuration.
+    """
+    inside = [found for place, found in places.items() if _names(location, place)]
+    carriers = [found for found in inside if found[1].startswith(_CARRIERS)]
+    if carriers:
+        position, op = max(carriers)
+        return position, op, ""
+    if inside:
+        names = ", ".join(sorted({op for _, op in inside if not op.endswith(".func")}))
+        return -1, "", f"it comes from {names or 'no op of its own'}, which cannot carry it"
+    return -1, "", "the compiler made it itself, from no op of the input"
+
+
+def _names(location: str, place: str) -> bool:
+    """Whether a location has this place in it (and not one whose column only begins so)."""
+    at = location.find(place)
+    while at >= 0:
+        if not location[at + len(place) : at + len(place) + 1].isdigit():
+            return True
+        at = location.find(place, at + 1)
+    return False
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """Write a program with these configurations on its ops to `path`."""
+
+    program: Path
+    flags: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+    path: Path
+
+
+def write(state: dict[str, Any], request: WriteRequest) -> None:
+    """Task: see WriteRequest."""
+    from iree.compiler import ir
+    from iree.compiler.dialects import iree_codegen
+
+    from tilewright.ir.lowering import COMPILATION_INFO
+    from tilewright.ir.walk import walk
+
+    compiler = session(state, request.flags)
+    module = compiler.parse(request.program.read_bytes(), name=_SOURCE)
+    by_position = {one.position: one for one in request.wanted}
+    with compiler.context:
+        for position, op in enumerate(walk(module)):
+            one = by_position.get(position)
+            if one is not None:
+                op.attributes[COMPILATION_INFO] = iree_codegen.CompilationInfoAttr.get(
+                    ir.Attribute.parse(one.lowering_config),
+                    ir.Attribute.parse(one.translation_info),
+                )
+        write_whole(request.path, module.get_asm().encode())
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """Compile a program with configurations on its ops, and see which arrive at the dispatch."""
+
+    program: Path
+    flags: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Whether a configuration arrived (`reason` empty), and whether for the whole dispatch."""
+
+    whole: bool
+    reason: str = ""
+
+
+def verify(state: dict[str, Any], request: VerifyRequest) -> dict[str, Arrival]:
+    """Task: see VerifyRequest. Raises CompileError when the program does not compile."""
+    from tilewright.tuning.configured import configured_functions
+
+    text = session(state, request.flags).compile(
+        request.program.read_bytes(), compile_to=CONFIGURED, name=request.program.name
+    )
+    functions = configured_functions(parse_module(state, request.flags, text))
+    return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
+
+
+def _arrival(one: Wanted, found: ConfiguredFunction | None) -> Arrival:
+    if found is None:
+        return Arrival(False, "with the attribute the compiler makes another dispatch of its op")
+    if str(found.translation_info) != one.translation_info:
+        return Arrival(False, "the compiler replaces its op and loses the attribute")
+    if str(found.root_config) != one.lowering_config:
+        return Arrival(False, "the compiler changes or loses the tile sizes on the way")
+    return Arrival(found.lowering_configs == one.configs)

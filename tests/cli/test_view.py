@@ -1,0 +1,199 @@
+"""Progress is added up rightly and shown, live or in plain lines."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+from rich.console import Console
+
+from tilewright.cli.live import LiveView, status_line
+from tilewright.cli.plain import PlainView
+from tilewright.cli.progress import Progress
+from tilewright.cli.view import make_view
+from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning import events
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(
+    done: int,
+    best_s: float | None,
+    status: Status = Status.OK,
+    task: str = "matmul",
+    limit: int = 100,
+    default_s: float = 4e-3,
+) -> events.TrialDone:
+    time_s = best_s if status is Status.OK else None
+    made = Trial(Configuration.of({"n": done}), status, time_s)
+    return events.TrialDone(task, made, best_s, default_s, done, limit)
+
+
+ROWS = events.DispatchesRanked(
+    "default",
+    (
+        events.DispatchRow("matmul", "contraction 64x64x64 f32", 3, 0.75, 4e-3, 52.5, 8.6e7),
+        events.DispatchRow("pad", "", 1, 0.0, None, None, None, "does not compile alone"),
+    ),
+)
+WINNER = events.WinnerFound("matmul", 1.52, 1.48, 1.56, "DoubleTilingExpert: …", True)
+LOSER = events.WinnerFound("conv", 1.0, 1.0, 1.0, "", False, "no candidate beat the default")
+
+
+def test_counts_and_the_best() -> None:
+    progress = Progress()
+    progress.add(events.PhaseStarted("search"))
+    assert progress.add(trial(1, 5e-3)) is False  # slower than the default
+    assert progress.add(trial(2, 2e-3)) is True
+    assert progress.add(trial(3, 2e-3, Status.CRASHED)) is False
+    assert progress.add(trial(4, 2e-3)) is False
+    assert (progress.done, progress.limit, progress.failed) == (4, 100, 1)
+    task = progress.tasks["matmul"]
+    assert (task.trials, task.failed, task.speedup) == (4, 1, 2.0)
+
+
+def test_a_search_that_has_failed_so_far_has_no_best() -> None:
+    progress = Progress()
+    progress.add(trial(1, None, Status.COMPILE_ERROR))
+    assert progress.tasks["matmul"].speedup == 1.0
+    assert progress.failed == 1
+
+
+def test_the_same_dispatch_in_another_variant_starts_anew() -> None:
+    progress = Progress()
+    progress.add(trial(1, 2e-3))
+    assert progress.add(trial(2, 1.5e-3, default_s=1.8e-3)) is True
+    assert progress.tasks["matmul"].default_s == 1.8e-3
+    assert progress.tasks["matmul"].trials == 1
+
+
+def test_time_left_follows_the_rate_and_the_limit() -> None:
+    clock = Clock()
+    progress = Progress(None, clock)
+    assert progress.left_s is None
+    progress.add(events.PhaseStarted("search"))
+    clock.now += 2
+    for done in range(1, 11):
+        progress.add(trial(done, 2e-3))
+    assert progress.trials_per_s == pytest.approx(5)
+    assert progress.left_s == pytest.approx(18)
+    limited = Progress(10.0, clock)
+    clock.now += 4
+    assert limited.left_s == pytest.approx(6)
+    clock.now += 100
+    assert limited.left_s == 0
+
+
+def test_a_resumed_run_does_not_count_earlier_trials_as_speed() -> None:
+    clock = Clock()
+    progress = Progress(None, clock)
+    progress.add(events.PhaseStarted("search"))
+    clock.now += 1
+    for done in range(1001, 1006):
+        progress.add(trial(done, 2e-3, limit=1100))
+    assert progress.trials_per_s == pytest.approx(5)
+
+
+def test_plain_lines() -> None:
+    clock, lines = Clock(), []
+    view = PlainView(Progress(None, clock), lines.append)
+    with view:
+        clock.now += 1.25
+        for event in (
+            events.PhaseStarted("compile", "the program"),
+            events.Note("a thing to know"),
+            events.Note("a thing to heed", warning=True),
+            events.ProgramMeasured("default", 12.34e-3, True),
+            events.ProgramMeasured("im2col", None, False, "it crashed"),
+            ROWS,
+            trial(1, 4e-3),
+            trial(2, 2e-3),
+            trial(3, 2e-3),
+            WINNER,
+            LOSER,
+            events.PhaseEnded("compile", 1.0),
+        ):
+            view.listen(event)
+    text = "\n".join(lines)
+    assert all("\n" not in line for line in lines)
+    assert "[    1.2 s] compile: the program" in text
+    assert "a thing to know" in text
+    assert "warning: a thing to heed" in text
+    assert "variant default: 12.3 ms" in text
+    assert "variant im2col: does not count: it crashed" in text
+    assert "matmul (contraction 64x64x64 f32): 75.0% of the time, 3 x 4.00 ms" in text
+    assert "pad: skipped: does not compile alone" in text
+    assert text.count("new best") == 1
+    assert "new best 2.00 ms, 2.00x the default's speed (trial 2 of 100, 0 failed)" in text
+    assert "matmul: 1.52x the default's speed (1.48 to 1.56): DoubleTilingExpert: …" in text
+    assert "conv: the compiler's choice stays: no candidate beat the default" in text
+
+
+def shown(view: LiveView, buffer: io.StringIO) -> str:
+    view._live.refresh()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", buffer.getvalue())
+
+
+def test_the_live_view_shows_phase_trials_best_and_shares() -> None:
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, width=110, height=30)
+    with LiveView(Progress(60.0), console) as view:
+        view._live.auto_refresh = False
+        view.listen(events.PhaseStarted("search"))
+        view.listen(ROWS)
+        view.listen(trial(1, None, Status.CRASHED))
+        view.listen(trial(2, 2e-3))
+        text = shown(view, buffer)
+        assert "2 of 100 trials, 1 failed" in text
+        assert "left" in text
+        assert re.search(r"matmul +3 +75\.0% +4\.00 +2\.00 +2\.00x +2 +1", text)
+        assert "and 1 other" in text
+        view.listen(WINNER)
+        view.listen(events.Note("heed [this]", warning=True))
+        assert "warning: heed [this]" in shown(view, buffer)
+
+
+def test_the_live_view_says_that_it_is_stopping() -> None:
+    progress = Progress()
+    progress.add(events.PhaseStarted("search"))
+    assert "stopping" not in status_line(progress)
+    progress.stopping = True
+    assert "stopping: Ctrl-C again to abort" in status_line(progress)
+
+
+def test_a_program_of_many_dispatches_fits_on_the_screen() -> None:
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, width=110, height=60)
+    rows = tuple(events.DispatchRow(f"d{i}", "w", 1, 0.01, 1e-3, None, 1e3) for i in range(100))
+    with LiveView(Progress(), console) as view:
+        view._live.auto_refresh = False
+        view.listen(events.DispatchesRanked("default", rows))
+        text = shown(view, buffer)
+    assert "and 88 others" in text
+    assert "d50" not in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_views_by_where_stderr_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(make_view(None, plain=False), PlainView)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert isinstance(make_view(None, plain=False), LiveView)
+    assert isinstance(make_view(None, plain=True), PlainView)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_view(None, plain=False), PlainView)

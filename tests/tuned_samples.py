@@ -1,0 +1,80 @@
+"""Small programs, and tuning specs that give their dispatches other tile sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iree.compiler import ir
+
+from tilewright.ir.session import CompilerSession
+from tilewright.ir.template import dispatch_functions, read_dispatch
+from tilewright.spec import OpConfig, SpecEntry, write_spec
+from tilewright.tiling import Tiling
+
+HOST = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+)
+
+
+def matmul(m: int = 64, n: int = 64, k: int = 64) -> str:
+    """A program of one f32 matmul."""
+    return f"""
+func.func @main(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<{m}x{n}xf32>
+  %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>)
+      outs(%fill : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %c : tensor<{m}x{n}xf32>
+}}
+"""
+
+
+# A batch-1 convolution loses an attribute on its op, a matmul keeps it.
+MATMUL_AND_CONVOLUTION = """
+func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %x: tensor<1x18x18x16xf32>,
+    %w: tensor<3x3x16x32xf32>) -> (tensor<64x64xf32>, tensor<1x16x16x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e0 = tensor.empty() : tensor<64x64xf32>
+  %f0 = linalg.fill ins(%zero : f32) outs(%e0 : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<64x64xf32>, tensor<64x64xf32>)
+      outs(%f0 : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %e1 = tensor.empty() : tensor<1x16x16x32xf32>
+  %f1 = linalg.fill ins(%zero : f32) outs(%e1 : tensor<1x16x16x32xf32>) -> tensor<1x16x16x32xf32>
+  %y = linalg.conv_2d_nhwc_hwcf {dilations = dense<1> : tensor<2xi64>,
+      strides = dense<1> : tensor<2xi64>}
+      ins(%x, %w : tensor<1x18x18x16xf32>, tensor<3x3x16x32xf32>)
+      outs(%f1 : tensor<1x16x16x32xf32>) -> tensor<1x16x16x32xf32>
+  return %c, %y : tensor<64x64xf32>, tensor<1x16x16x32xf32>
+}
+"""
+
+
+def write_halved_spec(program: str, path: Path, header: dict[str, str] | None = None) -> Path:
+    """A spec that halves the distribution tiles of every dispatch of a program."""
+    session = CompilerSession([*HOST, "--iree-codegen-add-tuner-attributes"])
+    text = session.compile(program, compile_to="executable-configurations")
+    entries = []
+    with session.context:
+        module = ir.Module.parse(text)
+        for name in dispatch_functions(module):
+            found = read_dispatch(module, *name.split("/"))
+            template = found.template
+            assert template.root_op.tiling is not None
+            levels = dict(template.root_op.tiling.levels)
+            levels["distribution"] = tuple(-(-s // 2) for s in levels["distribution"])
+            configuration = template.configure(Tiling.of(levels), template.translation)
+            entries.append(
+                SpecEntry(
+                    name=f"halved_{len(entries)}",
+                    function=found.function,
+                    translation_info=configuration.translation.to_attribute(),
+                    op_configs=tuple(
+                        OpConfig(i, t.to_attribute()) for i, t in configuration.tilings
+                    ),
+                )
+            )
+        path.write_text(write_spec(entries, header=header or {}))
+    return path

@@ -114,7 +114,6 @@ def test_an_abort_leaves_nothing_half_written(program: Path, tmp_path: Path, num
         (None, ["--function", "mian"], "did you mean 'main'?"),
         (None, ["--only", "nothing-like-it"], "no tunable dispatch"),
         (None, ["--iree-flag=--no-such-flag"], "--no-such-flag"),
-        (None, ["--target", "cpu:no-such-cpu"], "no-such-cpu"),
         (None, ["-o", "{d}/matmul.mlir"], "--output"),
         (None, ["-o", "{d}/matmul.mlir/out"], "--output"),
     ],

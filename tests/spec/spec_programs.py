@@ -11,6 +11,7 @@ from iree.compiler.api import Output, Session, Source, ctypes_dl
 
 from tilewright.ir.compute_ops import compute_ops
 from tilewright.spec import OpConfig, SpecEntry
+from tilewright.spec.library import new_context as new_context
 
 # A fixed CPU, so that the compiler's choices and the golden files are the same on every machine.
 TARGET = (
@@ -75,12 +76,6 @@ def code(program: str, flags: tuple[str, ...] = (), spec: str = "") -> dict[str,
                 executables[str(op.attributes["sym_name"])] = op.operation.get_asm()
         assert executables
         return executables
-
-
-def new_context() -> ir.Context:
-    context = ir.Context()
-    context.load_all_available_dialects()
-    return context
 
 
 def functions(module: ir.Module) -> list[ir.Operation]:
@@ -347,7 +342,7 @@ def elementwise(high: str = "6.0", size: int = 4096, body: str = "") -> str:
     """Two inputs combined and clamped between captured constants, or `body` instead."""
     body = (
         body
-        or f"""%s = arith.addf %p, %q : f32
+        or """%s = arith.addf %p, %q : f32
       %t = arith.maximumf %s, %zero : f32
       %u = arith.minimumf %t, %high : f32"""
     )
@@ -358,7 +353,8 @@ func.func @main(%a: {t}, %b: {t}) -> {t} {{
   %high = arith.constant {high} : f32
   %e = tensor.empty() : {t}
   %r = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>,
-      affine_map<(i) -> (i)>], iterator_types = ["parallel"]}} ins(%a, %b : {t}, {t}) outs(%e : {t}) {{
+      affine_map<(i) -> (i)>], iterator_types = ["parallel"]}}
+      ins(%a, %b : {t}, {t}) outs(%e : {t}) {{
     ^bb0(%p: f32, %q: f32, %o: f32):
       {body}
       linalg.yield %u : f32
@@ -373,8 +369,8 @@ def indexed(dim: int) -> str:
 func.func @main(%a: tensor<32x32xf32>) -> tensor<32x32xf32> {{
   %c = arith.constant 3.0 : f32
   %e = tensor.empty() : tensor<32x32xf32>
-  %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j, i)>],
-      iterator_types = ["parallel", "parallel"]}}
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>,
+      affine_map<(i, j) -> (j, i)>], iterator_types = ["parallel", "parallel"]}}
       ins(%a : tensor<32x32xf32>) outs(%e : tensor<32x32xf32>) {{
     ^bb0(%p: f32, %o: f32):
       %i = linalg.index {dim} : index
@@ -391,7 +387,8 @@ func.func @main(%a: tensor<32x32xf32>) -> tensor<32x32xf32> {{
 TRANSPOSE = """
 func.func @main(%a: tensor<64x48xf32>) -> tensor<48x64xf32> {
   %e = tensor.empty() : tensor<48x64xf32>
-  %r = linalg.transpose ins(%a : tensor<64x48xf32>) outs(%e : tensor<48x64xf32>) permutation = [1, 0]
+  %r = linalg.transpose ins(%a : tensor<64x48xf32>) outs(%e : tensor<48x64xf32>)
+      permutation = [1, 0]
   return %r : tensor<48x64xf32>
 }"""
 

@@ -49,7 +49,8 @@ def contraction_matcher(name: str, config: str, m: int = 64) -> str:
     transform.iree.match.dims_equal %m, [{m}] : !transform.param<i64>
     %c = transform.param.constant #iree_codegen.compilation_info<
       lowering_config = #iree_cpu.lowering_config<{config}>,
-      translation_info = <pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>> -> !transform.any_param
+      translation_info = <pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>>
+      -> !transform.any_param
     transform.yield %op, %c : !transform.any_op, !transform.any_param
   }}"""
 
@@ -220,7 +221,8 @@ module attributes {{transform.with_named_sequence}} {{
       : (!transform.any_op) -> !transform.any_op
     %c = transform.param.constant #iree_codegen.compilation_info<
       lowering_config = #iree_cpu.lowering_config<{TILES}>,
-      translation_info = <pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>> -> !transform.any_param
+      translation_info = <pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>>
+      -> !transform.any_param
     transform.foreach %ops : !transform.any_op {{
     ^bb0(%op: !transform.any_op):
       transform.annotate %op "compilation_info" = %c : !transform.any_op, !transform.any_param

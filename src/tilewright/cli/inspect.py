@@ -78,6 +78,13 @@ def _print(found: Inspection) -> None:
 def _print_variant(variant: VariantInfo) -> None:
     flags = f": {' '.join(variant.flags)}" if variant.flags else ""
     click.echo(f"\nvariant {variant.name}{flags}")
+    names = sum(len(d.names) for d in variant.dispatches)
+    runs = sum(d.count for d in variant.dispatches)
+    click.echo(
+        f"  {words.plural(len(variant.dispatches), 'workload')} to tune, in "
+        f"{words.plural(names, 'dispatch', 'dispatches')}, run {words.plural(runs, 'time')}; "
+        f"{words.plural(len(variant.skipped), 'dispatch', 'dispatches')} not tuned"
+    )
     for dispatch in variant.dispatches:
         click.echo()
         for line in dispatch_lines(dispatch):
@@ -88,8 +95,6 @@ def _print_variant(variant: VariantInfo) -> None:
         what = f" ({skipped.workload})" if skipped.workload else ""
         runs = words.plural(skipped.count, "run")
         click.echo(f"  {skipped.name}{what}, {runs}: {skipped.reason}")
-    if not variant.dispatches and not variant.skipped:
-        click.echo("  the program has no dispatch")
 
 
 def dispatch_lines(dispatch: DispatchInfo) -> list[str]:

@@ -10,7 +10,6 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.compute_ops import compute_ops
 from tilewright.spec import library
-from tilewright.spec.read import new_context
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def changed_configurations(
 
 def _functions(program: str | ir.Module | ir.Operation) -> dict[str, _Configured]:
     """Every configured function of a program by name."""
-    with new_context() if isinstance(program, str) else nullcontext():
+    with library.new_context() if isinstance(program, str) else nullcontext():
         if isinstance(program, str):
             try:
                 root = ir.Module.parse(program).operation

@@ -52,6 +52,14 @@ CPU_PROLOGUE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
+def new_context() -> ir.Context:
+    """A context for reading and writing specs; single-threaded, the modules are small."""
+    context = ir.Context()
+    context.enable_multithreading(False)
+    context.load_all_available_dialects()
+    return context
+
+
 def any_op() -> ir.Type:
     return transform.AnyOpType.get()
 

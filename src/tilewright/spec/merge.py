@@ -24,7 +24,6 @@ from tilewright.spec.read import (
     find_entries,
     foreach_pairs,
     is_entry_list,
-    new_context,
     parse_spec,
     symbols,
 )
@@ -51,7 +50,7 @@ def merge_specs(texts: Sequence[str]) -> MergeResult:
 
     Raises UserError for a text that is no tuning spec (it is called `spec 1`, `spec 2`, …).
     """
-    with new_context(), ir.Location.unknown():
+    with library.new_context(), ir.Location.unknown():
         specs = [parse_spec(text, f"spec {n}") for n, text in enumerate(texts, start=1)]
         merge = _Merge(specs)
         module = merge.build()

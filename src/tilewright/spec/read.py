@@ -53,7 +53,7 @@ def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
     Raises UserError, with the compiler's own message where there is one, for text that is no valid
     MLIR and for a module that `--iree-codegen-tuning-spec-path=` would not take.
     """
-    with new_context(), ir.Location.unknown():
+    with library.new_context(), ir.Location.unknown():
         module = parse_spec(text, name)
         attributes = module.attributes
         header: dict[str, str] = {}
@@ -74,15 +74,9 @@ def show_spec(text: str, name: str = "tuning spec") -> list[SpecRow]:
     What another's matcher compares is told as far as its ops are known here. Raises UserError as
     :func:`check_spec` does.
     """
-    with new_context(), ir.Location.unknown():
+    with library.new_context(), ir.Location.unknown():
         module = parse_spec(text, name)
         return [_row(entry) for entry in find_entries(module)]
-
-
-def new_context() -> ir.Context:
-    context = ir.Context()
-    context.load_all_available_dialects()
-    return context
 
 
 def parse_spec(text: str, name: str) -> ir.Operation:

@@ -30,7 +30,7 @@ def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_
     parse, an op index out of range, or two entries of one name.
     """
     _expect_unique([entry.name for entry in entries])
-    context = entries[0].function.context if entries else _new_context()
+    context = entries[0].function.context if entries else library.new_context()
     with context, ir.Location.unknown():
         module = library.new_module(dict(header))
         names = [f"tuned_{number}" for number in range(len(entries))]
@@ -42,12 +42,6 @@ def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_
         library.add_helpers(module)
         module.operation.verify()
         return str(module.operation.get_asm())
-
-
-def _new_context() -> ir.Context:
-    context = ir.Context()
-    context.load_all_available_dialects()
-    return context
 
 
 def _expect_unique(names: Sequence[str]) -> None:

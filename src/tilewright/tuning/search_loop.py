@@ -1,6 +1,8 @@
 """The search of one task: ask, compile, measure, store, tell, a batch at a time.
 
-Knows nothing of IREE: it drives whatever stages it is given.
+Knows nothing of IREE: it drives whatever stages it is given, and keeps the promises that hold for
+any of them. A trial is stored before the next is measured, no configuration is tried twice, equal
+programs are measured once, and a candidate that fails is a trial like any other.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from tilewright.tuning.stages import Compiled, Stages
 Recorder = Callable[[Trial], None]
 Observer = Callable[[Trial, float | None], None]
 
+_ASKS = 8
+"""How often a source that proposes what was tried before is asked again for one batch."""
+
 
 @dataclass
 class SearchLoop:
@@ -22,9 +27,10 @@ class SearchLoop:
 
     record: stores a trial; it returns when the trial is safe, and only then is the next measured.
     observe: told every trial with the best time so far.
-    known: trials of an earlier part of the run; their programs are not measured again.
+    known: trials of an earlier part of the run: neither their configurations nor programs equal to
+        theirs are measured again.
     stop: asked between candidates; true ends the batch.
-    discard: called with a compiled candidate when it is no longer needed.
+    discard: called with every compiled candidate when it is no longer needed.
     """
 
     stages: Stages
@@ -40,6 +46,7 @@ class SearchLoop:
     best_s: float | None = field(default=None, init=False)
     exhausted: bool = field(default=False, init=False)
     _by_binary: dict[str, Trial] = field(default_factory=dict, init=False)
+    _tried: dict[Configuration, Trial] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for trial in self.known:
@@ -47,20 +54,39 @@ class SearchLoop:
 
     def _remember(self, trial: Trial) -> None:
         self.trials.append(trial)
-        if trial.binary and trial.status in (Status.OK, Status.WRONG_RESULT):
+        self._tried[trial.configuration] = trial
+        if trial.binary:
             self._by_binary.setdefault(trial.binary, trial)
         if trial.ok and trial.time_s is not None:
             self.best_s = trial.time_s if self.best_s is None else min(self.best_s, trial.time_s)
 
     def batch(self, count: int) -> list[Trial]:
-        """Try up to `count` candidates; fewer when stopped, none when none are left to propose."""
+        """Try up to `count` candidates; fewer when stopped, none when none are left to propose.
+
+        A configuration that was tried before is not tried again: the source is told what became of
+        it, and asked for another. `exhausted` is set when no new one comes.
+        """
         begin = time.perf_counter()
-        configurations = self.stages.source.ask(count)
+        fresh = self._ask(count)
         self.seconds["search"] += time.perf_counter() - begin
-        if not configurations:
+        if not fresh:
             self.exhausted = True
             return []
-        return self.try_all(configurations)
+        return self.try_all(fresh)
+
+    def _ask(self, count: int) -> list[Configuration]:
+        fresh: dict[Configuration, None] = {}
+        for _ in range(_ASKS):
+            proposed = self.stages.source.ask(count - len(fresh))
+            if not proposed:
+                break
+            again = [self._tried[c] for c in proposed if c in self._tried]
+            fresh.update(dict.fromkeys(c for c in proposed if c not in self._tried))
+            if again:
+                self.stages.source.tell(again)
+            if len(fresh) >= count:
+                break
+        return list(fresh)[:count]
 
     def try_all(self, configurations: list[Configuration], origin: str = "") -> list[Trial]:
         """Compile, measure and store the given configurations, and tell the source."""
@@ -68,25 +94,34 @@ class SearchLoop:
         compiled = self.stages.compiler.compile(configurations)
         self.seconds["compile"] += time.perf_counter() - begin
         done: list[Trial] = []
-        for one in compiled:
-            if self.stop():
+        waiting = list(compiled)
+        try:
+            while waiting and not self.stop():
+                trial = self._settle(waiting.pop(0), origin)
+                done.append(trial)
+                self.observe(trial, self.best_s)
+        finally:
+            for one in waiting:
                 self.discard(one)
-                continue
-            begin = time.perf_counter()
-            trial = self._outcome(one)
-            if origin:
-                trial = replace(trial, origin=origin)
-            self.seconds["measure"] += time.perf_counter() - begin
-            self.discard(one)
-            self.record(trial)
-            self._remember(trial)
-            done.append(trial)
-            self.observe(trial, self.best_s)
         begin = time.perf_counter()
         if done:
             self.stages.source.tell(done)
         self.seconds["search"] += time.perf_counter() - begin
         return done
+
+    def _settle(self, compiled: Compiled, origin: str) -> Trial:
+        """Measure one candidate and store the trial."""
+        begin = time.perf_counter()
+        try:
+            trial = self._outcome(compiled)
+        finally:
+            self.discard(compiled)
+        if origin:
+            trial = replace(trial, origin=origin)
+        self.seconds["measure"] += time.perf_counter() - begin
+        self.record(trial)
+        self._remember(trial)
+        return trial
 
     def _outcome(self, compiled: Compiled) -> Trial:
         if compiled.status is not Status.OK:

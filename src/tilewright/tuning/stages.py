@@ -1,7 +1,7 @@
 """The stages of a search, each an interface that a client can replace.
 
 A search asks a *source* for configurations, has a *compiler* make programs of them, a *measurer*
-run those, and a *selector* pick the finalists. `search_loop.run_search` drives the stages and
+run those, and a *selector* pick the finalists. `search_loop.SearchLoop` drives the stages and
 keeps the promises that hold for any of them: every trial is stored before the next is asked for,
 nothing is tried twice, budgets are kept, failures are data.
 """

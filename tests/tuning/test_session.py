@@ -1,0 +1,367 @@
+"""The promises of a tuning run, each with an attempt to break it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.measure.inputs import read_outputs, write_outputs
+from tilewright.store import RunStatus, Store
+from tilewright.toolchain import Toolchain
+from tilewright.trial import Status
+from tilewright.tuning.config_file import read_config
+from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.parse import VariantChoice
+from tilewright.tuning.result import TuneResult
+from tilewright.tuning.session import TuningSession
+
+PROGRAM = """func.func @main(%a: tensor<96x80xf32>, %b: tensor<80x112xf32>) -> tensor<96x112xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<96x112xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<96x112xf32>) -> tensor<96x112xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<96x80xf32>, tensor<80x112xf32>)
+    outs(%f : tensor<96x112xf32>) -> tensor<96x112xf32>
+  return %r : tensor<96x112xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "matmul.mlir"
+    path.write_text(PROGRAM)
+    return path
+
+
+def options(folder: Path, **changes: object) -> TuneOptions:
+    """A run of a few trials of one matmul as the compiler makes it."""
+    given: dict[str, object] = {
+        "effort": "quick",
+        "max_trials": 6,
+        "strategy": "random",
+        "variants": (VariantChoice("default"),),
+        "db": folder / "tilewright.db",
+        "output": folder / "out",
+        **changes,
+    }
+    return TuneOptions(**given)  # type: ignore[arg-type]
+
+
+def tune(
+    program: Path, given: TuneOptions, listener: Callable[[Event], None] = ignore
+) -> TuneResult:
+    return TuningSession(program, given, listener).run()
+
+
+def trials_of(folder: Path) -> list[dict[str, str]]:
+    with (folder / "out" / "trials.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def finished(
+    program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, TuneResult, list[Event]]:
+    folder = tmp_path_factory.mktemp("finished")
+    events: list[Event] = []
+    result = tune(program, options(folder), events.append)
+    return folder, result, events
+
+
+class TestResultFolder:
+    def test_files_are_all_there_and_nothing_else(
+        self, finished: tuple[Path, TuneResult, list[Event]]
+    ) -> None:
+        folder, _, _ = finished
+        assert {p.name for p in (folder / "out").iterdir()} == {
+            "command.txt",
+            "manifest.json",
+            "program.vmfb",
+            "run.log",
+            "summary.json",
+            "trials.csv",
+            "tuning_spec.mlir",
+        }
+        left = {p.name for p in folder.iterdir()}
+        assert not [name for name in left if name.startswith(".")], left
+
+    def test_command_reproduces_the_program_with_plain_iree_compile(
+        self, finished: tuple[Path, TuneResult, list[Event]], tmp_path: Path
+    ) -> None:
+        folder, _, _ = finished
+        shipped = (folder / "out" / "program.vmfb").read_bytes()
+        command = (folder / "out" / "command.txt").read_text()
+        (folder / "out" / "program.vmfb").unlink()
+        tools = Toolchain().iree_compile.parent
+        environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
+        subprocess.run(command, shell=True, check=True, cwd=tmp_path, env=environment)
+        assert (folder / "out" / "program.vmfb").read_bytes() == shipped
+
+    def test_summary_has_the_promised_fields(
+        self, finished: tuple[Path, TuneResult, list[Event]]
+    ) -> None:
+        folder, result, _ = finished
+        summary = json.loads((folder / "out" / "summary.json").read_text())
+        assert {
+            "default_ms",
+            "tuned_ms",
+            "speedup",
+            "speedup_ci",
+            "verified",
+            "variant",
+        } <= summary["program"].keys()
+        (dispatch,) = summary["dispatches"]
+        assert {
+            "name",
+            "workload",
+            "count",
+            "share",
+            "default_ms",
+            "tuned_ms",
+            "speedup",
+            "trials",
+            "status",
+            "configuration",
+        } <= dispatch.keys()
+        assert summary["trials_total"] == 6 == result.trials_total
+        assert summary["program"]["verified"] is True
+        assert summary["wall_s"] > 0
+        assert {"search", "main_process_cpu"} <= summary["phase_s"].keys()
+
+    def test_every_trial_has_a_row(self, finished: tuple[Path, TuneResult, list[Event]]) -> None:
+        folder, _, events = finished
+        rows = trials_of(folder)
+        told = [e for e in events if isinstance(e, TrialDone)]
+        assert len(rows) == len(told) == 6
+        assert {row["status"] for row in rows} <= {str(s) for s in Status}
+        knobs = [row["knobs"] for row in rows]
+        assert len(set(knobs)) == len(knobs), "a configuration was tried twice"
+
+    def test_a_tuned_dispatch_is_never_slower_than_its_default(
+        self, finished: tuple[Path, TuneResult, list[Event]]
+    ) -> None:
+        _, result, _ = finished
+        assert result.program.speedup >= 1.0 or not result.changed
+        for dispatch in result.dispatches:
+            if dispatch.status == "tuned":
+                assert dispatch.speedup_ci is not None
+                assert dispatch.speedup_ci[0] > 1.0
+
+
+def test_one_seed_gives_one_order_of_candidates(
+    program: Path, finished: tuple[Path, TuneResult, list[Event]], tmp_path: Path
+) -> None:
+    folder, _, _ = finished
+    tune(program, options(tmp_path))
+    again = [row["knobs"] for row in trials_of(tmp_path)]
+    assert again == [row["knobs"] for row in trials_of(folder)]
+    other = tmp_path / "other"
+    other.mkdir()
+    tune(program, options(other, seed=1))
+    assert [row["knobs"] for row in trials_of(other)] != again
+
+
+def test_wrong_results_are_quarantined_and_never_shipped(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference is changed behind the run's back, so that every candidate computes garbage."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    changed: list[Path] = []
+
+    def corrupt(event: Event) -> None:
+        if isinstance(event, DispatchesRanked):
+            for path in tmp_path.glob("tilewright-run-*/default/*/expected.npz"):
+                arrays = [np.asarray(a) + 1.0 for a in read_outputs(path)]
+                write_outputs(path, arrays)
+                changed.append(path)
+
+    result = tune(program, options(tmp_path, strategy="guided"), corrupt)
+    assert changed
+    rows = trials_of(tmp_path)
+    timed = [row for row in rows if row["message"].startswith("dropped early") is False]
+    assert timed
+    assert all(row["status"] != "ok" for row in timed), [row["status"] for row in rows]
+    assert any(row["status"] == "wrong_result" for row in rows)
+    assert result.changed == ()
+    assert result.program.speedup == 1.0
+    assert [d.status for d in result.dispatches] == ["default kept"]
+
+
+def test_stopping_early_writes_out_what_was_found(program: Path, tmp_path: Path) -> None:
+    seen: list[Event] = []
+    session: TuningSession
+
+    def stop_after_two(event: Event) -> None:
+        if isinstance(event, TrialDone):
+            seen.append(event)
+            if len(seen) == 2:
+                session.request_stop()
+
+    session = TuningSession(program, options(tmp_path, max_trials=50), stop_after_two)
+    result = session.run()
+    assert result.interrupted
+    assert result.trials_total == 2 == len(trials_of(tmp_path))
+    assert (tmp_path / "out" / "program.vmfb").exists()
+    with Store.open(tmp_path / "tilewright.db") as store:
+        assert [run.status for run in store.runs()] == [RunStatus.INTERRUPTED]
+
+
+def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import test_session as t\n"
+        "def tell(e):\n"
+        "    if isinstance(e, t.TrialDone): print(e.trial.configuration.items, flush=True)\n"
+        "t.tune(Path(sys.argv[2]), t.options(Path(sys.argv[3]), max_trials=12), tell)\n"
+    )
+    arguments = [sys.executable, "-c", code, str(Path(__file__).parent), str(program)]
+    child = subprocess.Popen([*arguments, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    told = [child.stdout.readline().strip() for _ in range(3)]
+    os.kill(child.pid, signal.SIGKILL)
+    told += [line.strip() for line in child.stdout if line.strip()]
+    child.wait()
+    with Store.open(tmp_path / "tilewright.db") as store:
+        (run,) = store.runs()
+        before = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
+    assert set(told) <= set(before), "a trial that was reported is not in the database"
+
+    result = tune(program, options(tmp_path, max_trials=12, resume=True))
+    assert result.trials_total == 12
+    with Store.open(tmp_path / "tilewright.db") as store:
+        (run,) = store.runs()
+        after = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == 12
+    assert len(trials_of(tmp_path)) == 12
+
+
+def test_a_tuned_workload_is_reused_unless_fresh(program: Path, tmp_path: Path) -> None:
+    tune(program, options(tmp_path))
+    again = tune(program, options(tmp_path))
+    assert again.trials_total == 0
+    assert any("reusing" in note for note in again.notes)
+    fresh = tune(program, options(tmp_path, fresh=True))
+    assert fresh.trials_total == 6
+
+
+def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
+    (tmp_path / "matmul.mlir").write_text(PROGRAM)
+    file = tmp_path / "auto-scheduler.cfg"
+    file.write_text(
+        "[Env]\ninput_file = matmul.mlir\n"
+        f"output_file = {tmp_path / 'matmul.csv'}\n"
+        "[SearchSpace]\ntile_m = [16,32]\ntile_n = [16,48]\nblock_dim_x = [64]\n"
+        "[SearchStrategy]\ntuner = RandomTuner\nn_trial = 5\n"
+    )
+    config = read_config(file, known_tuners=("RandomTuner", "random"))
+    given = options(tmp_path, max_trials=None, strategy=None).with_config(config)
+    assert config.input_file is not None
+    result = tune(config.input_file, given)
+    rows = trials_of(tmp_path)
+    assert len(rows) == 5
+    for row in rows:
+        knobs = json.loads(row["knobs"])
+        assert knobs["distribution_m"] in (16, 32)
+        assert knobs["distribution_n"] in (16, 48)
+    assert any("block_dim_x has no effect" in note for note in result.notes)
+    assert (tmp_path / "matmul.csv").read_text() == (tmp_path / "out/trials.csv").read_text()
+
+
+def test_candidates_are_kept_when_asked_for(program: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    tune(program, options(tmp_path, max_trials=2, keep_candidates=kept))
+    modules = sorted(kept.rglob("*.mlir"))
+    commands = sorted(kept.rglob("*.txt"))
+    assert len(modules) == len(commands) == 2
+    assert "--compile-from=executable-configurations" in commands[0].read_text()
+
+
+class TestUsersMistakes:
+    def test_folder_of_something_else_is_not_overwritten(
+        self, program: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "precious.txt").write_text("mine")
+        with pytest.raises(UserError, match="something else"):
+            tune(program, options(tmp_path))
+        assert (tmp_path / "out" / "precious.txt").read_text() == "mine"
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("func.func @main( {", "cannot parse"),
+            ("func.func @main() { return }", "no tunable dispatch"),
+        ],
+    )
+    def test_bad_programs_leave_nothing_behind(
+        self, text: str, message: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "bad.mlir"
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            tune(path, options(tmp_path))
+        assert not (tmp_path / "out").exists()
+
+    def test_wrong_input_names_what_the_program_takes(self, program: Path, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="96x80xf32"):
+            tune(program, options(tmp_path, inputs=("3x3xf32=1",)))
+        assert not (tmp_path / "out").exists()
+
+    def test_unknown_target_and_strategy(self, program: Path, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="cpu"):
+            tune(program, options(tmp_path, target="gpu"))
+        with pytest.raises(UserError, match="guided"):
+            tune(program, options(tmp_path, strategy="simulated"))
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_share_a_database(program: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import test_session as t\n"
+        "folder = Path(sys.argv[3])\n"
+        "o = t.options(folder.parent, output=folder / 'out', fresh=True)\n"
+        "t.tune(Path(sys.argv[2]), o)\n"
+    )
+    children = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        children.append(
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    code,
+                    str(Path(__file__).parent),
+                    str(program),
+                    str(tmp_path / name),
+                ]
+            )
+        )
+    assert [child.wait(timeout=300) for child in children] == [0, 0]
+    with Store.open(tmp_path / "tilewright.db") as store:
+        runs = store.runs()
+        assert len(runs) == 2
+        assert [store.count_trials(run.id) for run in runs] == [6, 6]
+
+
+def test_search_spaces_default_is_not_a_candidate(
+    finished: tuple[Path, TuneResult, list[Event]],
+) -> None:
+    folder, result, _ = finished
+    default = result.dispatches[0].default_configuration
+    own = [row for row in trials_of(folder) if row["configuration"] == default]
+    assert own == [], "the compiler's own choice is the baseline, not a trial"

@@ -23,12 +23,7 @@ LEVELS = (
 )
 """The tiling levels of `#iree_cpu.lowering_config`, in the order in which they are applied."""
 
-PARALLEL_LEVELS = (
-    "distribution",
-    "cache_parallel",
-    "vector_common_parallel",
-    "vector_inner_parallel",
-)
+DISTRIBUTION = LEVELS[0]
 REDUCTION_LEVELS = ("cache_reduction", "vector_reduction")
 
 PEELING = "enable_loop_peeling"
@@ -42,8 +37,17 @@ class Tiling:
 
     @staticmethod
     def of(levels: Mapping[str, tuple[int, ...]]) -> Tiling:
-        """Puts the levels in their own order and leaves out those that tile nothing."""
-        return Tiling(tuple((k, levels[k]) for k in LEVELS if any(levels.get(k, ()))))
+        """Puts the levels in their own order and leaves out those that tile nothing.
+
+        Only `distribution` stays even so: the compiler insists on one for the root op.
+        """
+        return Tiling(
+            tuple(
+                (k, levels[k])
+                for k in LEVELS
+                if any(levels.get(k, ())) or (k == DISTRIBUTION and k in levels)
+            )
+        )
 
     @property
     def by_level(self) -> Mapping[str, tuple[int, ...]]:
@@ -62,7 +66,9 @@ class Tiling:
         return f"#iree_cpu.lowering_config<{body}>"
 
     def __str__(self) -> str:
-        return "; ".join(f"{level} {','.join(map(str, sizes))}" for level, sizes in self.levels)
+        return "; ".join(
+            f"{level} {','.join(map(str, sizes))}" for level, sizes in self.levels if any(sizes)
+        )
 
 
 @dataclass(frozen=True)

@@ -200,12 +200,11 @@ def test_json_is_all_that_stdout_has(stand_in: type[Session]) -> None:
 
 def test_warnings_of_the_configuration_file(stand_in: type[Session], tmp_path: Path) -> None:
     config = tmp_path / "a.cfg"
-    config.write_text("[SearchSpace]\ntile_m = [8]\ntile_m = [8]\nblock_dim_z = [1]\n")
+    config.write_text("[SearchSpace]\ntile_m = [8]\ntile_m = [8]\n")
     result = tune("m.mlir", "--config", str(config))
     assert result.exit_code == 0
     assert "warning: " in result.stderr
     assert "tile_m is given more than once" in result.stderr
-    assert "block_dim_z has no effect on a CPU" in result.stderr
 
 
 def test_a_users_mistake_in_the_run(stand_in: type[Session]) -> None:

@@ -78,11 +78,11 @@ def _print(found: Inspection) -> None:
 def _print_variant(variant: VariantInfo) -> None:
     flags = f": {' '.join(variant.flags)}" if variant.flags else ""
     click.echo(f"\nvariant {variant.name}{flags}")
-    names = sum(len(d.names) for d in variant.dispatches)
+    number = sum(len(d.names) for d in variant.dispatches)
     runs = sum(d.count for d in variant.dispatches)
     click.echo(
         f"  {words.plural(len(variant.dispatches), 'workload')} to tune, in "
-        f"{words.plural(names, 'dispatch', 'dispatches')}, run {words.plural(runs, 'time')}; "
+        f"{words.plural(number, 'dispatch', 'dispatches')}, run {words.plural(runs, 'time')}; "
         f"{words.plural(len(variant.skipped), 'dispatch', 'dispatches')} not tuned"
     )
     for dispatch in variant.dispatches:

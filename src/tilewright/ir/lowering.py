@@ -54,9 +54,12 @@ def read_translation(attribute: ir.Attribute) -> Translation:
     text = str(info.pass_pipeline)
     if not (text.startswith(prefix + "<") and text.endswith(">")):
         raise UnreadableConfiguration(f"not a pipeline of the CPU backend: {text}")
-    options = info.configuration
-    names = tuple(named.name for named in options) if options is not None else ()
-    return Translation(text[len(prefix) + 1 : -1], names)
+    names = []
+    for named in info.configuration or ():
+        if not isinstance(named.attr, ir.UnitAttr):
+            raise UnreadableConfiguration(f"the pipeline option {named.name} = {named.attr}")
+        names.append(named.name)
+    return Translation(text[len(prefix) + 1 : -1], tuple(names))
 
 
 def write_configuration(

@@ -11,6 +11,7 @@ Knobs are named after level and loop: `distribution_m`, `vector_common_parallel_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,9 +55,7 @@ class PipelineRules:
     peeling: bool = False
     inner_parallel: bool = False
     extra_constraints: ExtraConstraints | None = None
-    fixed_loops: Callable[[Workload], frozenset[int]] = field(
-        default=lambda workload: frozenset()
-    )
+    fixed_loops: Callable[[Workload], frozenset[int]] = field(default=lambda workload: frozenset())
 
 
 class PipelineSpace:
@@ -220,42 +219,50 @@ class PipelineSpace:
         return found
 
     def _size_constraints(self) -> list[Constraint]:
+        """The vector tiles of all loops together stay below the compiler's limit on vectors.
+
+        IREE's `LLVMCPUVerifyVectorSizeLegality` takes the iteration space of a contraction for a
+        vector of the accumulator's type.
+        """
         bits = self.template.root_op.element_bits
-        knobs, start = [], 1
+        names: list[str] = []
+        extents: list[int] = []
+        fixed = 1
         for loop, extent in enumerate(self.extents):
             level = "vector_reduction" if self.reduction[loop] else "vector_common_parallel"
             if level not in self.rules.levels:
                 continue
             name = self.knob(level, loop)
             if name:
-                knobs.append((name, extent))
+                names.append(name)
+                extents.append(extent)
             else:
-                start *= self.base[level][loop] or extent
-        if not knobs:
+                fixed *= self.base[level][loop] or extent
+        if not names:
             return []
-        limit = self.target.max_vector_bytes * 8 // bits
-        order = [extent for _, extent in knobs]
-        names = tuple(name for name, _ in knobs)
+        limit_bytes = self.target.max_vector_bytes
+        limit = limit_bytes * 8 // bits
+
+        def reason(*values: int) -> str:
+            sizes_ = [v or e for v, e in zip(values, extents, strict=True)]
+            terms = " * ".join(f"{n} {v}" for n, v in zip(names, sizes_, strict=True))
+            rest = f" * {fixed} in the other loops" if fixed != 1 else ""
+            total = math.prod(sizes_) * fixed * bits // 8
+            return (
+                f"a vector tile of {terms}{rest} elements of {bits} bits takes {total} bytes; the "
+                f"compiler's limit is below {limit_bytes}"
+            )
 
         if any(0 in _values(self.knobs, name) for name in names):
 
             def check(*values: Any) -> Any:
-                product: Any = np.int64(start)
-                for value, extent in zip(values, order, strict=True):
+                product: Any = np.int64(fixed)
+                for value, extent in zip(values, extents, strict=True):
                     product = product * _whole(value, extent)
                 return product < limit
 
-            return [Constraint("vector_bytes", names, check, self._vector_reason, vectorised=True)]
-        return [
-            product_at_most(
-                "vector_bytes", names, limit - 1, factor=start, reason=self._vector_reason
-            )
-        ]
-
-    def _vector_reason(self, *values: object) -> str:
-        limit = self.target.max_vector_bytes
-        tile = "x".join(map(str, values))
-        return f"a vector tile of {tile} elements reaches the compiler's limit of {limit} bytes"
+            return [Constraint("vector_bytes", tuple(names), check, reason, vectorised=True)]
+        return [product_at_most("vector_bytes", names, limit - 1, factor=fixed, reason=reason)]
 
     # -- from a configuration to what the compiler reads ---------------------------------------
 

@@ -23,24 +23,34 @@ def _doubling(start: int, extent: int) -> list[int]:
     return sizes
 
 
+def _thinned(values: list[int], most: int) -> list[int]:
+    """At most `most` of the ascending values, evenly spread, the first and the last among them."""
+    if len(values) <= most:
+        return values
+    if most < 2:
+        return values[-most:] if most > 0 else []
+    step = (len(values) - 1) / (most - 1)
+    return sorted({values[round(i * step)] for i in range(most)})
+
+
 def _domain(sizes: Iterable[int], extent: int, keep: Iterable[int], most: int) -> tuple[int, ...]:
-    """Sizes within the loop, thinned evenly to at most `most`, with those to keep."""
-    inside = sorted({s for s in sizes if 1 <= s <= extent})
-    if len(inside) > most:
-        step = (len(inside) - 1) / (most - 1)
-        inside = sorted({inside[round(i * step)] for i in range(most)})
+    """At most `most` sizes within the loop: those to keep, and the others thinned evenly.
+
+    0 (not tiled) is only there when it is to be kept, and comes last.
+    """
     kept = {k for k in keep if k > 0}
-    found = sorted({*inside, *kept})
+    others = sorted({s for s in sizes if 1 <= s <= extent} - kept)
+    found = sorted({*kept, *_thinned(others, most - len(kept))})
     return (*found, 0) if 0 in set(keep) else tuple(found)
 
 
 def distribution_sizes(extent: int, cores: int, default: int) -> tuple[int, ...]:
-    """Tiles handed to one worker: up to 28 sizes, the whole loop among them."""
+    """Tiles handed to one worker: up to 40 sizes, the whole loop among them."""
     if extent <= 16:
-        return _domain(range(1, extent + 1), extent, (default,), 28)
-    splits = {-(-extent // parts) for parts in range(1, 4 * cores + 1)}
-    sizes = {*divisors(extent), *_doubling(4, extent), *_doubling(6, extent), *splits, extent}
-    return _domain(sizes, extent, (default, extent, *splits), 28)
+        return _domain(range(1, extent + 1), extent, (default,), 40)
+    splits = _thinned(sorted({-(-extent // parts) for parts in range(1, 4 * cores + 1)}), 16)
+    sizes = {*divisors(extent), *_doubling(4, extent), *_doubling(6, extent)}
+    return _domain(sizes, extent, (default, extent, *splits), 40)
 
 
 def vector_sizes(extent: int, lanes: int, default: int, innermost: bool) -> tuple[int, ...]:

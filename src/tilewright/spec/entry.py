@@ -27,8 +27,9 @@ class SpecEntry:
     `name` is unique within a spec and readable; it is what the marker on the configured function
     says. `function` is the `func.func` of the dispatch as `--compile-to=executable-configurations`
     prints it (configured or with the configuration stripped); everything that the spec compares is
-    read from it, so its module has to be kept alive until the spec is written. `translation_info` is attribute text, `#iree_codegen.translation_info<…>`. Ops
-    without an `OpConfig` get none, so name every op that the compiler's own choice configures.
+    read from it. Keep its module alive until the spec is written. `translation_info` is attribute
+    text, `#iree_codegen.translation_info<…>`. Ops without an `OpConfig` get none, so name every op
+    that the compiler's own choice configures.
     """
 
     name: str

@@ -33,7 +33,7 @@ from tilewright.tuning.worker_tasks import (
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
-    from tilewright.tuning.session import Outcome
+    from tilewright.tuning.outcome import Outcome
 
 MANIFEST = "manifest.json"
 SPEC = "tuning_spec.mlir"
@@ -196,8 +196,9 @@ def applied_changes(
     (result,) = context.compilers.run([job])
     if result.failure is not None:
         raise RuntimeError(f"the proof that the spec applied failed: {result.failure.message}")
+    # A dispatch that no entry touched can differ: the compiler does not always choose alike.
     changes: tuple[AppliedChange, ...] = result.value
-    return changes
+    return tuple(change for change in changes if change.entry)
 
 
 def _measure(

@@ -55,7 +55,7 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     if config is not None:
         options = options.with_config(config)
         program = program or config.input_file
-        warnings = (*config.warnings, *_without_effect(config))
+        warnings = config.warnings
     if program is None:
         raise UserError(
             "PROGRAM is missing: give an MLIR or .onnx file"
@@ -97,14 +97,6 @@ def _loop_names() -> Iterator[str]:
             dims = (Dim(role, 2),) * number
             for loops in (dims, (*dims, window)):
                 yield from Workload("other", loops, (), (), "").loop_names
-
-
-def _without_effect(config: ConfigFile) -> tuple[str, ...]:
-    if not config.gpu_only:
-        return ()
-    names = ", ".join(config.gpu_only)
-    verb = "has" if len(config.gpu_only) == 1 else "have"
-    return (f"{config.path}: [SearchSpace] {names} {verb} no effect on a CPU",)
 
 
 class _Tuners(Collection[str]):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import write_inputs
@@ -23,47 +22,22 @@ from tilewright.store import RunRecord, RunStatus, Store
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning import outputs
-from tilewright.tuning.company import Company, try_in_company
-from tilewright.tuning.confirm import Confirmed, confirm
+from tilewright.tuning.company import try_in_company
+from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import Listener, ProgramMeasured, ignore
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks
 from tilewright.tuning.programs import Build, BuildRequest, Programs, quick_timing
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
+from tilewright.tuning.variant_phase import choose_variants
 from tilewright.tuning.variants import (
     Variant,
-    applicable,
-    im2col_applies,
-    im2col_choices,
-    resolve_variants,
 )
-from tilewright.tuning.worker_tasks import CONVOLUTIONS, LOAD, ConvolutionsRequest, LoadRequest
-
-DEFAULT_VARIANT = Variant("default", ())
-_RUN_TIMEOUT_S = 600.0
-_CHOSEN_VARIANTS = "chosen variants"
-
-
-@dataclass
-class MeasuredVariant:
-    variant: Variant
-    build: Build
-    time_s: float
-
-
-@dataclass
-class Outcome:
-    """What the parts of a run leave for the result."""
-
-    default: Build
-    default_s: float
-    variants: dict[str, float | str] = field(default_factory=dict)
-    prepared: list[Prepared] = field(default_factory=list)
-    confirmed: list[Confirmed] = field(default_factory=list)
-    companies: list[Company] = field(default_factory=list)
+from tilewright.tuning.worker_tasks import LOAD, LoadRequest
 
 
 class TuningSession:
@@ -159,7 +133,7 @@ class TuningSession:
                     context, extraction, DEFAULT_VARIANT, flags, context.work / "default"
                 )
             outcome = Outcome(default, default_s)
-            chosen = self._choose_variants(context, programs, outcome, first)
+            chosen = choose_variants(context, programs, outcome, first)
             self._tune(context, program, programs, outcome, first, chosen)
             result = outputs.finish(context, program, programs, outcome, cpu_start)
         except KeyboardInterrupt:
@@ -227,142 +201,16 @@ class TuningSession:
         )
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
-        failure = programs.make_reference(default, _RUN_TIMEOUT_S)
+        failure = programs.make_reference(default, RUN_TIMEOUT_S)
         if failure:
             raise UserError(
                 f"{self.source}: the program compiles but does not run: {failure}; "
                 "check --input, --parameters and --function"
             )
-        seconds = programs.time(default, quick_timing(1.0), _RUN_TIMEOUT_S)
+        seconds = programs.time(default, quick_timing(1.0), RUN_TIMEOUT_S)
         if isinstance(seconds, str):
             raise UserError(f"{self.source}: the program does not run to its end: {seconds}")
         return seconds
-
-    # -- variants ------------------------------------------------------------------------------
-
-    def _choose_variants(
-        self, context: RunContext, programs: Programs, outcome: Outcome, first: Prepared
-    ) -> list[MeasuredVariant]:
-        """The variants worth tuning, fastest first; their times are in the outcome."""
-        own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
-        wanted = [
-            v
-            for v in resolve_variants(self.options.variants, self.options.effort_preset)
-            if v.flags
-        ]
-        skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
-        wanted = [v for v in wanted if v.name not in skipped]
-        if self.options.variants is None:
-            wanted += self._im2col_choices(context, programs, first)
-        if skipped:
-            context.note(f"variants without effect on this program: {', '.join(skipped)}")
-        outcome.variants["default"] = outcome.default_s * 1e3
-        if not wanted:
-            return [own]
-        with context.phase("variants", f"{len(wanted)} whole-program variants"):
-            measured = self._measure_variants(context, programs, outcome, wanted, own)
-        keep_default = self.options.variants is None or any(
-            v.name == "default" for v in self.options.variants
-        )
-        if not keep_default and len(measured) > 1:
-            measured = [m for m in measured if m.variant.flags] or measured
-        return self._worth_tuning(context, measured, first)
-
-    def _measure_variants(
-        self,
-        context: RunContext,
-        programs: Programs,
-        outcome: Outcome,
-        wanted: Sequence[Variant],
-        own: MeasuredVariant,
-    ) -> list[MeasuredVariant]:
-        builds = programs.build_all([BuildRequest(v.name, v) for v in wanted])
-        good = []
-        for build in builds:
-            problem = build.error if not build.ok else programs.check(build, _RUN_TIMEOUT_S)
-            if problem:
-                outcome.variants[build.name] = problem
-                context.emit(ProgramMeasured(build.name, None, False, problem))
-            else:
-                good.append(build)
-        judged = self._compare_variants(programs, [own.build, *good])
-        if isinstance(judged, str):
-            context.note(f"comparing the variants failed: {judged}", warning=True)
-            return [own]
-        own.time_s = outcome.default_s = judged[own.build.name] * own.time_s
-        outcome.variants["default"] = own.time_s * 1e3
-        measured = [own]
-        for build in good:
-            seconds = own.time_s * judged[build.name]
-            measured.append(MeasuredVariant(build.variant, build, seconds))
-            outcome.variants[build.name] = seconds * 1e3
-            context.emit(ProgramMeasured(build.name, seconds, True))
-        return sorted(measured, key=lambda m: m.time_s)
-
-    def _compare_variants(
-        self, programs: Programs, builds: Sequence[Build]
-    ) -> dict[str, float] | str:
-        """Each build's time relative to the first one's; or what failed.
-
-        A first look in few rounds; those that are not far behind are then compared with care.
-        """
-        quick = ComparisonPolicy(rounds=3, max_s=30.0, min_sample_s=0.01, seed=self.options.seed)
-        judged = programs.compare(builds, quick, 900.0)
-        if isinstance(judged, str):
-            return judged
-        ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
-        best = min(ratios.values())
-        close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= 1.4 * best)]
-        careful = ComparisonPolicy(
-            rounds=self.options.effort_preset.program_rounds,
-            max_s=45.0,
-            min_sample_s=0.02,
-            seed=self.options.seed,
-        )
-        again = programs.compare(close, careful, 900.0)
-        if isinstance(again, str):
-            return again
-        ratios |= {b.name: f.ratio.value for b, f in zip(close, again, strict=True)}
-        return ratios
-
-    def _im2col_choices(
-        self, context: RunContext, programs: Programs, first: Prepared
-    ) -> list[Variant]:
-        """Variants that make only some of the program's convolutions matrix products."""
-        if not im2col_applies(first.kinds):
-            return []
-        request = ConvolutionsRequest(
-            programs.program.path,
-            programs.flags(DEFAULT_VARIANT),
-            context.work / "preprocessing",
-        )
-        (result,) = context.compilers.run([Job(request, CONVOLUTIONS, 600.0)])
-        if result.failure is not None:
-            context.note(
-                f"no choice of convolutions for im2col: {result.failure.message}", warning=True
-            )
-            return []
-        return im2col_choices(result.value, self.options.effort)
-
-    def _worth_tuning(
-        self, context: RunContext, measured: list[MeasuredVariant], first: Prepared
-    ) -> list[MeasuredVariant]:
-        """The fastest variants; a slower one only if tuning could make up for the difference.
-
-        A program of a few dispatches gets its slower variants too: lowering configurations alone
-        have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less.
-        """
-        earlier = context.store.get_state(context.run_id, _CHOSEN_VARIANTS)
-        if isinstance(earlier, list):
-            again = [m for name in earlier for m in measured if m.variant.name == name]
-            if again:
-                return again
-        reach = 4.0 if len(first.tasks) <= 3 else 1.25
-        chosen = [m for m in measured if m.time_s <= reach * measured[0].time_s][
-            : self.options.effort_preset.tuned_variants
-        ]
-        context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.variant.name for m in chosen])
-        return chosen
 
     # -- tuning --------------------------------------------------------------------------------
 

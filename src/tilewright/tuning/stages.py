@@ -94,7 +94,8 @@ class DispatchCompiler:
     """Compiles configurations of a dispatch in a pool of warm workers.
 
     `compile_flags` are those of the variant; `keep` is a folder for every candidate's MLIR and
-    compile command.
+    compile command. Candidates are numbered on from the task's trials, so that a resumed run does
+    not write over those that were kept.
     """
 
     task: DispatchTask
@@ -104,11 +105,14 @@ class DispatchCompiler:
     timeout_s: float = 30.0
     _count: int = field(default=0, init=False)
 
+    def __post_init__(self) -> None:
+        self._count = len(self.task.trials)
+
     def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
         jobs = []
         for configuration in configurations:
             self._count += 1
-            stem = f"candidate_{len(self.task.trials) + self._count:05d}"
+            stem = f"candidate_{self._count:05d}"
             keep = self._kept_path(stem)
             request = CandidateRequest(
                 configured=self.task.configured,

@@ -17,7 +17,7 @@ from tilewright.tuning.result import DispatchSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 
 if TYPE_CHECKING:
-    from tilewright.tuning.session import Outcome
+    from tilewright.tuning.outcome import Outcome
 
 TRIAL_COLUMNS = (
     "trial",

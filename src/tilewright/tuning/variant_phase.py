@@ -1,0 +1,162 @@
+"""Whole-program variants: measured, compared, the ones worth tuning chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.pool import Job
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import ProgramMeasured
+from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
+from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.programs import Build, BuildRequest, Programs
+from tilewright.tuning.variants import (
+    Variant,
+    applicable,
+    im2col_applies,
+    im2col_choices,
+    resolve_variants,
+)
+from tilewright.tuning.worker_tasks import CONVOLUTIONS, ConvolutionsRequest
+
+_CHOSEN_VARIANTS = "chosen variants"
+
+
+def choose_variants(
+    context: RunContext, programs: Programs, outcome: Outcome, first: Prepared
+) -> list[MeasuredVariant]:
+    """The variants worth tuning, fastest first; their times are in the outcome."""
+    own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
+    wanted = [
+        v
+        for v in resolve_variants(context.options.variants, context.options.effort_preset)
+        if v.flags
+    ]
+    skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
+    wanted = [v for v in wanted if v.name not in skipped]
+    if context.options.variants is None:
+        wanted += _im2col_choices(context, programs, first)
+    if skipped:
+        context.note(f"variants without effect on this program: {', '.join(skipped)}")
+    outcome.variants["default"] = outcome.default_s * 1e3
+    if not wanted:
+        return [own]
+    with context.phase("variants", f"{len(wanted)} whole-program variants"):
+        measured = _measure_variants(context, programs, outcome, wanted, own)
+    keep_default = context.options.variants is None or any(
+        v.name == "default" for v in context.options.variants
+    )
+    if not keep_default and len(measured) > 1:
+        measured = [m for m in measured if m.variant.flags] or measured
+    return _worth_tuning(context, measured, first)
+
+
+def _measure_variants(
+    context: RunContext,
+    programs: Programs,
+    outcome: Outcome,
+    wanted: Sequence[Variant],
+    own: MeasuredVariant,
+) -> list[MeasuredVariant]:
+    builds = programs.build_all([BuildRequest(v.name, v) for v in wanted])
+    good = []
+    programs_by_bytes = {_digest(own.build): own.build.name}
+    for build in builds:
+        problem = build.error if not build.ok else programs.check(build, RUN_TIMEOUT_S)
+        if problem:
+            outcome.variants[build.name] = problem
+            context.emit(ProgramMeasured(build.name, None, False, problem))
+            continue
+        same = programs_by_bytes.setdefault(_digest(build), build.name)
+        if same != build.name:
+            outcome.variants[build.name] = f"the same program as {same}"
+        else:
+            good.append(build)
+    judged = _compare_variants(context, programs, [own.build, *good])
+    if isinstance(judged, str):
+        context.note(f"comparing the variants failed: {judged}", warning=True)
+        return [own]
+    own.time_s = outcome.default_s = judged[own.build.name] * own.time_s
+    outcome.variants["default"] = own.time_s * 1e3
+    measured = [own]
+    for build in good:
+        seconds = own.time_s * judged[build.name]
+        measured.append(MeasuredVariant(build.variant, build, seconds))
+        outcome.variants[build.name] = seconds * 1e3
+        context.emit(ProgramMeasured(build.name, seconds, True))
+    return sorted(measured, key=lambda m: m.time_s)
+
+
+def _compare_variants(
+    context: RunContext, programs: Programs, builds: Sequence[Build]
+) -> dict[str, float] | str:
+    """Each build's time relative to the first one's; or what failed.
+
+    A first look in few rounds; those that are not far behind are then compared with care.
+    """
+    quick = ComparisonPolicy(rounds=3, max_s=30.0, min_sample_s=0.01, seed=context.options.seed)
+    judged = programs.compare(builds, quick, 900.0)
+    if isinstance(judged, str):
+        return judged
+    ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
+    best = min(ratios.values())
+    close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= 1.4 * best)]
+    careful = ComparisonPolicy(
+        rounds=context.options.effort_preset.program_rounds,
+        max_s=45.0,
+        min_sample_s=0.02,
+        seed=context.options.seed,
+    )
+    again = programs.compare(close, careful, 900.0)
+    if isinstance(again, str):
+        return again
+    ratios |= {b.name: f.ratio.value for b, f in zip(close, again, strict=True)}
+    return ratios
+
+
+def _im2col_choices(context: RunContext, programs: Programs, first: Prepared) -> list[Variant]:
+    """Variants that make only some of the program's convolutions matrix products."""
+    if not im2col_applies(first.kinds):
+        return []
+    request = ConvolutionsRequest(
+        programs.program.path,
+        programs.flags(DEFAULT_VARIANT),
+        context.work / "preprocessing",
+    )
+    (result,) = context.compilers.run([Job(request, CONVOLUTIONS, 600.0)])
+    if result.failure is not None:
+        context.note(
+            f"no choice of convolutions for im2col: {result.failure.message}", warning=True
+        )
+        return []
+    return im2col_choices(result.value, context.options.effort)
+
+
+def _worth_tuning(
+    context: RunContext, measured: list[MeasuredVariant], first: Prepared
+) -> list[MeasuredVariant]:
+    """The fastest variants; a slower one only if tuning could make up for the difference.
+
+    A program of a few dispatches gets its slower variants too: lowering configurations alone
+    have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less.
+    """
+    earlier = context.store.get_state(context.run_id, _CHOSEN_VARIANTS)
+    if isinstance(earlier, list):
+        again = [m for name in earlier for m in measured if m.variant.name == name]
+        if again:
+            return again
+    reach = 4.0 if len(first.tasks) <= 3 else 1.25
+    near = [m for m in measured if m.time_s <= reach * measured[0].time_s]
+    # After the fastest the compiler's own: variants that do well are often alike.
+    near.sort(key=lambda m: (m is not measured[0], bool(m.variant.flags), m.time_s))
+    chosen = near[: context.options.effort_preset.tuned_variants]
+    chosen.sort(key=lambda m: m.time_s)
+    context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.variant.name for m in chosen])
+    return chosen
+
+
+def _digest(build: Build) -> str:
+    assert build.vmfb is not None
+    return hashlib.sha256(build.vmfb.read_bytes()).hexdigest()

@@ -5,8 +5,8 @@
 
 Each shape is a program of one operation. `default` and `tuned` are the times of the whole program
 in the same interleaved rounds, so their ratio is free of the machine's drift; `peak` is what the
-machine reaches in a large NumPy matmul measured just before and after. The shape files have the form of the
-ones in benchmarks/shapes: kinds `matmul` and `conv2d_nhwc_hwcf`, `depthwise_conv2d_nhwc_hwc`.
+machine reaches in a large NumPy matmul measured just before and after. The shape files have the
+form of the ones in benchmarks/shapes: kinds `matmul` and `conv2d_nhwc_hwcf`, `depthwise_conv2d_nhwc_hwc`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tilewright.tuning.session import TuningSession
 
 SHAPES = Path(__file__).parent / "shapes" / "matmul.json"
 
-MATMUL = """func.func @main(%a: tensor<{m}x{k}x{lhs}>, %b: tensor<{k}x{n}x{rhs}>) -> tensor<{m}x{n}x{out}> {{
+MATMUL = """func.func @main(%a: tensor<{m}x{k}x{lhs}>, %b: tensor<{k}x{n}x{rhs}>)
+    -> tensor<{m}x{n}x{out}> {{
   %z = arith.constant {zero} : {out}
   %e = tensor.empty() : tensor<{m}x{n}x{out}>
   %f = linalg.fill ins(%z : {out}) outs(%e : tensor<{m}x{n}x{out}>) -> tensor<{m}x{n}x{out}>
@@ -44,7 +45,8 @@ CONVOLUTION = """func.func @main(%a: tensor<{n}x{ih}x{iw}x{ci}x{lhs}>, %b: tenso
   %e = tensor.empty() : tensor<{n}x{oh}x{ow}x{co}x{out}>
   %f = linalg.fill ins(%z : {out}) outs(%e : tensor<{n}x{oh}x{ow}x{co}x{out}>)
     -> tensor<{n}x{oh}x{ow}x{co}x{out}>
-  %r = linalg.{op} {{dilations = dense<1> : tensor<2xi64>, strides = dense<{stride}> : tensor<2xi64>}}
+  %r = linalg.{op}
+    {{dilations = dense<1> : tensor<2xi64>, strides = dense<{stride}> : tensor<2xi64>}}
     ins(%a, %b : tensor<{n}x{ih}x{iw}x{ci}x{lhs}>, tensor<{filter}x{rhs}>)
     outs(%f : tensor<{n}x{oh}x{ow}x{co}x{out}>) -> tensor<{n}x{oh}x{ow}x{co}x{out}>
   return %r : tensor<{n}x{oh}x{ow}x{co}x{out}>
@@ -132,7 +134,9 @@ def row_of(shape: dict[str, Any], result: TuneResult) -> dict[str, Any]:
         "seconds": result.wall_s,
         "main_cpu_share": result.phase_s["main_process_cpu"] / result.wall_s,
         "trials_per_s": result.trials_total / max(result.phase_s.get("search", 0.0), 1e-9),
-        "configuration": "; ".join(d.configuration for d in result.dispatches if d.status == "tuned"),
+        "configuration": "; ".join(
+            d.configuration for d in result.dispatches if d.status == "tuned"
+        ),
     }
 
 

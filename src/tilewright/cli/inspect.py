@@ -93,8 +93,8 @@ def _print_variant(variant: VariantInfo) -> None:
         click.echo("\nnot tuned:")
     for skipped in variant.skipped:
         what = f" ({skipped.workload})" if skipped.workload else ""
-        runs = words.plural(skipped.count, "run")
-        click.echo(f"  {skipped.name}{what}, {runs}: {skipped.reason}")
+        often = words.plural(skipped.count, "run")
+        click.echo(f"  {skipped.name}{what}, {often}: {skipped.reason}")
 
 
 def dispatch_lines(dispatch: DispatchInfo) -> list[str]:

@@ -1,0 +1,115 @@
+"""The pages tell the truth: their commands run, their links lead somewhere, the reference is new."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from console import blocks, commands
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_COMMANDS = [page for page in PAGES if commands(page)]
+# Pages show efforts that a reader would choose; the tests have less time.
+FEW_TRIALS = "tilewright tune --max-trials 1"
+
+
+def page_id(page: Path) -> str:
+    return page.name
+
+
+def test_the_tutorials_have_commands() -> None:
+    names = {page.name for page in WITH_COMMANDS}
+    assert {"tutorial-first-run.md", "tutorial-matmul.md", "tutorial-model.md"} <= names
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=page_id)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    scripts = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "TILEWRIGHT_DB": str(tmp_path / "trials.db"),
+        "TILEWRIGHT_TRACEBACK": "1",
+    }
+    for command in commands(page):
+        shown = command.replace("tilewright tune", FEW_TRIALS)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", shown],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"$ {shown}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in headings(file), f"{page.name}: {target}"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors that a page has on GitHub."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
+
+
+def test_the_reference_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate_reference.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_configuration_file_on_its_page_is_the_example() -> None:
+    shown = blocks(ROOT / "docs" / "config-file.md", "ini")[0]
+    assert shown == (ROOT / "examples" / "auto-scheduler.cfg").read_text()
+
+
+def test_python_blocks_are_python() -> None:
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            compile(block, page.name, "exec")
+
+
+def test_the_result_folder_page_names_every_key_and_column() -> None:
+    import dataclasses
+
+    from tilewright.tuning.result import DispatchSummary, ProgramSummary, TuneResult
+    from tilewright.tuning.tables import TRIAL_COLUMNS
+
+    text = (ROOT / "docs" / "result-folder.md").read_text()
+    keys = [
+        f.name
+        for kind in (ProgramSummary, DispatchSummary, TuneResult)
+        for f in dataclasses.fields(kind)
+    ]
+    missing = [name for name in (*keys, *TRIAL_COLUMNS) if f"`{name}`" not in text]
+    assert not missing
+
+
+def test_the_design_names_every_package_and_ground_floor_module() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    source = ROOT / "src" / "tilewright"
+    names = [f"{p.parent.name}/" for p in source.glob("*/__init__.py")]
+    names += [p.stem for p in source.glob("[a-z]*.py")]
+    assert not [name for name in names if f"`{name}`" not in text]

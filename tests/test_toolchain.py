@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import toolchain
-from tilewright.errors import UserError
+from tilewright.errors import UnknownNameError, UserError
 from tilewright.toolchain import CompileJob, Toolchain, check_versions, versions
 
 FLAGS = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
@@ -231,3 +231,10 @@ def test_another_version_says_what_to_install(
     assert f"iree-base-runtime {version or 'not at all'}" in message
     assert "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'" in message
     assert "\n" not in message
+
+
+def test_unknown_processor_lists_those_there_are() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'znver4'") as caught:
+        Toolchain().check_processor("znver44")
+    assert "x86-64-v3" in caught.value.allowed or "generic" in caught.value.allowed
+    Toolchain().check_processor(caught.value.allowed[0])

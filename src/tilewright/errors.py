@@ -10,6 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+# Names listed in one message; a list of hundreds would bury the rest.
+_SHOWN = 120
+
 
 class TilewrightError(Exception):
     """Base of every error that tilewright raises on purpose."""
@@ -24,9 +27,12 @@ class UnknownNameError(UserError):
 
     def __init__(self, what: str, name: str, allowed: Iterable[str], where: str = "") -> None:
         self.allowed = sorted(allowed)
+        shown = ", ".join(self.allowed[:_SHOWN])
+        if len(self.allowed) > _SHOWN:
+            shown += f" and {len(self.allowed) - _SHOWN} more"
         super().__init__(
             f"{where + ': ' if where else ''}unknown {what} '{name}'"
-            f"{did_you_mean(name, self.allowed)} (allowed: {', '.join(self.allowed)})"
+            f"{did_you_mean(name, self.allowed)} (allowed: {shown})"
         )
 
 

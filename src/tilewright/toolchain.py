@@ -25,13 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tilewright.errors import UserError
+from tilewright.errors import UnknownNameError, UserError
 
 IREE_VERSION = "3.13"
 _IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
 _INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSION}.0'" for name in _IREE_PACKAGES)
 
 IREE_COMPILE = "iree-compile"
+# What LLVM prints, with all names of processors behind it, for one that it does not know.
+_ACCEPTED = "List of accepted CPUs:"
 # Diagnostics with IR in them can be as large as the program: the first error is at the start.
 _LOG_BYTES = 1 << 20
 _LINE_CHARS = 400
@@ -183,6 +185,23 @@ class Toolchain:
         )
         lines = [line.strip() for line in result.stdout.splitlines() if "IREE" in line]
         return lines[-1] if lines else ""
+
+    def check_processor(self, name: str) -> None:
+        """Raises UnknownNameError, with all names there are, unless LLVM knows the processor."""
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+            program = Path(folder) / "empty.mlir"
+            program.write_text("module {}\n")
+            flags = (
+                "--iree-hal-target-device=local",
+                "--iree-hal-local-target-device-backends=llvm-cpu",
+                f"--iree-llvmcpu-target-cpu={name}",
+            )
+            log = self.compile(program, Path(folder) / "empty.vmfb", flags, timeout_s=60.0).log
+        for line in log.splitlines():
+            if line.startswith(_ACCEPTED):
+                known = [one.strip() for one in line.removeprefix(_ACCEPTED).split(",")]
+                if name not in known:
+                    raise UnknownNameError("processor", name, known, f"--target cpu:{name}")
 
     def _compile_job(self, job: CompileJob) -> CompileOutcome:
         return self.compile(

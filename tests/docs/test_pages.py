@@ -1,4 +1,4 @@
-"""The pages tell the truth: their commands run, their links lead somewhere, the reference is new."""
+"""The pages tell the truth: their commands run, their links lead somewhere, nothing is stale."""
 
 from __future__ import annotations
 

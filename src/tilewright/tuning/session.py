@@ -34,9 +34,7 @@ from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
-from tilewright.tuning.variants import (
-    Variant,
-)
+from tilewright.tuning.variants import Variant
 from tilewright.tuning.worker_tasks import LOAD, LoadRequest
 
 
@@ -61,11 +59,15 @@ class TuningSession:
         self.selector = selector
         self.target = parse_target(options.target, options.threads)
         self.toolchain = Toolchain(options.config.iree_bin if options.config else None)
+        if self.target.cpu != "host":
+            self.toolchain.check_processor(self.target.cpu)
         outputs.check_writable(options.output)
         self._context: RunContext | None = None
+        self._stop_requested = False
 
     def request_stop(self) -> None:
         """End the search at the next candidate; the run goes on to confirm and write out."""
+        self._stop_requested = True
         if self._context is not None:
             self._context.request_stop()
 
@@ -92,6 +94,8 @@ class TuningSession:
                 listener=self.listener,
             )
             self._context = context
+            if self._stop_requested:
+                context.request_stop()
             try:
                 return self._run(context, program, cpu_start)
             finally:

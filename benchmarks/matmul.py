@@ -6,7 +6,8 @@
 Each shape is a program of one operation. `default` and `tuned` are the times of the whole program
 in the same interleaved rounds, so their ratio is free of the machine's drift; `peak` is what the
 machine reaches in a large NumPy matmul measured just before and after. The shape files have the
-form of the ones in benchmarks/shapes: kinds `matmul` and `conv2d_nhwc_hwcf`, `depthwise_conv2d_nhwc_hwc`.
+form of the ones in benchmarks/shapes: kinds `matmul`, `conv2d_nhwc_hwcf` and
+`depthwise_conv2d_nhwc_hwc`.
 """
 
 from __future__ import annotations

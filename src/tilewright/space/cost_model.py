@@ -25,7 +25,8 @@ _MEMORY_BYTES_PER_CYCLE = 6.0
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 8000.0
 _LOOP_CYCLES = 6.0
-_SPILL = 1.0
+_SPILL = 2.0
+_UNROLLED = 256
 _PAGE_BYTES = 4096
 
 
@@ -126,7 +127,10 @@ class CostModel:
         needed = accumulators + packed + 2
         if needed > self.target.vector_registers:
             spilled = needed - self.target.vector_registers
-            cycles += _SPILL * spilled * reduction_steps
+            cycles = 1.2 * cycles + _SPILL * spilled * reduction_steps
+        if instructions > _UNROLLED:
+            # Long unrolled bodies miss the instruction caches, and take seconds to compile.
+            cycles *= math.sqrt(instructions / _UNROLLED)
         strided = [
             inner
             for inner, operand in zip(self.inner[:-1], self.operands[:-1], strict=False)

@@ -257,6 +257,8 @@ def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) 
             task.failure = task.failure or result.failure.message
         elif result.job.task == REFERENCE:
             task.reference = result.value
+        else:
+            task.compile_s = result.seconds
     for task in prepared.tasks:
         if task.failure or task.reference is None:
             continue

@@ -29,6 +29,9 @@ SEARCH_TIMING = TimingPolicy(
     min_sample_s=500e-6,
     drop_factor=2.0,
 )
+# A candidate that takes this much longer to compile than the default has bodies unrolled beyond what
+# caches and registers hold; it gets no more time than many others need together.
+_COMPILE_LEAST_S, _COMPILE_MOST_S = 4.0, 60.0
 _BATCH = 8
 _MINIMUM = 8
 
@@ -150,7 +153,11 @@ def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int
         context.options.strategy_name, task.restricted, seed, known=[default, *earlier]
     )
     compiler = DispatchCompiler(
-        task, context.compilers, prepared.flags, context.options.keep_candidates
+        task,
+        context.compilers,
+        prepared.flags,
+        context.options.keep_candidates,
+        timeout_s=min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, 12.0 * task.compile_s)),
     )
     measurer = DispatchMeasurer(task, context.benchmark, SEARCH_TIMING)
 

@@ -45,6 +45,7 @@ class DispatchTask:
     reference: Reference | None = None
     baseline: InterleavedBaseline | None = None
     default_s: float | None = None
+    compile_s: float = 0.0
     share: float = 0.0
     space_points: float = 0.0
     store_id: int = -1

@@ -45,8 +45,8 @@ class Configuration:
 class Trial:
     """A configuration with its status, measurement and the seconds that each phase took.
 
-    `time_s` is the corrected median of `samples` (seconds for one execution of the dispatch),
-    None unless the status is `ok`.
+    `time_s` is the lower quartile of `samples`, corrected for drift (seconds for one execution of
+    the dispatch), None unless the status is `ok`.
     """
 
     configuration: Configuration

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
 from tilewright.measure.runtime import NO_PARAMETERS, Device, DeviceOptions, Parameters, Program
-from tilewright.measure.statistics import Measurement, median
+from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy, measure
 
 _MODULE = "tilewright.measure.benchmark_worker"
@@ -173,7 +173,7 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
     promising = (
         request.recheck_below_s is not None
         and not measurement.dropped
-        and median(measurement.samples) < request.recheck_below_s
+        and measurement.quartile_s < request.recheck_below_s
     )
     if request.baseline and promising:
         after = _time_baseline(state, request, arguments)
@@ -232,4 +232,4 @@ def _time_baseline(state: dict[str, Any], request: TimeRequest, arguments: list[
             kept.popitem(last=False)
         kept[key] = _device(state).load(*key)
     call, executions = _timed_call(kept[key], arguments, request.repeats, request.function)
-    return measure(call, request.policy, executions=executions).median_s
+    return measure(call, request.policy, executions=executions).quartile_s

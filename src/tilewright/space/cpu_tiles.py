@@ -55,7 +55,9 @@ class PipelineRules:
     peeling: bool = False
     inner_parallel: bool = False
     extra_constraints: ExtraConstraints | None = None
-    fixed_loops: Callable[[Workload], frozenset[int]] = field(default=lambda workload: frozenset())
+    fixed_loops: Callable[[Workload, str], frozenset[int]] = field(
+        default=lambda workload, level: frozenset()
+    )
 
 
 class PipelineSpace:
@@ -124,11 +126,11 @@ class PipelineSpace:
         return loop in inner if any(i >= 0 for i in inner) else loop == len(self.extents) - 1
 
     def _make_knobs(self) -> None:
-        fixed = self.rules.fixed_loops(self.workload)
         lanes = self.target.lanes(self.template.root_op.element_bits)
         for level in self.rules.levels:
             if level == INNER:
                 continue
+            fixed = self.rules.fixed_loops(self.workload, level)
             for loop in self._loops(level in REDUCTION_LEVELS):
                 extent, default = self.extents[loop], self.base[level][loop]
                 if loop in fixed:
@@ -149,7 +151,7 @@ class PipelineSpace:
                         limit=max(extent, *domain),
                     )
                 )
-        parallel = [self.names[i] for i in self._loops(reduction=False) if i not in fixed]
+        parallel = [self.names[i] for i in self._loops(reduction=False)]
         if self.rules.inner_parallel and len(parallel) > 1:
             self.knobs.append(ChoiceKnob(INNER, (NO_LOOP, *parallel)))
         if self.rules.peeling:
@@ -222,13 +224,25 @@ class PipelineSpace:
         """The vector tiles of all loops together stay below the compiler's limit on vectors.
 
         IREE's `LLVMCPUVerifyVectorSizeLegality` takes the iteration space of a contraction for a
-        vector of the accumulator's type.
+        vector of the accumulator's type. Attention becomes two contractions, one with the loops of
+        the queries and keys, one with those of the values.
         """
+        every = range(len(self.extents))
+        if self.workload.kind != "attention":
+            return self._vector_limit("vector_bytes", every)
+        roles = [dim.role for dim in self.workload.dims]
+        return [
+            *self._vector_limit("query_key_vector_bytes", [i for i in every if roles[i] != "n"]),
+            *self._vector_limit("value_vector_bytes", [i for i in every if roles[i] != "k1"]),
+        ]
+
+    def _vector_limit(self, label: str, loops: Sequence[int]) -> list[Constraint]:
         bits = self.template.root_op.element_bits
         names: list[str] = []
         extents: list[int] = []
         fixed = 1
-        for loop, extent in enumerate(self.extents):
+        for loop in loops:
+            extent = self.extents[loop]
             level = "vector_reduction" if self.reduction[loop] else "vector_common_parallel"
             if level not in self.rules.levels:
                 continue
@@ -261,8 +275,8 @@ class PipelineSpace:
                     product = product * _whole(value, extent)
                 return product < limit
 
-            return [Constraint("vector_bytes", tuple(names), check, reason, vectorised=True)]
-        return [product_at_most("vector_bytes", names, limit - 1, factor=fixed, reason=reason)]
+            return [Constraint(label, tuple(names), check, reason, vectorised=True)]
+        return [product_at_most(label, names, limit - 1, factor=fixed, reason=reason)]
 
     # -- from a configuration to what the compiler reads ---------------------------------------
 

@@ -1,0 +1,94 @@
+"""Targets: names, limits, and what the compiler adds."""
+
+import pytest
+
+from tilewright import target as targets
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.target import parse_target, usable_cores
+
+
+def test_this_machine():
+    target = parse_target("cpu")
+    assert target.cpu == "host"
+    assert target.cores == usable_cores() >= 1
+    assert target.vector_bytes in (16, 32, 64)
+    assert 0 < target.l1_bytes < target.l2_bytes
+    assert "--iree-llvmcpu-target-cpu=host" in target.flags
+
+
+def test_another_processor():
+    target = parse_target("cpu:znver4", threads=3)
+    assert (target.name, target.cpu, target.cores) == ("cpu:znver4", "znver4", 3)
+    assert "--iree-llvmcpu-target-cpu=znver4" in target.flags
+
+
+@pytest.mark.parametrize("name", ["gpu", "CPU", "", "cuda:sm_80"])
+def test_unknown_targets_are_named_with_those_there_are(name):
+    with pytest.raises(UnknownNameError, match="cpu:NAME") as error:
+        parse_target(name)
+    assert "\n" not in str(error.value)
+
+
+def test_a_target_without_its_processor():
+    with pytest.raises(UserError, match="cpu:znver4"):
+        parse_target("cpu:")
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025])
+def test_impossible_numbers_of_threads(threads):
+    with pytest.raises(UserError, match="1 to 1024"):
+        parse_target("cpu", threads)
+
+
+def test_one_thread_runs_inline():
+    assert parse_target("cpu", 1).device == "local-sync"
+    assert parse_target("cpu", 2).device == "local-task"
+
+
+def test_lanes_of_a_vector():
+    target = parse_target("cpu").with_vectors(64, "", "znver4")
+    assert [target.lanes(bits) for bits in (64, 32, 16, 8, 1)] == [8, 16, 32, 64, 64]
+    assert target.lanes(1024) == 1
+
+
+def test_what_the_compiler_says_of_the_processor():
+    target = parse_target("cpu")
+    wide = target.with_vectors(64, "+avx512f", "znver4")
+    assert (wide.vector_registers, wide.max_vector_bytes) == (32, 32768)
+    assert target.with_vectors(32, "+avx2", "znver2").vector_registers == 16
+    assert target.with_vectors(16, "+neon", "neoverse-n1").vector_registers == 32
+
+
+def test_results_are_comparable_only_on_the_same_processor_with_as_many_threads():
+    target = parse_target("cpu", 2).with_vectors(64, "", "znver4")
+    keys = {
+        target.key,
+        parse_target("cpu", 4).with_vectors(64, "", "znver4").key,
+        parse_target("cpu", 2).with_vectors(32, "", "znver4").key,
+        parse_target("cpu", 2).with_vectors(64, "", "znver5").key,
+    }
+    assert len(keys) == 4
+    # A processor by its name or as this machine is the same processor.
+    assert parse_target("cpu:znver4", 2).with_vectors(64, "", "znver4").key == target.key
+
+
+def test_cache_sizes_are_read_and_nonsense_is_passed_over(tmp_path, monkeypatch):
+    def cache(index, kind, level, size):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in (("type", kind), ("level", level), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+
+    cache(0, "Data", "1", "48K")
+    cache(1, "Instruction", "1", "64K")
+    cache(2, "Unified", "2", "2M")
+    cache(3, "Unified", "nonsense", "1G")
+    cache(4, "Unified", "4", "1G")
+    cache(5, "Unified", "3", "")
+    (tmp_path / "index6").mkdir()
+    monkeypatch.setattr(targets, "Path", lambda _: tmp_path)
+    targets.cache_sizes.cache_clear()
+    try:
+        assert targets.cache_sizes() == (48 << 10, 2 << 20, 16 << 20)
+    finally:
+        targets.cache_sizes.cache_clear()

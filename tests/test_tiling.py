@@ -190,4 +190,3 @@ class TestPropagation:
         count = len(shared)
         op = replace(BIAS, extents=(8,) * count, reduction=(False,) * count, shared=shared)
         assert shared_loops(root, op) == expected
-

@@ -3,10 +3,10 @@
 import math
 from dataclasses import replace
 
-import dispatch_corpus as corpus
 import pytest
 from iree.compiler import ir
 
+import dispatch_corpus as corpus
 from tilewright.ir.classify import digest
 from tilewright.ir.template import read_dispatch
 from tilewright.workload import KINDS, ROLES, Workload

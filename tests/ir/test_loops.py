@@ -1,9 +1,9 @@
 """Which loops of a dispatch's ops are the same."""
 
-import dispatch_corpus as corpus
 import pytest
 from iree.compiler import ir
 
+import dispatch_corpus as corpus
 from tilewright.ir.loops import find_loops, uses_of_loops
 from tilewright.tiling import Tiling, shared_loops
 

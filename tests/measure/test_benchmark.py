@@ -203,10 +203,23 @@ def test_verification_compares_each_result_with_its_tolerance(vmfb, inputs, tmp_
             vmfb["add"], inputs, str(tmp_path / "e.npz"), 17, kinds
         )
         assert benchmark_worker.verify(state, request) == ["verdict"]
-    (actual, wanted, kind, length), (*_, narrow, _) = calls
+    write_outputs(tmp_path / "s.npz", [expected])
+    request = benchmark_worker.VerifyRequest(
+        vmfb["add"],
+        inputs,
+        str(tmp_path / "e.npz"),
+        17,
+        accumulation_type="f16",
+        integer_slack=1,
+        sensitivity=str(tmp_path / "s.npz"),
+    )
+    assert benchmark_worker.verify(state, request) == ["verdict"]
+    (actual, wanted, *limits), (_, _, narrow, *_), (*_, accumulation, slack, moves) = calls
     assert np.array_equal(actual, expected)
     assert np.array_equal(wanted, expected)
-    assert (kind, length, narrow) == ("f32", 17, "bf16")
+    assert limits == ["f32", 17, None, 0, None]
+    assert (narrow, accumulation, slack) == ("bf16", "f16", 1)
+    assert np.array_equal(moves, expected)
     write_outputs(tmp_path / "e.npz", [expected, expected])
     with pytest.raises(ValueError, match="1 results, 2 are expected"):
         benchmark_worker.verify(state, request)

@@ -164,11 +164,11 @@ def test_wrong_values_are_named(values: dict[str, object], words: str) -> None:
 def test_a_configuration_file_fills_in_what_was_not_given() -> None:
     config = ConfigFile(Path("a.cfg"), tuner="RandomTuner", n_trial=16)
     filled = TuneOptions().with_config(config)
-    assert (filled.strategy_name, filled.trial_limit) == ("RandomTuner", 16)
+    assert (filled.strategy_name, filled.trial_limit) == ("random", 16)
     given = TuneOptions(strategy="grid", max_trials=7).with_config(config)
     assert (given.strategy_name, given.trial_limit) == ("grid", 7)
     neither = TuneOptions(effort="quick").with_config(ConfigFile(Path("a.cfg")))
-    assert (neither.strategy_name, neither.trial_limit) == ("random", EFFORTS["quick"].max_trials)
+    assert (neither.strategy_name, neither.trial_limit) == ("guided", EFFORTS["quick"].max_trials)
 
 
 def test_only() -> None:
@@ -219,7 +219,9 @@ def test_options_that_make_another_run(name: str) -> None:
 
 
 def test_the_digest_is_of_what_is_meant_not_of_how_it_is_said(tmp_path: Path) -> None:
-    assert TuneOptions(strategy="random").digest() == TuneOptions().digest()
+    assert TuneOptions(strategy="guided").digest() == TuneOptions().digest()
+    tuner, strategy = TuneOptions(strategy="RandomTuner"), TuneOptions(strategy="random")
+    assert tuner.digest() == strategy.digest()
     configs = [
         ConfigFile(Path(name), n_trial=4, dispatch_restrictions=(DispatchRestrictions("m", {}),))
         for name in ("a.cfg", "b.cfg")

@@ -99,7 +99,12 @@ class GuidedSearch(Strategy):
         self._pool = list(held)
 
     def _anchor(self, sample: Sequence[Configuration]) -> list[Configuration]:
-        """The sample, a share of it moved towards the default where that gives a member."""
+        """The sample, a share of it moved towards the default where that gives a member.
+
+        Without a prior to rank what it gives, a uniform sample covers more.
+        """
+        if not self.space.has_prior:
+            return list(sample)
         default = dict(self.space.default.items)
         moved = []
         for config in sample:

@@ -90,6 +90,12 @@ class ConfigFile:
         return merged
 
     @property
+    def restricts(self) -> bool:
+        """Whether the file narrows the search on a CPU at all."""
+        named = set(self.restrictions).union(*(d.restrictions for d in self.dispatch_restrictions))
+        return not named <= set(GPU_ONLY_KNOBS)
+
+    @property
     def gpu_only(self) -> tuple[str, ...]:
         """The knobs restricted anywhere in the file that have no effect on a CPU."""
         named = set(self.restrictions).union(*(d.restrictions for d in self.dispatch_restrictions))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.search.registry import DEFAULT_STRATEGY
+from tilewright.search.registry import DEFAULT_STRATEGY, find_strategy
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.parse import ParameterFile, VariantChoice
 
@@ -64,7 +64,7 @@ EFFORTS = {
             variants=("default", "data-tiling", "im2col", "im2col+data-tiling"),
             tuned_variants=1,
             finalists=3,
-            confirm_rounds=7,
+            confirm_rounds=13,
             company=1,
             program_rounds=7,
         ),
@@ -84,7 +84,7 @@ EFFORTS = {
             ),
             tuned_variants=2,
             finalists=5,
-            confirm_rounds=15,
+            confirm_rounds=21,
             company=2,
             program_rounds=15,
         ),
@@ -96,7 +96,7 @@ EFFORTS = {
             variants=None,
             tuned_variants=3,
             finalists=8,
-            confirm_rounds=25,
+            confirm_rounds=31,
             company=3,
             program_rounds=25,
         ),
@@ -288,7 +288,11 @@ class TuneOptions:
 
     @property
     def strategy_name(self) -> str:
-        return self.strategy or DEFAULT_STRATEGY
+        """The strategy by its own name, whichever spelling was given.
+
+        Raises UnknownNameError for one that there is not.
+        """
+        return find_strategy(self.strategy or DEFAULT_STRATEGY).name
 
     @property
     def trial_limit(self) -> int:

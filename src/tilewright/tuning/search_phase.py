@@ -29,8 +29,8 @@ SEARCH_TIMING = TimingPolicy(
     min_sample_s=500e-6,
     drop_factor=2.0,
 )
-# A candidate that takes this much longer to compile than the default has bodies unrolled beyond what
-# caches and registers hold; it gets no more time than many others need together.
+# A candidate that takes this much longer to compile than the default has bodies unrolled beyond
+# what caches and registers hold; it gets no more time than many others need together.
 _COMPILE_LEAST_S, _COMPILE_MOST_S = 4.0, 60.0
 _BATCH = 8
 _MINIMUM = 8

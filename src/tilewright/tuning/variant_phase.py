@@ -29,6 +29,13 @@ def choose_variants(
 ) -> list[MeasuredVariant]:
     """The variants worth tuning, fastest first; their times are in the outcome."""
     own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
+    config = context.options.config
+    if config is not None and config.restricts and context.options.variants is None:
+        context.note(
+            f"{config.path} restricts the search: no variants are tried unless --variants names them"
+        )
+        outcome.variants["default"] = outcome.default_s * 1e3
+        return [own]
     wanted = [
         v
         for v in resolve_variants(context.options.variants, context.options.effort_preset)

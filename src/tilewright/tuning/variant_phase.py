@@ -32,7 +32,7 @@ def choose_variants(
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:
         context.note(
-            f"{config.path} restricts the search: no variants are tried unless --variants names them"
+            f"{config.path} restricts the search: variants are tried only if --variants names them"
         )
         outcome.variants["default"] = outcome.default_s * 1e3
         return [own]

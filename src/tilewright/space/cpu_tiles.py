@@ -310,6 +310,8 @@ class PipelineSpace:
         return self.template.configure(self.tiling(configuration), translation)
 
     def prior(self, configuration: Configuration) -> float:
+        if not self.extents:
+            return 0.0  # a dispatch on scalars: one point, nothing to guess
         tiling = self.tiling(configuration)
         if tiling.levels not in self._known:
             if len(self._known) > 100_000:

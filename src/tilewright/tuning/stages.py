@@ -164,10 +164,11 @@ class DispatchCompiler:
 
 @dataclass
 class DispatchMeasurer:
-    """Runs candidates of a dispatch: checks their results, then times them.
+    """Runs candidates of a dispatch: times them, and checks the results of those worth it.
 
-    The check against the reference comes first, so that a candidate that computes garbage fast is
-    never taken for a good one.
+    Only a candidate whose results equal the reference's has a time, so that one that computes
+    garbage fast is never taken for a good one. One that was dropped early, for being far slower
+    than the best, is not checked: it would not be chosen, and finalists are checked again.
     """
 
     task: DispatchTask

@@ -1,0 +1,241 @@
+"""The stages of a tuning run: what they ask of workers, and what they make of the answers."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tilewright.measure.jobs import Result, WorkerFailure
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+from tilewright.tiling import DispatchConfiguration, Translation
+from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.stages import (
+    Compiled,
+    DispatchCompiler,
+    DispatchMeasurer,
+    FastestFirst,
+)
+from tilewright.tuning.task import MAX_REPEATS, repeats_for
+from tilewright.tuning.worker_tasks import CANDIDATE
+from tilewright.workload import Workload
+
+FAILURES = [
+    WorkerFailure("timeout", "took more than 30 s"),
+    WorkerFailure("crashed", "the worker died of SIGSEGV", "SIGSEGV"),
+    WorkerFailure("error", "large vector sizes", error_type="CompileError"),
+]
+
+
+def config(i):
+    return Configuration.of({"tile": i})
+
+
+@dataclass
+class Reference:
+    inputs: str = "inputs"
+    expected: str = "expected"
+    reduction_length: int = 128
+    element_types: tuple[str, ...] = ("f32",)
+    accumulation_type: str | None = None
+    integer_slack: int = 0
+    sensitivity: str | None = None
+
+
+@dataclass
+class Task:
+    """As much of a DispatchTask as the stages use."""
+
+    folder: Path
+    name: str = "main_dispatch_0"
+    executable: str = "main_dispatch_0_exe"
+    configured: Path = Path("configured.mlir")
+    variant: str = "default"
+    repeats: int = 4
+    trials: list = field(default_factory=list)
+    reference: Reference = field(default_factory=Reference)
+    baseline: object = None
+
+    @property
+    def inputs(self):
+        return self.reference.inputs
+
+    def lower(self, configuration):
+        return DispatchConfiguration(Translation(f"P{configuration['tile']}"), ())
+
+
+class Pool:
+    """Answers every job, by the pipeline that it asks for, with a digest or a failure."""
+
+    def __init__(self, failures=None):
+        self.failures = failures or {}
+        self.jobs = []
+
+    def run(self, jobs):
+        self.jobs += jobs
+        for job in jobs:
+            name = job.payload.configuration.translation.pipeline
+            failure = self.failures.get(name)
+            yield Result(job, None if failure else f"digest {name}", failure, 0.25)
+
+
+class TestCompiler:
+    def test_asks_workers_for_the_lowered_configuration(self, tmp_path):
+        pool = Pool()
+        compiler = DispatchCompiler(Task(tmp_path), pool, ("--flag",))
+        made = compiler.compile([config(3), config(5)])
+        assert [c.configuration for c in made] == [config(3), config(5)]
+        assert [(c.status, c.digest, c.seconds) for c in made] == [
+            (Status.OK, "digest P3", 0.25),
+            (Status.OK, "digest P5", 0.25),
+        ]
+        request = pool.jobs[0].payload
+        assert pool.jobs[0].task == CANDIDATE
+        assert (request.executable, request.entry) == ("main_dispatch_0_exe", "main_dispatch_0")
+        assert (request.repeats, request.flags) == (4, ("--flag",))
+        assert request.keep is None
+        assert made[0].artifact == request.vmfb
+        assert request.vmfb.parent == tmp_path
+
+    @pytest.mark.parametrize(
+        ("failure", "status"),
+        [
+            (FAILURES[0], Status.COMPILE_TIMEOUT),
+            (FAILURES[1], Status.CRASHED),
+            (FAILURES[2], Status.COMPILE_ERROR),
+        ],
+    )
+    def test_failures_are_statuses(self, tmp_path, failure, status):
+        compiler = DispatchCompiler(Task(tmp_path), Pool({"P1": failure}), ())
+        bad, good = compiler.compile([config(1), config(2)])
+        assert (bad.status, bad.message, bad.digest) == (status, failure.message, "")
+        assert bad.artifact is None
+        assert good.status is Status.OK
+
+    def test_candidates_are_numbered_as_trials_are(self, tmp_path):
+        task, pool = Task(tmp_path), Pool()
+        compiler = DispatchCompiler(task, pool, ())
+        for start in (0, 2):
+            compiler.compile([config(start), config(start + 1)])
+            task.trials += [None, None]
+        resumed = DispatchCompiler(task, pool, ())
+        resumed.compile([config(9)])
+        names = [job.payload.vmfb.stem for job in pool.jobs]
+        assert names == [f"candidate_{i:05d}" for i in range(1, 6)]
+
+    def test_candidates_are_kept_with_the_command_that_compiles_them(self, tmp_path):
+        pool = Pool()
+        keep = tmp_path / "kept"
+        DispatchCompiler(Task(tmp_path), pool, ("--a", "--b"), keep=keep).compile([config(1)])
+        path = pool.jobs[0].payload.keep
+        assert path == keep / "default" / "main_dispatch_0" / "candidate_00001.mlir"
+        assert path.with_suffix(".txt").read_text() == (
+            "iree-compile candidate_00001.mlir --compile-from=executable-configurations --a --b "
+            "-o candidate_00001.vmfb\n"
+        )
+
+
+@dataclass
+class Verdict:
+    ok: bool
+
+    def __str__(self):
+        return "output 0 differs at [1, 2]"
+
+
+class Bench:
+    """Answers with what it is given, and notes what it is asked."""
+
+    def __init__(self, time, verify=None):
+        self.answers = {"time": time, "verify": verify}
+        self.asked = []
+
+    def time(self, path, inputs, **more):
+        self.asked.append(("time", path, more))
+        return self.answers["time"]
+
+    def verify(self, path, inputs, expected, **more):
+        self.asked.append(("verify", path, more))
+        return self.answers["verify"]
+
+
+def measure(tmp_path, bench, best_s=None, **more):
+    measurer = DispatchMeasurer(Task(tmp_path), bench, TimingPolicy(), **more)
+    return measurer.measure(Compiled(config(1), Status.OK, "x.vmfb", "digest", "", 0.5), best_s)
+
+
+GOOD = Measurement((1e-3, 3e-3, 2e-3), executions_per_sample=4)
+
+
+class TestMeasurer:
+    def test_a_good_candidate(self, tmp_path):
+        bench = Bench(GOOD, [Verdict(True)])
+        trial = measure(tmp_path, bench, best_s=5e-3)
+        assert trial.ok
+        assert trial.time_s == GOOD.time_s
+        assert trial.samples == GOOD.samples
+        assert trial.binary == "digest"
+        assert trial.phase_s["compile"] == 0.5
+        assert trial.phase_s["measure"] == pytest.approx(6e-3 * 4)
+        (_, path, asked), _ = bench.asked
+        assert (path, asked["repeats"], asked["best_s"]) == ("x.vmfb", 4, 5e-3)
+
+    def test_a_wrong_result_has_no_time(self, tmp_path):
+        trial = measure(tmp_path, Bench(GOOD, [Verdict(True), Verdict(False)]))
+        assert (trial.status, trial.time_s) == (Status.WRONG_RESULT, None)
+        assert trial.message == "output 0 differs at [1, 2]"
+        assert trial.binary == "digest"
+
+    def test_one_dropped_early_says_so_and_is_not_checked(self, tmp_path):
+        bench = Bench(Measurement((1.0,), dropped=True))
+        trial = measure(tmp_path, bench)
+        assert trial.ok
+        assert "dropped early" in trial.message
+        assert [kind for kind, *_ in bench.asked] == ["time"]
+
+    @pytest.mark.parametrize("where", ["time", "verify"])
+    @pytest.mark.parametrize(
+        ("failure", "status"),
+        [
+            (FAILURES[0], Status.RUN_TIMEOUT),
+            (FAILURES[1], Status.CRASHED),
+            (FAILURES[2], Status.RUN_ERROR),
+        ],
+    )
+    def test_failures_are_statuses(self, tmp_path, where, failure, status):
+        bench = Bench(failure) if where == "time" else Bench(GOOD, failure)
+        trial = measure(tmp_path, bench)
+        assert (trial.status, trial.message, trial.time_s) == (status, failure.message, None)
+        assert trial.binary == "digest"
+
+
+class TestSelector:
+    def trial(self, tile, time_s, binary="", status=Status.OK):
+        return Trial(config(tile), status, time_s, binary=binary)
+
+    def test_fastest_first_with_different_programs(self):
+        trials = [
+            self.trial(1, 3.0, "a"),
+            self.trial(2, 1.0, "b"),
+            self.trial(3, 1.5, "b"),
+            self.trial(4, 2.0, "c"),
+            self.trial(5, None, "d", Status.CRASHED),
+        ]
+        chosen = FastestFirst().select(trials, 3)
+        assert [t.configuration["tile"] for t in chosen] == [2, 4, 1]
+        assert len(FastestFirst().select(trials, 1)) == 1
+
+    def test_trials_without_a_digest_are_all_different(self):
+        trials = [self.trial(1, 1.0), self.trial(2, 2.0)]
+        assert len(FastestFirst().select(trials, 5)) == 2
+
+    def test_nothing_to_choose_from(self):
+        assert FastestFirst().select([self.trial(1, None, "", Status.RUN_ERROR)], 3) == []
+
+
+@pytest.mark.parametrize(
+    ("flops", "size", "expected"), [(0, 0, MAX_REPEATS), (10**12, 0, 1), (0, 10**10, 1)]
+)
+def test_repeats_make_a_submission_long_enough_to_time(flops, size, expected):
+    workload = Workload("contraction", (), (), (), "", flops=flops, bytes=size)
+    assert repeats_for(workload, 2) == expected

@@ -284,3 +284,10 @@ def test_readers_are_not_blocked_by_a_writer(path: Path) -> None:
         run_id, task_id = writer.begin_run(run_record()), writer.task_id(key())
         with writer.connection.transaction():
             assert reader.trials(run_id, task_id) == []
+
+
+def test_a_transaction_that_a_signal_left_open_does_not_block_the_next(tmp_path):
+    with Store.open(tmp_path / "t.db") as store:
+        store.connection.sqlite.execute("BEGIN IMMEDIATE")
+        run = store.begin_run(RunRecord(program="p", program_digest="d", target="t", compiler="c"))
+        assert store.run(run).id == run

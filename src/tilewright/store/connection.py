@@ -103,8 +103,10 @@ class Connection:
         later could not wait for another writer and would fail.
         """
         with self._lock, self._translated():
-            self.sqlite.execute("BEGIN IMMEDIATE")
+            # A signal's exception can come before the block below is entered and leave one open.
+            self._roll_back()
             try:
+                self.sqlite.execute("BEGIN IMMEDIATE")
                 yield self.sqlite
                 self.sqlite.execute("COMMIT")
             except BaseException:

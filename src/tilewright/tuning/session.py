@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Sequence
@@ -140,11 +141,10 @@ class TuningSession:
             chosen = choose_variants(context, programs, outcome, first)
             self._tune(context, program, programs, outcome, first, chosen)
             result = outputs.finish(context, program, programs, outcome, cpu_start)
-        except KeyboardInterrupt:
-            context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
-            raise
         except BaseException:
-            context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
+            # Whatever ended the run is what the user must hear of, not a database that is full too.
+            with contextlib.suppress(Exception):
+                context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
             raise
         status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
         context.store.finish_run(context.run_id, status)

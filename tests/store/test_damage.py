@@ -289,5 +289,5 @@ def test_readers_are_not_blocked_by_a_writer(path: Path) -> None:
 def test_a_transaction_that_a_signal_left_open_does_not_block_the_next(tmp_path):
     with Store.open(tmp_path / "t.db") as store:
         store.connection.sqlite.execute("BEGIN IMMEDIATE")
-        run = store.begin_run(RunRecord(program="p", program_digest="d", target="t", compiler="c"))
+        run = store.begin_run(run_record())
         assert store.run(run).id == run

@@ -263,7 +263,7 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
     file.write_text(
         "[Env]\ninput_file = matmul.mlir\n"
         f"output_file = {tmp_path / 'matmul.csv'}\n"
-        "[SearchSpace]\ntile_m = [16,32]\ntile_n = [16,48]\nblock_dim_x = [64]\n"
+        "[SearchSpace]\ntile_m = [16,32,4096]\ntile_n = [16,48]\nblock_dim_x = [64]\n"
         "[SearchStrategy]\ntuner = RandomTuner\nn_trial = 5\n"
     )
     config = read_config(file, known_tuners=("RandomTuner", "random"))
@@ -277,6 +277,7 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
         assert knobs["distribution_m"] in (16, 32)
         assert knobs["distribution_n"] in (16, 48)
     assert any("block_dim_x has no effect" in note for note in result.notes)
+    assert any("tile_m 4096 does not fit" in note for note in result.notes)
     assert (tmp_path / "matmul.csv").read_text() == (tmp_path / "out/trials.csv").read_text()
 
 

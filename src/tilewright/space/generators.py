@@ -22,7 +22,7 @@ from tilewright.space.interface import Space
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.target import Target
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
-from tilewright.trial import Configuration
+from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
 
 
@@ -61,6 +61,14 @@ class DispatchSpace:
     @property
     def default(self) -> Configuration:
         return self.space.default
+
+    def admits(self, knob: str, value: Value) -> bool:
+        """Whether a user may hold the knob to this value in any of the pipelines."""
+        return any(
+            own.name == knob and own.admits(value)
+            for member in self.members.values()
+            for own in member.knobs
+        )
 
     def lower(self, configuration: Configuration) -> DispatchConfiguration:
         """What the compiler reads for a configuration; its own choice, exactly, for the default."""

@@ -227,8 +227,17 @@ def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
     values = {}
     for key, allowed in wanted.items():
         knob = CLASSIC_NAMES.get(key, key)
-        if knob in have:
-            values[knob] = list(allowed)
+        if knob not in have:
+            continue
+        fitting = list(allowed)
+        if key in CLASSIC_NAMES:
+            # One list of sizes is for all dispatches; those beyond a loop are not for this one.
+            fitting = [size for size in allowed if space.admits(knob, size)]
+            beyond = [str(size) for size in allowed if size not in fitting]
+            if beyond:
+                context.note(f"{name}: {key} {', '.join(beyond)} does not fit its loop")
+        if fitting:
+            values[knob] = fitting
     if not values:
         return space.space
     restriction = space.space.restrict(values)

@@ -5,7 +5,7 @@
 
 Each shape is a program of one operation. `default` and `tuned` are the times of the whole program
 in the same interleaved rounds, so their ratio is free of the machine's drift; `peak` is what the
-machine reaches in a large NumPy matmul measured just before and after. The shape files have the
+machine reaches at most in f32, measured just before and after. The shape files have the
 form of the ones in benchmarks/shapes: kinds `matmul`, `conv2d_nhwc_hwcf` and
 `depthwise_conv2d_nhwc_hwc`.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.machine import measure_peak
+from tilewright.measure.peak import measure_peak
 from tilewright.target import usable_cores
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.result import TuneResult

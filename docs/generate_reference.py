@@ -31,7 +31,7 @@ COMMANDS_INTRODUCTION = (
 PAGES = {
     "tilewright": (
         "The package itself, and the plain data that everything speaks in.",
-        ["tilewright", "errors", "target", "workload", "tiling", "trial"],
+        ["tilewright", "errors", "target", "workload", "tiling", "trial", "argument"],
     ),
     "tuning": (
         "Tuning runs, their events, results and stages; inspecting and applying.",
@@ -66,7 +66,30 @@ PAGES = {
             "measure.input_syntax",
             "measure.runtime",
             "measure.machine",
+            "measure.peak",
+            "measure.repetition",
+            "measure.devices",
         ],
+    ),
+    "replay": (
+        "The bench: recorded spaces, searched in simulated time.",
+        ["replay", "replay.record", "replay.curve", "replay.transfer", "replay.t4"],
+    ),
+    "modules": (
+        "Compiled modules: opened, run, benchmarked.",
+        [
+            "modules.options",
+            "modules.opening",
+            "modules.functions",
+            "modules.running",
+            "modules.benchmarking",
+            "modules.compiling",
+            "modules.values",
+        ],
+    ),
+    "profiler": (
+        "The dispatch profiler: kernels generated, compiled, verified, measured.",
+        ["profiler", "profiler.operation", "profiler.names", "profiler.report"],
     ),
     "store": ("The database.", ["store"]),
     "spec": ("Tuning specs.", ["spec"]),

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import CompileRequest, compile_pool
-from tilewright.measure.inputs import ArgumentType, InputSet, random_inputs
+from tilewright.measure.inputs import InputSet, random_inputs
 from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.search import create_strategy

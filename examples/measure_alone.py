@@ -13,10 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import TypeVar
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.compile_worker import CompileRequest, compile_pool
-from tilewright.measure.inputs import ArgumentType, random_inputs
+from tilewright.measure.inputs import random_inputs
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import parse_target

@@ -22,6 +22,12 @@ def test_another_processor():
     assert "--iree-llvmcpu-target-cpu=znver4" in target.flags
 
 
+def test_targets_survive_json():
+    target = parse_target("cpu:znver4", threads=3).with_vectors(32, "+avx2", "znver4")
+    assert targets.Target.from_json(target.to_json()) == target
+    assert targets.Target.from_json({**target.to_json(), "moon_phase": 1}) == target
+
+
 @pytest.mark.parametrize("name", ["gpu", "CPU", "", "cuda:sm_80"])
 def test_unknown_targets_are_named_with_those_there_are(name):
     with pytest.raises(UnknownNameError, match="cpu:NAME") as error:

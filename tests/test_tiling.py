@@ -87,6 +87,13 @@ def test_configurations_survive_json():
         assert DispatchConfiguration.from_json(data) == configuration
 
 
+def test_templates_survive_json():
+    packed = replace(FILL, tiling=None, scales=((1, 16), (16, 1)), operand_loops=((0,), (0, 1)))
+    for template in (TEMPLATE, replace(TEMPLATE, ops=(packed, ROOT), root=1)):
+        data = json.loads(json.dumps(template.to_json()))
+        assert DispatchTemplate.from_json(data) == template
+
+
 def test_a_configuration_in_words_is_the_roots():
     assert TEMPLATE.default.describe(TEMPLATE.root) == (
         "DoubleTilingExpert: distribution 8,48,0; vector_common_parallel 8,16,0; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from iree.compiler import ir
@@ -10,6 +11,7 @@ from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.spec import OpConfig, SpecEntry, write_spec
 from tilewright.tiling import Tiling
+from tilewright.toolchain import installed_version
 
 HOST = (
     "--iree-hal-target-device=local",
@@ -77,4 +79,19 @@ def write_halved_spec(program: str, path: Path, header: dict[str, str] | None = 
                 )
             )
         path.write_text(write_spec(entries, header=header or {}))
+    return path
+
+
+def result_folder(path: Path, spec: str, **changes: object) -> Path:
+    """A result folder of `tilewright tune`, as far as applying it reads it."""
+    path.mkdir()
+    (path / "tuning_spec.mlir").write_text(spec)
+    manifest = {
+        "compiler": installed_version("iree-base-compiler"),
+        "options": {"target": "cpu", "iree_flags": ["--iree-opt-level=O2"]},
+        "variant": "data-tiling",
+        "variant_flags": ["--iree-opt-data-tiling"],
+        **changes,
+    }
+    (path / "manifest.json").write_text(json.dumps(manifest))
     return path

@@ -23,6 +23,7 @@ def tune(
     max_trials: int | None = None,
     time_limit: str | float | None = None,
     strategy: str | None = None,
+    strategy_options: Mapping[str, object] | Iterable[str] = (),
     seed: int = 0,
     function: str | None = None,
     inputs: Iterable[str] = (),
@@ -48,6 +49,7 @@ def tune(
     max_trials: candidates in the whole run, earlier parts of a resumed run included.
     time_limit: such as `"10m"`, or seconds.
     strategy: how to search; seed: one seed, one order of candidates.
+    strategy_options: options of the strategy, `{"plan_size": 64}` or `["plan_size=64"]`.
     function: the entry point (default: the only one).
     inputs: in IREE's syntax, `"3x5xf32=1"` or `"@file.npy"` (default: random data).
     parameters: weights outside the program, `{scope: file}` or `"scope=file"`.
@@ -78,6 +80,7 @@ def tune(
             "max_trials": max_trials,
             "time_limit_s": time_limit,
             "strategy": strategy,
+            "strategy_options": strategy_options,
             "seed": seed,
             "function": function,
             "inputs": inputs,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
 
@@ -57,6 +59,15 @@ class Target:
     def lanes(self, element_bits: int) -> int:
         """Elements of this width in one vector register (at least 1)."""
         return max(1, self.vector_bytes * 8 // max(8, element_bits))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Target:
+        """The target of `to_json`; what a later version added is left out."""
+        names = {field.name for field in fields(Target)}
+        return Target(**{name: value for name, value in data.items() if name in names})
 
     def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> Target:
         """The target with what the compiler says of the processor."""

@@ -8,8 +8,8 @@ that template with another tiling of the root op, carried over to the other ops 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -64,6 +64,13 @@ class Tiling:
             f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in self.levels
         )
         return f"#iree_cpu.lowering_config<{body}>"
+
+    def to_json(self) -> list[Any]:
+        return [[level, list(sizes)] for level, sizes in self.levels]
+
+    @staticmethod
+    def from_json(data: Iterable[Any]) -> Tiling:
+        return Tiling(tuple((level, tuple(sizes)) for level, sizes in data))
 
     def __str__(self) -> str:
         return "; ".join(
@@ -121,6 +128,27 @@ class OpTemplate:
         numerator, denominator = self.scales[loop]
         return max(1, size * numerator // denominator)
 
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["tiling"] = None if self.tiling is None else self.tiling.to_json()
+        return data
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> OpTemplate:
+        tiling = data["tiling"]
+        return OpTemplate(
+            name=data["name"],
+            extents=tuple(data["extents"]),
+            reduction=tuple(data["reduction"]),
+            shared=tuple(data["shared"]),
+            tiling=None if tiling is None else Tiling.from_json(tiling),
+            element_bits=data["element_bits"],
+            before_root=data["before_root"],
+            operand_loops=tuple(tuple(loops) for loops in data["operand_loops"]),
+            operand_inner=tuple(data["operand_inner"]),
+            scales=tuple((numerator, denominator) for numerator, denominator in data["scales"]),
+        )
+
 
 @dataclass(frozen=True)
 class DispatchConfiguration:
@@ -138,17 +166,14 @@ class DispatchConfiguration:
         return {
             "pipeline": self.translation.pipeline,
             "options": list(self.translation.options),
-            "tilings": [[i, [[k, list(v)] for k, v in t.levels]] for i, t in self.tilings],
+            "tilings": [[i, tiling.to_json()] for i, tiling in self.tilings],
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DispatchConfiguration:
         return DispatchConfiguration(
             Translation(data["pipeline"], tuple(data["options"])),
-            tuple(
-                (i, Tiling(tuple((k, tuple(v)) for k, v in levels)))
-                for i, levels in data["tilings"]
-            ),
+            tuple((i, Tiling.from_json(levels)) for i, levels in data["tilings"]),
         )
 
     def describe(self, root: int) -> str:
@@ -185,6 +210,22 @@ class DispatchTemplate:
             elif op.tiling is not None:
                 tilings.append((index, propagate(self.root_op, root, op)))
         return DispatchConfiguration(translation, tuple(tilings))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.translation.pipeline,
+            "options": list(self.translation.options),
+            "ops": [op.to_json() for op in self.ops],
+            "root": self.root,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> DispatchTemplate:
+        return DispatchTemplate(
+            Translation(data["pipeline"], tuple(data["options"])),
+            tuple(OpTemplate.from_json(op) for op in data["ops"]),
+            data["root"],
+        )
 
     @property
     def propagates(self) -> bool:

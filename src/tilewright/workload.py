@@ -45,6 +45,11 @@ ROLES = (
 )
 
 
+# Name of the attribute that lists the loops (their numbers, by commas) whose sizes are known at run
+# time only; `Dim.size` is then the size that the dispatch was tuned at.
+DYNAMIC = "dynamic"
+
+
 @dataclass(frozen=True)
 class Dim:
     """One loop of the root op, outermost first.
@@ -96,9 +101,21 @@ class Workload:
         return all(d.size >= 0 for d in self.dims)
 
     @property
+    def dynamic_loops(self) -> frozenset[int]:
+        """The loops whose sizes the code does not know."""
+        listed = dict(self.attributes).get(DYNAMIC, "")
+        return frozenset(int(i) for i in listed.split(",") if i)
+
+    @property
     def name(self) -> str:
-        """A readable name such as `contraction 1024x512x256 f32*f32->f32 +generic`."""
-        shape = "x".join("?" if d.size < 0 else str(d.size) for d in self.dims)
+        """A readable name such as `contraction 1024x512x256 f32*f32->f32 +generic`.
+
+        A size that is known at run time only has a question mark: `64?x512x256`.
+        """
+        shape = "x".join(
+            "?" if d.size < 0 else f"{d.size}{'?' if i in self.dynamic_loops else ''}"
+            for i, d in enumerate(self.dims)
+        )
         ins, out = self.element_types[:-1], self.element_types[-1:]
         types = "*".join(ins) + ("->" + out[0] if out else "")
         if len(set(self.element_types)) == 1:

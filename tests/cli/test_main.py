@@ -13,11 +13,24 @@ from click.testing import CliRunner, Result
 from tilewright.cli import main as cli
 from tilewright.errors import UserError
 
-COMMANDS = ("tune", "inspect", "apply", "spec", "db")
+COMMANDS = (
+    "tune",
+    "inspect",
+    "apply",
+    "spec",
+    "run",
+    "bench",
+    "devices",
+    "profile",
+    "db",
+    "replay",
+)
 ALL = [
     *([name] for name in COMMANDS),
     *(["spec", name] for name in ("merge", "check", "show")),
+    *(["profile", name] for name in ("generate", "compile", "run")),
     *(["db", name] for name in ("list", "export", "import", "prune")),
+    *(["replay", name] for name in ("record", "score", "list", "show", "export", "import")),
 ]
 
 
@@ -61,7 +74,7 @@ def test_help_lists_the_commands() -> None:
         assert f"\n  {command} " in text
 
 
-@pytest.mark.parametrize("args", [[], ["db"], ["spec"]])
+@pytest.mark.parametrize("args", [[], ["db"], ["spec"], ["replay"]])
 def test_no_command_shows_the_help_and_is_a_mistake(args: list[str]) -> None:
     result = run(*args)
     assert result.exit_code == 2
@@ -79,7 +92,7 @@ def test_version_names_iree_too() -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["tnue"], "unknown command 'tnue'; did you mean 'tune'? (allowed: apply, db, "),
+        (["tnue"], "unknown command 'tnue'; did you mean 'tune'? (allowed: apply, "),
         (["db", "lits"], "lits"),
         (["tune", "--efort", "quick"], "--effort"),
         (["tune", "--effort"], "--effort"),

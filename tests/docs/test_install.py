@@ -203,4 +203,6 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
         str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tilewright").rglob("*.py")
     }
     assert {name for name in names if name.endswith(".py")} == modules
+    spaces = {path.name for path in (ROOT / "src/tilewright/replay/data").glob("*.npz")}
+    assert {Path(name).name for name in names if name.endswith(".npz")} == spaces
     assert all(n.startswith(("tilewright/", "tilewright-")) for n in names)

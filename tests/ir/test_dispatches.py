@@ -8,7 +8,7 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tuning.worker_tasks import ExtractRequest, extract
+from tilewright.tuning.extract_tasks import ExtractRequest, extract
 
 MATRIX = "tensor<64x64xf32>"
 

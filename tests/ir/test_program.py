@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
+from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
 from tilewright.ir.program import Program, choose_function, load_program
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.signature import Signature, entry_points
 from tilewright.ir.walk import walk
-from tilewright.measure.inputs import ArgumentType
 
 FLAGS = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
 

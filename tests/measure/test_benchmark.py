@@ -7,13 +7,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import (
-    ArgumentType,
     InputSet,
     ScalarInput,
     random_inputs,
@@ -96,7 +96,7 @@ def test_far_slower_than_the_best_is_dropped(bench, vmfb, inputs):
 
 
 def test_baseline_is_timed_when_due(bench, vmfb, inputs):
-    baseline = InterleavedBaseline(vmfb["add"], every=2)
+    baseline = InterleavedBaseline(vmfb["add"], every=2, limit=1e9)
     first = bench.time(vmfb["subtract"], inputs, baseline=baseline)
     assert isinstance(first, Measurement)
     assert baseline.reference_s is not None
@@ -110,7 +110,7 @@ def test_baseline_is_timed_when_due(bench, vmfb, inputs):
 
 
 def test_a_new_best_is_checked_against_the_baseline_right_after(bench, vmfb, inputs):
-    baseline = InterleavedBaseline(vmfb["add"], every=1000)
+    baseline = InterleavedBaseline(vmfb["add"], every=1000, limit=1e9)
     bench.time(vmfb["subtract"], inputs, baseline=baseline)
     baseline.reference_s = baseline.now_s = 1000.0
     record = bench.time(vmfb["subtract"], inputs, baseline=baseline, best_s=1000.0)

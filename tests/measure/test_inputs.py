@@ -6,11 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tilewright.argument import ELEMENT_TYPES, ArgumentType
 from tilewright.errors import UserError
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import (
-    ELEMENT_TYPES,
-    ArgumentType,
     Bounds,
     InputFile,
     ScalarInput,

@@ -1,11 +1,9 @@
-"""Machine facts: read from files that a test can write, and measured peaks that make sense."""
+"""Machine facts: read from files that a test can write."""
 
 import json
+from dataclasses import replace
 
-import pytest
-
-from tilewright.errors import TilewrightError
-from tilewright.measure.machine import _caches, _count_cpus, describe, measure_peak
+from tilewright.measure.machine import _caches, _count_cpus, describe, warnings
 
 
 def test_describe_is_complete_enough_for_a_manifest():
@@ -44,14 +42,12 @@ def test_caches_are_read_with_their_units(tmp_path):
     assert _count_cpus("0-3,8") == 5
 
 
-@pytest.mark.slow
-def test_measured_peaks_are_positive():
-    peak = measure_peak(1)
-    assert peak.gflops > 0
-    assert peak.gbytes_per_s > 0
-    assert "NumPy" in peak.method
-
-
-def test_a_failing_measurement_is_an_error():
-    with pytest.raises(TilewrightError, match="cannot be measured"):
-        measure_peak(1, timeout_s=0.001)
+def test_what_makes_times_doubtful_is_told():
+    quiet = replace(describe(), governor="performance", load=0.1, threads=4)
+    assert warnings(quiet) == ()
+    assert warnings(replace(quiet, governor=None, load=None)) == ()
+    (scaling,) = warnings(replace(quiet, governor="powersave"))
+    assert "governor powersave" in scaling
+    (busy,) = warnings(replace(quiet, load=3.9))
+    assert "load 3.9 on 4 processors" in busy
+    assert len(warnings(replace(quiet, governor="ondemand", load=9.0))) == 2

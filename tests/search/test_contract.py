@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from synthetic import matmul, rugged, tiny
+from synthetic import Problem, matmul, rugged, tiny
 
 from tilewright.search import create_strategy, strategies
 from tilewright.space import Constraint, SearchSpace, TileKnob, UnionSpace
@@ -60,6 +60,34 @@ def test_never_twice_without_tells(name):
     assert len(set(asked)) == len(asked) == 48
 
 
+@pytest.mark.parametrize("batch", [1, 3, 40])
+def test_as_many_as_asked_for(name, batch):
+    problem = rugged(1)
+    strategy = create_strategy(name, problem.space, seed=1)
+    for _ in range(3):
+        configs = strategy.ask(batch)
+        assert len(configs) == batch
+        strategy.tell([problem.trial(c) for c in configs])
+
+
+@pytest.mark.parametrize("told", [ok, failed], ids=["ok", "failed"])
+def test_a_space_of_one_point(name, told):
+    space = tiny().restrict({"a": [1], "b": [1], "peel": [False], "order": [(0, 1)]}).space
+    strategy = create_strategy(name, space, seed=0)
+    assert strategy.ask(5) == [space.default]
+    assert strategy.ask(5) == []
+    strategy.tell([told(space.default)])
+    assert strategy.ask(5) == []
+
+
+def test_a_space_without_knobs(name):
+    space = SearchSpace("scalar", [], [], Configuration(()))
+    strategy = create_strategy(name, space, seed=0)
+    assert strategy.ask(2) == [space.default]
+    strategy.tell([ok(space.default)])
+    assert strategy.ask(2) == []
+
+
 @pytest.mark.parametrize("make", [tiny, thin, union], ids=["tiny", "thin", "union"])
 def test_exhausts_a_small_space_completely(name, make):
     space = make()
@@ -91,9 +119,53 @@ def test_same_seed_same_proposals(name):
         assert run(5) != run(6)
 
 
+PROBLEMS = {
+    "rugged": lambda: rugged(3),
+    "matmul": lambda: matmul(128, 96, 64),
+    "two pipelines": lambda: Problem("both", union(), lambda c: 1e-3 * (1 + len(repr(c)) % 7)),
+}
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_order_of_telling_does_not_matter(name, kind):
+    """The same set of trials told between two asks, in another order and in other calls."""
+    problem = PROBLEMS[kind]()
+    rng = np.random.default_rng(0)
+    known = [problem.trial(c) for c in problem.space.sample(rng, 6)]
+    other = [known[i] for i in rng.permutation(len(known))]
+    first = create_strategy(name, problem.space, 4, known=known)
+    second = create_strategy(name, problem.space, 4, known=other[:3])
+    second.tell(other[3:])
+    waiting: list[Trial] = []
+    for turn in range(6):
+        configs = first.ask(8)
+        assert second.ask(8) == configs
+        # Some trials come in only after the next ask.
+        trials = waiting + [problem.trial(c) for c in configs]
+        late = 3 if turn % 2 else 0
+        trials, waiting = trials[: len(trials) - late], trials[len(trials) - late :]
+        first.tell(trials)
+        for i in rng.permutation(len(trials)):
+            second.tell([trials[i]])
+
+
+def test_trials_of_one_configuration_count_once(name):
+    problem = rugged(3)
+    default = problem.trial(problem.space.default)
+    slower = Trial(default.configuration, Status.OK, 10 * (default.time_s or 1))
+    broken = Trial(default.configuration, Status.RUN_TIMEOUT)
+    once = create_strategy(name, problem.space, 2, known=[default])
+    often = create_strategy(name, problem.space, 2, known=[broken, default, slower, default])
+    for _ in range(3):
+        configs = once.ask(8)
+        assert often.ask(8) == configs
+        for strategy in (once, often):
+            strategy.tell([problem.trial(c) for c in configs])
+
+
 def test_survives_failures_only(name):
     strategy = create_strategy(name, matmul(128, 128, 128).space, seed=0)
-    for i in range(10):
+    for i in range(6):
         configs = strategy.ask(6)
         assert len(configs) == 6
         strategy.tell([failed(c, FAILURES[(i + j) % len(FAILURES)]) for j, c in enumerate(configs)])

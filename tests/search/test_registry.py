@@ -1,3 +1,6 @@
+import sys
+from importlib.abc import MetaPathFinder
+
 import pytest
 from synthetic import tiny
 
@@ -6,6 +9,7 @@ from tilewright.search import (
     DEFAULT_STRATEGY,
     Option,
     Strategy,
+    check_strategy,
     create_strategy,
     describe_strategies,
     find_strategy,
@@ -17,34 +21,79 @@ from tilewright.search import (
 
 
 def test_what_there_is():
-    assert list(strategies()) == ["grid", "guided", "random"]
-    assert DEFAULT_STRATEGY == "guided"
+    assert {
+        "annealing",
+        "auto",
+        "bayesian",
+        "genetic",
+        "grid",
+        "guided",
+        "local",
+        "random",
+        "xgboost",
+    } <= set(strategies())
+    assert DEFAULT_STRATEGY == "auto"
 
 
 @pytest.mark.parametrize(
     ("alias", "name"),
-    [("GridSearchTuner", "grid"), ("GridTuner", "grid"), ("RandomTuner", "random")],
+    [
+        ("GridSearchTuner", "grid"),
+        ("GridTuner", "grid"),
+        ("RandomTuner", "random"),
+        ("GATuner", "genetic"),
+        ("XGBoostTuner", "xgboost"),
+    ],
 )
 def test_old_names(alias, name):
     assert find_strategy(alias) is strategies()[name]
     assert create_strategy(alias, tiny(), 0).name == name
 
 
-@pytest.mark.parametrize("name", ["XGBoostTuner", "GATuner"])
-def test_names_still_to_come(name):
-    with pytest.raises(UserError) as caught:
-        find_strategy(name)
-    text = str(caught.value)
-    assert name in text
-    assert "later release" in text
-    assert "grid, guided, random" in text
+@pytest.mark.parametrize(("name", "package"), [("xgboost", "xgboost"), ("bayesian", "sklearn")])
+def test_a_missing_library(name, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    for make in (lambda: create_strategy(name, tiny(), 0), lambda: check_strategy(name)):
+        with pytest.raises(UserError) as caught:
+            make()
+        text = str(caught.value)
+        assert f"strategy '{name}' needs the package {package}" in text
+        assert "pip install 'tilewright[learn]'" in text
+        assert "\n" not in text
+
+
+def test_a_library_that_does_not_load(monkeypatch):
+    class Broken(MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name == "xgboost":
+                raise OSError("libgomp.so.1: cannot open\nshared object file")
+
+    monkeypatch.delitem(sys.modules, "xgboost", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(UserError, match=r"cannot be loaded \(libgomp.so.1: cannot open shared"):
+        create_strategy("xgboost", tiny(), 0)
+
+
+def test_only_the_strategies_that_need_a_library_ask_for_it(monkeypatch):
+    for package in ("xgboost", "sklearn"):
+        monkeypatch.setitem(sys.modules, package, None)
+    describe_strategies()
+    for name, strategy in strategies().items():
+        if not strategy.libraries:
+            assert create_strategy(name, tiny(), 0).ask(3)
+
+
+def test_checking_without_making():
+    check_strategy("GridTuner", {"steps": "12"})
+    with pytest.raises(UserError, match=r"strategy 'grid': option steps = 'x'"):
+        check_strategy("grid", {"steps": "x"})
 
 
 def test_unknown_name():
     with pytest.raises(UnknownNameError) as caught:
         create_strategy("randm", tiny(), 0)
     assert "did you mean 'random'" in str(caught.value)
-    assert "allowed: grid, guided, random" in str(caught.value)
+    assert f"allowed: {', '.join(strategies())}" in str(caught.value)
 
 
 def test_a_name_is_registered_once():
@@ -99,8 +148,12 @@ class TestOptions:
     def test_strategy_errors_name_the_strategy(self):
         with pytest.raises(UserError, match=r"strategy 'grid': unknown option 'step'.*steps"):
             create_strategy("grid", tiny(), 0, {"step": "3"})
-        with pytest.raises(UserError, match="strategy 'random': takes no options"):
+        with pytest.raises(UserError, match=r"strategy 'random': unknown option .*by_pipeline"):
             create_strategy("random", tiny(), 0, {"step": "3"})
+        with pytest.raises(UserError, match=r"plan_siz'; did you mean 'plan_size'"):
+            create_strategy("XGBoostTuner", tiny(), 0, {"plan_siz": "3"})
+        with pytest.raises(UserError, match="takes no options"):
+            parse_options((), {"step": 3}, "strategy 'x'")
         with pytest.raises(UserError, match="strategy 'grid': option steps = '1'"):
             create_strategy("grid", tiny(), 0, {"steps": "1"})
 

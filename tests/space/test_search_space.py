@@ -299,6 +299,98 @@ class TestSteps:
         assert moved == 1
 
 
+class TestMany:
+    """What is done for many at once is what is done one by one."""
+
+    def test_contains_many(self):
+        space = make(wide=True)
+        rng = np.random.default_rng(0)
+        mixed = [Configuration.of({k.name: k.sample(rng) for k in space.knobs}) for _ in range(300)]
+        values = dict(space.default.items)
+        mixed += [
+            space.default,
+            Configuration.of({**values, "dist": 3}),
+            Configuration.of({**values, "peel": 1}),
+            Configuration.of({**values, "speed": 9}),
+            Configuration.of({"dist": 1}),
+            Configuration(()),
+        ]
+        valid = space.contains_many(mixed)
+        assert valid.tolist() == [space.contains(c) for c in mixed]
+        assert 0 < valid.sum() < len(mixed)
+        assert space.contains_many([]).shape == (0,)
+
+    def test_one_and_true_are_different_values(self):
+        space = make()
+        values = dict(space.default.items)
+        numbers = [Configuration.of({**values, "peel": v}) for v in (True, 1, False, 0)]
+        column = space.feature_names.index("peel")
+        assert space.encode_many(numbers)[:, column].tolist() == [1, 0, 0, 0]
+
+    def test_encoding_knows_values_outside_a_restriction(self):
+        space = make()
+        small = space.restrict({"dist": [8]}).space
+        drawn = space.sample(np.random.default_rng(0), 50)
+        assert np.array_equal(small.encode_many(drawn), space.encode_many(drawn))
+
+    def test_a_prior_for_one_serves_for_many(self):
+        space = make(prior=lambda c: float(c["dist"]))
+        drawn = space.sample(np.random.default_rng(0), 20)
+        assert space.prior_many(drawn).tolist() == [c["dist"] for c in drawn]
+        assert make().prior_many(drawn).tolist() == [0] * 20
+        assert not make().has_prior
+
+    @pytest.mark.parametrize("reach", [1, 3])
+    def test_steps_are_neighbours(self, reach):
+        space = make(wide=True)
+        rng = np.random.default_rng(0)
+        drawn = space.sample(rng, 200)
+        moved = space.step_many(drawn, rng, reach)
+        assert len(moved) == 200
+        stayed = 0
+        for before, after in zip(drawn, moved, strict=True):
+            assert space.contains(after)
+            if before == after:
+                stayed += 1
+            else:
+                near = set(space.neighbours(before, np.random.default_rng(1), reach))
+                assert after in near
+        assert stayed < 10
+
+    def test_steps_reach_every_neighbour(self):
+        space = make()
+        start = Configuration.of({**dict(space.default.items), "dist": 8, "cache": 4, "vec": 2})
+        near = set(space.neighbours(start, np.random.default_rng(0)))
+        assert near <= set(space.step_many([start] * 4000, np.random.default_rng(1)))
+
+    def test_what_is_no_member_takes_no_step(self):
+        space = make().restrict({"dist": [8, 16]}).space
+        rng = np.random.default_rng(0)
+        assert space.step_many([space.default] * 9, rng) == [space.default] * 9
+
+    def test_steps_where_there_are_none(self):
+        one = make().restrict({k: [v] for k, v in make().default.items}).space
+        assert one.step_many([one.default], np.random.default_rng(0)) == [one.default]
+        assert make().step_many([], np.random.default_rng(0)) == []
+
+    def test_steps_of_a_union_change_the_member_now_and_then(self):
+        union = TestUnion().build()
+        rng = np.random.default_rng(0)
+        drawn = union.sample(rng, 400)
+        moved = union.step_many(drawn, rng)
+        assert union.contains_many(moved).all()
+        changed = sum(a["pipeline"] != b["pipeline"] for a, b in zip(drawn, moved, strict=True))
+        assert 2 <= changed <= 40
+        assert union.contains_many([Configuration.of({"pipeline": "x"})]).tolist() == [False]
+
+    def test_a_union_held_to_each_pipeline(self):
+        union = TestUnion().build()
+        parts = [set(p.ordered(range(p.order_size))) for p in union.pipelines]
+        assert set.union(*parts) == set(union.ordered(range(union.order_size)))
+        assert [{c["pipeline"] for c in part} for part in parts] == [{"s"}, {"small"}]
+        assert {p.default for p in union.pipelines} == {union.default}
+
+
 class TestNoEffect:
     def build(self):
         knobs = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from store_samples import key, run_record, trial
 
 from tilewright.errors import UserError
 from tilewright.store import Store, schema
+from tilewright.store.connection import Connection
 
 PRELUDE = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -168,10 +170,36 @@ def test_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
         raw.execute("PRAGMA user_version = 999")
     raw.close()
     before = path.read_bytes()
-    with pytest.raises(UserError, match=r"version is 999.*up to 1; update tilewright") as info:
+    with pytest.raises(UserError, match=r"version is 999.*up to 2; update tilewright") as info:
         Store.open(path)
     one_line(info, path)
     assert path.read_bytes() == before
+
+
+def test_a_database_of_version_1_is_brought_to_this_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        connection = Connection(path, create=True)
+        connection.sqlite.execute(
+            "INSERT INTO tasks (workload_key, target, compiler, flags, workload, name)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                key().workload.key,
+                key().target,
+                key().compiler,
+                key().flags,
+                json.dumps(key().workload.to_json()),
+                "old",
+            ),
+        )
+        connection.sqlite.commit()
+        connection.close()
+    with Store.open(path) as store:
+        task_id = store.task_id(key(), space={"pipeline": "P"})
+        assert store.task(task_id).space == {"pipeline": "P"}
+        assert len(store.listing()) <= 1
 
 
 def test_an_older_version_is_migrated_with_its_contents(
@@ -185,10 +213,10 @@ def test_an_older_version_is_migrated_with_its_contents(
     monkeypatch.setattr(schema, "MIGRATIONS", broken)
     with pytest.raises(sqlite3.OperationalError):
         Store.open(path)
-    monkeypatch.setattr(schema, "MIGRATIONS", broken[:2])
+    monkeypatch.setattr(schema, "MIGRATIONS", broken[:-1])
     with Store.open(path) as store:
         assert store.trials(run_id) == [trial(0)]  # the broken migration was undone as a whole
-        assert schema.version_of(store.connection.sqlite) == 2
+        assert schema.version_of(store.connection.sqlite) == len(broken) - 1
         machines = store.connection.query("SELECT machine FROM runs")
         assert [row[0] for row in machines] == ["unknown"]
 

@@ -257,3 +257,21 @@ def test_open_makes_the_directories_of_the_default_place(
     with Store.open() as store:
         store.begin_run(run_record())
     assert (tmp_path / "a/b/c d?x=1#.db").is_file()
+
+
+def test_tasks_of_other_shapes_of_the_same_kind(store: Store) -> None:
+    mine = store.task_id(key(64), space={"pipeline": "P"})
+    other = store.task_id(key(128), space={"pipeline": "Q"})
+    store.task_id(key(256))
+    store.task_id(key(512, target="cpu2"), space={"pipeline": "P"})
+    found = store.similar_tasks(key(64))
+    assert [(task.id, task.space) for task in found] == [(other, {"pipeline": "Q"})]
+    assert store.task(mine).space == {"pipeline": "P"}
+
+
+def test_what_a_space_is_made_from_survives_export(store: Store, tmp_path: Path) -> None:
+    store.task_id(key(64), 0.5, {"pipeline": "P"})
+    store.export(tmp_path / "all.jsonl")
+    with Store.open(tmp_path / "copy.db") as copy:
+        copy.import_(tmp_path / "all.jsonl")
+        assert copy.task(copy.task_id(key(64))).space == {"pipeline": "P"}

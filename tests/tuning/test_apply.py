@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.spec import write_spec
-from tilewright.toolchain import installed_version
 from tilewright.tuning.apply import AppliedProgram, apply, check_against
 from tilewright.tuning.configured import describe_functions
 from tilewright.tuning.emit import EmittedProgram, emit
-from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, write_halved_spec
+from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, result_folder, write_halved_spec
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +41,6 @@ def applied(folder: Path, program: Path, spec: Path) -> AppliedProgram:
 @pytest.fixture(scope="module")
 def emitted(folder: Path, program: Path, spec: Path) -> EmittedProgram:
     return emit(program, spec, folder / "configured.mlir")
-
-
-def result_folder(path: Path, spec: str, **changes: object) -> Path:
-    """A result folder of `tilewright tune`, as far as applying it reads it."""
-    path.mkdir()
-    (path / "tuning_spec.mlir").write_text(spec)
-    manifest = {
-        "compiler": installed_version("iree-base-compiler"),
-        "options": {"target": "cpu", "iree_flags": ["--iree-opt-level=O2"]},
-        "variant": "data-tiling",
-        "variant_flags": ["--iree-opt-data-tiling"],
-        **changes,
-    }
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    return path
 
 
 def test_the_program_is_made_and_the_changes_are_listed(applied: AppliedProgram) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
+from tilewright.search.registry import DEFAULT_STRATEGY
 from tilewright.tuning.config_file import ConfigFile, DispatchRestrictions
 from tilewright.tuning.options import EFFORTS, TuneOptions, option_table
 from tilewright.tuning.parse import (
@@ -168,7 +169,7 @@ def test_a_configuration_file_fills_in_what_was_not_given() -> None:
     given = TuneOptions(strategy="grid", max_trials=7).with_config(config)
     assert (given.strategy_name, given.trial_limit) == ("grid", 7)
     neither = TuneOptions(effort="quick").with_config(ConfigFile(Path("a.cfg")))
-    assert (neither.strategy_name, neither.trial_limit) == ("guided", EFFORTS["quick"].max_trials)
+    assert (neither.strategy_name, neither.trial_limit) == (DEFAULT_STRATEGY, EFFORTS["quick"].max_trials)
 
 
 def test_only() -> None:
@@ -200,6 +201,7 @@ OTHER_RUN: dict[str, object] = {
     "variants": (VariantChoice("default"),),
     "only": "x",
     "threads": 1,
+    "strategy_options": ("pool=64",),
     "config": ConfigFile(Path("a.cfg"), restrictions={"tile_m": (8,)}),
 }
 
@@ -219,7 +221,7 @@ def test_options_that_make_another_run(name: str) -> None:
 
 
 def test_the_digest_is_of_what_is_meant_not_of_how_it_is_said(tmp_path: Path) -> None:
-    assert TuneOptions(strategy="guided").digest() == TuneOptions().digest()
+    assert TuneOptions(strategy=DEFAULT_STRATEGY).digest() == TuneOptions().digest()
     tuner, strategy = TuneOptions(strategy="RandomTuner"), TuneOptions(strategy="random")
     assert tuner.digest() == strategy.digest()
     configs = [
@@ -228,6 +230,12 @@ def test_the_digest_is_of_what_is_meant_not_of_how_it_is_said(tmp_path: Path) ->
     ]
     digests = {TuneOptions().with_config(c).digest() for c in configs}
     assert len(digests) == 1
+
+    def grid(*settings: str) -> str:
+        return TuneOptions(strategy="grid", strategy_options=settings).digest()
+
+    assert grid("steps=12") == grid("steps=3", "steps=12.0") != grid()
+    assert grid("steps=64") == grid()
     file = tmp_path / "w.irpa"
     file.write_bytes(b"1")
     options = TuneOptions(parameters=(ParameterFile("s", file),))
@@ -242,7 +250,8 @@ def test_the_digest_is_of_what_is_meant_not_of_how_it_is_said(tmp_path: Path) ->
 def test_the_table_has_every_option_of_the_command() -> None:
     flags = {spec.flag for spec in option_table()}
     assert flags == {
-        "--target", "--effort", "--max-trials", "--time-limit", "--strategy", "--seed",
+        "--target", "--effort", "--max-trials", "--time-limit", "--strategy",
+        "--strategy-option", "--seed",
         "--function", "--input", "--parameters", "--iree-flag", "--variants", "--only",
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
         "--json",
@@ -261,3 +270,17 @@ def test_options_can_be_written_down(tmp_path: Path) -> None:
     assert data["variants"] == ["default"]
     assert data["config"] == "a.cfg"
     assert data.keys() == {f.name for f in dataclasses.fields(TuneOptions)}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "setting", "message"),
+    [
+        ("grid", "steps", r"--strategy-option 'steps': write it as NAME=VALUE"),
+        ("grid", "step=3", r"strategy 'grid': unknown option 'step'; did you mean 'steps'\?"),
+        ("grid", "steps=many", r"strategy 'grid': option steps = 'many' \(allowed: an integer"),
+        ("XGBoostTuner", "plan=1", r"strategy 'xgboost': unknown option 'plan'"),
+    ],
+)
+def test_wrong_options_of_a_strategy(strategy: str, setting: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        TuneOptions(strategy=strategy, strategy_options=(setting,)).check_strategy()

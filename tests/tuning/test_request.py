@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.search import registry
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.request import knob_names, make_request
 
@@ -99,10 +98,20 @@ def test_another_unknown_key_still_lists_all_that_is_allowed(tmp_path: Path) -> 
         make_request("m.mlir", {"config": path})
 
 
-@pytest.mark.parametrize("tuner", ["RandomTuner", "random", "grid"])
+@pytest.mark.parametrize("tuner", ["RandomTuner", "XGBoostTuner", "GATuner", "random", "grid"])
 def test_tuners_by_either_name(tmp_path: Path, tuner: str) -> None:
     path = config(tmp_path, f"[SearchStrategy]\ntuner = {tuner}\n")
     assert make_request("m.mlir", {"config": path}).options.strategy == tuner
+
+
+@pytest.mark.parametrize(
+    "given", [{"plan_size": 64, "epsilon": 0.1}, ["plan_size=64", "epsilon=0.1"]]
+)
+def test_options_of_the_strategy(given: object) -> None:
+    request = make_request("m.mlir", {"strategy": "xgboost", "strategy_options": given})
+    assert request.options.strategy_settings == {"plan_size": "64", "epsilon": "0.1"}
+    one = make_request("m.mlir", {"strategy_options": "steps=3"}).options
+    assert one.strategy_options == ("steps=3",)
 
 
 def test_a_tuner_that_does_not_exist(tmp_path: Path) -> None:
@@ -110,15 +119,5 @@ def test_a_tuner_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError) as info:
         make_request("m.mlir", {"config": path})
     assert f"{path}: [SearchStrategy] tuner: unknown tuner 'RandomTunner'" in str(info.value)
-    assert "random" in str(info.value)
-
-
-def test_a_tuner_of_a_later_release_lists_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "_later", ("DreamTuner",))
-    path = config(tmp_path, "[SearchStrategy]\ntuner = DreamTuner\n")
-    with pytest.raises(UserError, match="comes in a later release") as info:
-        make_request("m.mlir", {"config": path})
-    assert f"{path}: [SearchStrategy] tuner" in str(info.value)
-    assert "random" in str(info.value)
+    assert "did you mean 'RandomTuner'?" in str(info.value)
+    assert "xgboost" in str(info.value)

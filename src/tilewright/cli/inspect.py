@@ -26,13 +26,14 @@ Examples:
   tilewright inspect model.mlir --json > spaces.json""",
 )
 @click.argument("program", type=click.Path(path_type=Path))
-@tuning_options("target", "function", "iree_flags", "variants", "only", "threads")
+@tuning_options("target", "function", "inputs", "iree_flags", "variants", "only", "threads")
 @click.option("--input-type", metavar="NAME", help="The input dialect, as iree-compile names it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     program: Path,
     target: str | None,
     function: str | None,
+    inputs: tuple[str, ...],
     iree_flags: tuple[str, ...],
     variants: str | None,
     only: str | None,
@@ -57,6 +58,7 @@ def command(
         only=only,
         variants=variants,
         iree_flags=iree_flags,
+        inputs=inputs,
         input_type=input_type,
     )
     if as_json:

@@ -25,7 +25,18 @@ _COMMANDS = {
     ),
     "apply": ("tilewright.cli.apply", "Compile a program with what tuning has found."),
     "spec": ("tilewright.cli.spec", "Merge, check and show tuning specs."),
+    "run": ("tilewright.cli.run", "Run a function of a module or program."),
+    "bench": ("tilewright.cli.bench", "Time functions of a module or program."),
+    "profile": (
+        "tilewright.cli.profile",
+        "Generate, compile, verify and measure kernels of many kinds.",
+    ),
+    "devices": (
+        "tilewright.cli.devices",
+        "Show drivers, devices, targets, and this machine's peak.",
+    ),
     "db": ("tilewright.cli.db", "List, export, import and prune the database."),
+    "replay": ("tilewright.cli.replay", "Score search strategies on spaces that were measured."),
 }
 
 

@@ -26,27 +26,42 @@ def make_candidate(
     entry: str,
     configuration: DispatchConfiguration | None,
     repeats: int = 1,
+    whole: bool = False,
 ) -> ir.Module:
     """The template with a configuration, and a function that runs the dispatch several times.
 
     `configuration`: None leaves the compiler's own. `main` runs the dispatch once and returns its
     results; with `repeats` above 1 there is also `bench`, which takes the same arguments and runs
-    the dispatch `repeats` times, one after the other, in one submission to the device.
+    the dispatch `repeats` times, one after the other, in one submission to the device. `whole`: it
+    runs all that `main` submits this often, its other dispatches and fills included; without a
+    configuration no dispatch need be named then.
 
     Raises UnreadableConfiguration when the template has no such dispatch, or when the
     configuration is for ops that the dispatch does not have.
     """
     with context:
         module = ir.Module.parse(template)
-    function = find_function(module, executable, entry)
-    if configuration is not None:
-        write_configuration(function, compute_ops(function), configuration)
+    if configuration is not None or not whole:
+        configure(module, executable, entry, configuration)
     if repeats > 1:
-        _add_benchmark(module, executable, repeats)
+        _add_benchmark(module, None if whole else executable, repeats)
     return module
 
 
-def _add_benchmark(module: ir.Module, executable: str, repeats: int) -> None:
+def configure(
+    module: ir.Module, executable: str, entry: str, configuration: DispatchConfiguration | None
+) -> None:
+    """Give a dispatch of a configured module another configuration, in place; see make_candidate.
+
+    `configuration`: None leaves the compiler's own.
+    """
+    function = find_function(module, executable, entry)
+    if configuration is not None:
+        write_configuration(function, compute_ops(function), configuration)
+
+
+def _add_benchmark(module: ir.Module, executable: str | None, repeats: int) -> None:
+    """Adds `bench`; it repeats the dispatches of an executable, or (None) everything."""
     with module.context, ir.Location.unknown():
         main = next(
             op.operation
@@ -58,6 +73,9 @@ def _add_benchmark(module: ir.Module, executable: str, repeats: int) -> None:
         copy.attributes["sym_name"] = ir.StringAttr.get(BENCHMARK_FUNCTION)
         if "iree.reflection" in copy.attributes:
             del copy.attributes["iree.reflection"]
+        if executable is None:
+            _repeat_submissions(copy, repeats)
+            return
         calls = [
             op
             for op in walk(copy)
@@ -66,6 +84,16 @@ def _add_benchmark(module: ir.Module, executable: str, repeats: int) -> None:
         for call in calls:
             for _ in range(repeats - 1):
                 call.clone(ip=ir.InsertionPoint(call))
+
+
+def _repeat_submissions(function: ir.Operation, repeats: int) -> None:
+    """What each command buffer records, in order, this many times: as if `main` were called again,
+    without the way back to the host."""
+    for submission in [op for op in walk(function) if op.name == "stream.cmd.execute"]:
+        *commands, end = (op.operation for op in submission.regions[0].blocks[0].operations)
+        for _ in range(repeats - 1):
+            for command in commands:
+                command.clone(ip=ir.InsertionPoint(end))
 
 
 def _dispatches(call: ir.Operation, executable: str) -> bool:

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from tilewright.ir.loops import indexing_maps, iterator_kinds, shape_of, uses_of_loops
+from tilewright.ir.loops import indexing_maps, iterator_kinds, loops_in, uses_of_loops
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, ROOT_OP, TRANSLATION_INFO
+from tilewright.ir.sizes import Sizes
 from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate
-from tilewright.workload import Dim, Workload
+from tilewright.workload import DYNAMIC, Dim, Workload
 
 _CONFIGURATION_ATTRIBUTES = (LOWERING_CONFIG, COMPILATION_INFO, ROOT_OP, TRANSLATION_INFO)
 _MULTIPLIES = ("arith.mulf", "arith.muli", "complex.mul")
@@ -41,9 +42,16 @@ _COPIES = ("linalg.copy", "linalg.fill")
 
 
 def classify(
-    function: ir.Operation, ops: Sequence[ir.Operation], template: DispatchTemplate
+    function: ir.Operation,
+    ops: Sequence[ir.Operation],
+    template: DispatchTemplate,
+    sizes: Sizes | None = None,
 ) -> Workload:
-    """The workload of a configured dispatch function, given its compute ops and template."""
+    """The workload of a configured dispatch function, given its compute ops and template.
+
+    `sizes` knows the sizes that the types leave open; the loops that they are of are marked.
+    """
+    sizes = sizes or Sizes()
     root = ops[template.root]
     maps = indexing_maps(root)
     kind, roles = _kind_and_roles(root, maps, ops, template)
@@ -66,7 +74,8 @@ def classify(
         root=root.name,
         fused=fused,
         flops=_flops(kind, root, dims),
-        bytes=_bytes(function, ops),
+        bytes=_bytes(function, ops, sizes),
+        attributes=_dynamic_loops(root, maps),
     )
 
 
@@ -251,22 +260,33 @@ def _flops(kind: str, root: ir.Operation, dims: tuple[Dim, ...]) -> int:
     return len(operations) * points
 
 
-def _bytes(function: ir.Operation, ops: Sequence[ir.Operation]) -> int:
+def _dynamic_loops(root: ir.Operation, maps: list[ir.AffineMap]) -> tuple[tuple[str, str], ...]:
+    """The loops whose sizes the code does not know, as an attribute of the workload."""
+    unknown: set[int] = set()
+    for map_, value in zip(maps, root.operands, strict=False):
+        if isinstance(value.type, ir.ShapedType):
+            for position, expression in enumerate(map_.results):
+                if value.type.is_dynamic_dim(position):
+                    unknown |= loops_in(expression)
+    return ((DYNAMIC, ",".join(map(str, sorted(unknown)))),) if unknown else ()
+
+
+def _bytes(function: ir.Operation, ops: Sequence[ir.Operation], sizes: Sizes) -> int:
     """Bytes of every tensor that the dispatch loads or stores, each counted once."""
     total = 0
     for op in walk(function):
         if op.name in ("iree_codegen.load_from_buffer", "iree_tensor_ext.dispatch.tensor.load"):
-            total += _value_bytes(op.results[0])
+            total += _value_bytes(op.results[0], sizes)
         elif op.name in ("iree_codegen.store_to_buffer", "iree_tensor_ext.dispatch.tensor.store"):
-            total += _value_bytes(op.operands[0])
+            total += _value_bytes(op.operands[0], sizes)
     # Copies between buffers work on the buffers themselves.
     buffers = [v for op in ops for v in op.operands if isinstance(v.type, ir.MemRefType)]
-    return total + sum(_value_bytes(v) for v in buffers)
+    return total + sum(_value_bytes(v, sizes) for v in buffers)
 
 
-def _value_bytes(value: ir.Value) -> int:
+def _value_bytes(value: ir.Value, sizes: Sizes) -> int:
     """Bytes of a tensor or buffer; 0 for what is neither, or of a size not known."""
-    shape = shape_of(value)
+    shape = sizes.shape(value)
     if not isinstance(value.type, ir.ShapedType) or any(size < 0 for size in shape):
         return 0
     bits = max(1, element_bits(ir.ShapedType(value.type).element_type))

@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
-from iree.compiler.dialects import flow, func
+from iree.compiler.dialects import arith, flow, func
+from iree.compiler.dialects import tensor as tensor_dialect
 
+from tilewright.ir.index_bounds import by_argument, call_limits
+from tilewright.ir.reference.tensors import segments
 from tilewright.ir.signature import is_public
+from tilewright.ir.sizes import Sizes
 from tilewright.ir.walk import string_attribute, walk
 
 ISOLATED_FUNCTION = "main"
@@ -197,24 +201,44 @@ def plain_type(type_: ir.Type) -> ir.Type:
 
 @dataclass(frozen=True)
 class Isolated:
-    """One dispatch as a program of its own: `main` takes its operands and returns its results."""
+    """One dispatch as a program of its own: `main` takes its operands and returns its results.
+
+    `arguments`: for each argument of `main` its shape (a tensor's), its value (a size or another
+    number that the program computes from the sizes of its arguments), or None for a number that is
+    data. `workload`: the values of the dispatch's workload, as far as they are known. `limits`: the
+    arguments, by position, that are used as indices, and how large these may be.
+    """
 
     module: ir.Module
     encoded: bool
+    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
+    workload: tuple[int | None, ...] = ()
+    limits: tuple[tuple[int, int], ...] = ()
 
 
 class NotIsolatable(Exception):
     """The dispatch cannot be made a program of its own; says why."""
 
 
-def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
+def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
+    """The function with the body of an entry point, which can be an asynchronous one."""
+    named = {
+        string_attribute(op.operation, "sym_name"): op.operation for op in module.body.operations
+    }
+    return named.get(f"{function}$async") or named.get(function)
+
+
+def isolate(module: ir.Module, site: DispatchSite, sizes: Sizes | None = None) -> Isolated:
     """A module with the executable of `site` and `@main` that calls it once.
 
     Operands that are constants in the program stay constants (workload sizes, shapes); operands
     whose type carries an encoding become plain tensors that go through `flow.tensor.encode`, and
-    encoded results are decoded the same way.
+    encoded results are decoded the same way. A size that is known at run time only becomes an
+    argument of type index, of the value that `sizes` gives: as a constant the compiler would fold
+    it, and compile other code than the program has. NotIsolatable where `sizes` does not know it.
     """
     call = site.calls[0]
+    sizes = sizes or Sizes()
     executable = next(
         (
             op.operation
@@ -234,7 +258,15 @@ def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
                     top.operation.clone()
             executable.clone()
         operands = list(call.operands)
-        arguments = [v for v in operands if _constant_owner(v) is None]
+        # A size has one argument, however many operands it is.
+        arguments: list[ir.Value] = []
+        positions: list[int] = []
+        for position, v in enumerate(operands):
+            if _constant_owner(v) is not None:
+                continue
+            if not isinstance(v.type, ir.IndexType) or v not in arguments:
+                arguments.append(v)
+                positions.append(position)
         if any(not _is_data(v.type) for v in arguments):
             raise NotIsolatable(
                 "an operand is neither a tensor nor a number: "
@@ -242,22 +274,35 @@ def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
             )
         types = [plain_type(v.type) for v in arguments]
         results = [plain_type(r.type) for r in call.results]
-        for type_ in (*types, *results):
-            if isinstance(type_, ir.RankedTensorType) and not type_.has_static_shape:
-                raise NotIsolatable(f"a shape that is known at run time only: {type_}")
+        for value in (*arguments, *call.results):
+            if -1 in sizes.shape(value):
+                raise NotIsolatable(
+                    f"a shape that is known at run time only: {plain_type(value.type)}"
+                    " (give the program's sizes with --input)"
+                )
+        dynamic = any(_is_dynamic(type_) for type_ in (*types, *results))
+        if dynamic and any(
+            isinstance(v.type, ir.IndexType) and sizes.value(v) is None for v in arguments
+        ):
+            raise NotIsolatable("a size that the program computes from data")
         encoded = types != [v.type for v in arguments] or results != [r.type for r in call.results]
         with ir.InsertionPoint(alone.body):
             main = func.FuncOp(ISOLATED_FUNCTION, (types, results))
             block = main.add_entry_block()
         with ir.InsertionPoint(block):
-            position = iter(block.arguments)
+            index_of = {
+                value: block.arguments[i]
+                for i, value in enumerate(arguments)
+                if isinstance(value.type, ir.IndexType)
+            }
+            others = iter(a for a in block.arguments if not isinstance(a.type, ir.IndexType))
             replaced: list[ir.Value] = []
             for value in operands:
                 owner = _constant_owner(value)
                 if owner is not None:
                     replaced.append(owner.clone().operation.results[0])
                     continue
-                argument: ir.Value = next(position)
+                argument: ir.Value = index_of.get(value) or next(others)
                 if argument.type != value.type:
                     argument = _encode(argument, value.type)
                 replaced.append(argument)
@@ -269,8 +314,22 @@ def isolate(module: ir.Module, site: DispatchSite) -> Isolated:
                 for r, t in zip(copy.results, results, strict=True)
             ]
             func.ReturnOp(returned)
-        alone.operation.verify()
-        return Isolated(alone, encoded)
+        try:
+            alone.operation.verify()
+        except ir.MLIRError as error:
+            line = str(error).splitlines()[-1].strip()
+            raise NotIsolatable(f"the compiler does not take it alone: {line[:200]}") from None
+        first, *_ = segments(call, operands)
+        return Isolated(
+            alone,
+            encoded,
+            tuple(
+                sizes.shape(v) if isinstance(v.type, ir.RankedTensorType) else sizes.value(v)
+                for v in arguments
+            ),
+            tuple(sizes.value(v) for v in first),
+            by_argument(call_limits(module, call), positions),
+        )
 
 
 def _is_device_global(operation: ir.Operation) -> bool:
@@ -284,9 +343,19 @@ def _constant_owner(value: ir.Value) -> ir.Operation | None:
     return owner if not isinstance(value.type, ir.RankedTensorType) else None
 
 
+def _is_dynamic(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.RankedTensorType) and not type_.has_static_shape
+
+
 def _is_data(type_: ir.Type) -> bool:
     return isinstance(type_, (ir.RankedTensorType, ir.IndexType, ir.IntegerType, ir.FloatType))
 
 
 def _encode(value: ir.Value, type_: ir.Type) -> ir.Value:
-    return flow.TensorEncodeOp(type_, value, [], []).result
+    tensor = ir.RankedTensorType(type_)
+    sizes = [
+        tensor_dialect.DimOp(value, arith.ConstantOp(ir.IndexType.get(), axis).result).result
+        for axis in range(tensor.rank)
+        if tensor.is_dynamic_dim(axis)
+    ]
+    return flow.TensorEncodeOp(type_, value, sizes, sizes).result

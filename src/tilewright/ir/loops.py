@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
+from tilewright.ir.sizes import Sizes
+
 Ratio = tuple[int, int]
 """Numerator and denominator of a factor between tile sizes."""
 
@@ -99,16 +101,6 @@ def uses_of_loops(map_: ir.AffineMap) -> tuple[set[int], set[int]]:
     return used, compound
 
 
-def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """Sizes of a tensor or memref, -1 for those known at run time only; () for a scalar."""
-    type_ = value.type
-    if not isinstance(type_, ir.ShapedType) or not type_.has_rank:
-        return ()
-    return tuple(
-        -1 if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)
-    )
-
-
 def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
     """(dimension of the operand, loop) wherever one loop alone walks the dimension."""
     for position, expression in enumerate(map_.results):
@@ -116,9 +108,12 @@ def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
             yield position, expression.position
 
 
-def find_loops(ops: Sequence[ir.Operation]) -> list[OpLoops]:
-    """The loops of every op (in program order), with the numbers of those they share."""
-    tracker = _Tracker()
+def find_loops(ops: Sequence[ir.Operation], sizes: Sizes | None = None) -> list[OpLoops]:
+    """The loops of every op (in program order), with the numbers of those they share.
+
+    `sizes` knows the sizes that the types leave open.
+    """
+    tracker = _Tracker(sizes or Sizes())
     read = [tracker.read(op) for op in ops]
     return [
         OpLoops(
@@ -138,8 +133,9 @@ class _Tracker:
     of the shared loops walks alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         self.classes = _Classes()
+        self.shape_of = sizes.shape
         self.made: dict[ir.Value, list[int]] = {}
 
     def read(self, op: ir.Operation) -> OpLoops:
@@ -158,7 +154,7 @@ class _Tracker:
         extents = [-1] * count
         operands = list(op.operands)[: len(maps)]
         for map_, value in zip(maps, operands, strict=True):
-            shape, made = shape_of(value), self.made.get(value)
+            shape, made = self.shape_of(value), self.made.get(value)
             for dimension, loop in _plain_dims(map_):
                 if dimension < len(shape):
                     extents[loop] = shape[dimension]
@@ -183,15 +179,15 @@ class _Tracker:
     def _pack(self, op: ir.Operation) -> OpLoops:
         """A loop for each outer dimension of the result: a tile of it is whole inner tiles."""
         source, result = op.operands[0], op.results[0]
-        rank = len(shape_of(source))
+        rank = len(self.shape_of(source))
         inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
         made = self.made.get(source, [-1] * rank)
         loops = self.classes.new(rank)
         for loop, dimension in zip(loops, order, strict=True):
             self._join(loop, made[dimension])
-        self.made[result] = [-1] * len(shape_of(result))
+        self.made[result] = [-1] * len(self.shape_of(result))
         return OpLoops(
-            shape_of(result)[:rank],
+            self.shape_of(result)[:rank],
             (False,) * rank,
             tuple(loops),
             tuple((1, inner[dimension]) for dimension in order),
@@ -200,7 +196,7 @@ class _Tracker:
     def _unpack(self, op: ir.Operation) -> OpLoops:
         """A loop for each dimension of the result, in which the source steps by inner tiles."""
         source, result = op.operands[0], op.results[0]
-        rank = len(shape_of(result))
+        rank = len(self.shape_of(result))
         inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
         made = self.made.get(source)
         loops = self.classes.new(rank)
@@ -211,12 +207,12 @@ class _Tracker:
                 scales[dimension] = (inner[dimension], 1)
         # What follows an unpack of this dispatch's own data counts in other steps than the root.
         self.made[result] = loops if made is None else [-1] * rank
-        return OpLoops(shape_of(result), (False,) * rank, tuple(loops), tuple(scales))
+        return OpLoops(self.shape_of(result), (False,) * rank, tuple(loops), tuple(scales))
 
     def _without_maps(self, op: ir.Operation) -> OpLoops:
         """Ops of other kinds have a loop for each dimension of the tensor they go through."""
         domain = _domain(op)
-        extents = shape_of(domain)
+        extents = self.shape_of(domain)
         count = len(extents)
         loops = self.classes.new(count)
         for value in op.operands:
@@ -225,7 +221,7 @@ class _Tracker:
                 for loop, other in zip(loops, made, strict=True):
                     self._join(loop, other)
         for result in op.results:
-            if len(shape_of(result)) == count:
+            if len(self.shape_of(result)) == count:
                 self.made[result] = loops
         ordered = [i == _ordered_dimension(op) for i in range(count)]
         return OpLoops(extents, tuple(ordered), tuple(loops))

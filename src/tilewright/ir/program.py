@@ -31,6 +31,7 @@ __all__ = [
     "choose_function",
     "entry_points",
     "load_program",
+    "pick_function",
 ]
 
 # What `--iree-input-type=` takes in IREE 3.13.
@@ -136,10 +137,24 @@ def load_program(
 
 
 def choose_function(entry_points: Mapping[str, Signature], function: str | None) -> str:
-    """The entry point to tune: the one that is named, else the only one there is.
+    """The entry point to tune, as :func:`pick_function` says.
 
-    Raises UserError when there is none, no such one, several to choose from, or when an argument
-    of the one chosen is neither a tensor nor a number.
+    Raises UserError also when an argument of it is neither a tensor nor a number.
+    """
+    function = pick_function(entry_points, function)
+    for position, argument in enumerate(entry_points[function].inputs):
+        if argument.element_type.startswith("!"):
+            raise UserError(
+                f"--function: argument {position + 1} of '{function}' is {argument}; only tensors "
+                "and numbers can be passed"
+            )
+    return function
+
+
+def pick_function(entry_points: Mapping[str, Signature], function: str | None) -> str:
+    """The function that is named, else the only one there is.
+
+    Raises UserError when there is none, no such one, or several to choose from.
     """
     if not entry_points:
         raise UserError("the program has no public function to run")
@@ -153,12 +168,6 @@ def choose_function(entry_points: Mapping[str, Signature], function: str | None)
         function = next(iter(entry_points))
     elif function not in entry_points:
         raise _unknown_function(function, entry_points)
-    for position, argument in enumerate(entry_points[function].inputs):
-        if argument.element_type.startswith("!"):
-            raise UserError(
-                f"--function: argument {position + 1} of '{function}' is {argument}; only tensors "
-                "and numbers can be passed"
-            )
     return function
 
 

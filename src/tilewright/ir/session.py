@@ -79,6 +79,8 @@ _DIAGNOSTIC_CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 )
 
+_NAME_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+
 _global_options: tuple[str, ...] | None = None
 
 
@@ -95,6 +97,23 @@ def set_global_options(*options: str) -> None:
         raise RuntimeError(f"global compiler options are already set to {_global_options}")
     _api()._initializeGlobalCL("tilewright", *options)
     _global_options = options
+
+
+def target_backends() -> tuple[str, ...]:
+    """The backends that this compiler generates code with: `llvm-cpu`, `cuda` and so on."""
+    library = _api()._dylib
+    found: list[str] = []
+
+    def receive(name: bytes, _user: int) -> None:
+        found.append(name.decode())
+
+    # A session that is opened and closed makes sure that the compiler is initialized.
+    CompilerSession().close()
+    enumerate_backends = library.ireeCompilerEnumerateRegisteredHALTargetBackends
+    enumerate_backends.restype = None
+    enumerate_backends.argtypes = [_NAME_CALLBACK, ctypes.c_void_p]
+    enumerate_backends(_NAME_CALLBACK(receive), None)
+    return tuple(sorted(found))
 
 
 class _Diagnostics:
@@ -181,22 +200,11 @@ class CompilerSession:
 
         Raises CompileError; ValueError for an unknown phase or an impossible output.
         """
-        for phase in (compile_from, compile_to):
-            if phase is not None and phase not in PHASES:
-                raise ValueError(f"unknown compiler phase '{phase}' (allowed: {', '.join(PHASES)})")
         output = output or ("text" if compile_to else "vmfb")
         if (output == "vmfb") != (compile_to is None):
             raise ValueError(f"output '{output}' is not possible with compile_to={compile_to!r}")
-        library = _api()._dylib
         with self._invocation() as (invocation, diagnostics):
-            if compile_from:
-                library.ireeCompilerInvocationSetCompileFromPhase(
-                    invocation._inv_p, compile_from.encode()
-                )
-            if compile_to:
-                library.ireeCompilerInvocationSetCompileToPhase(
-                    invocation._inv_p, compile_to.encode()
-                )
+            _set_phases(invocation, compile_from, compile_to)
             self._read(invocation, diagnostics, source, name)
             if not invocation.execute():
                 raise CompileError(diagnostics.first_error, diagnostics.text)
@@ -204,6 +212,17 @@ class CompilerSession:
                 return _written(invocation, output)
             except ValueError as error:
                 raise CompileError(str(error), diagnostics.text) from None
+
+    def run(self, operation: Any, compile_from: str | None, compile_to: str) -> None:
+        """Take a module operation of `self.context`, in place, from one phase to another.
+
+        Raises CompileError (the operation is then of no more use); ValueError for unknown phases.
+        """
+        with self._invocation() as (invocation, diagnostics):
+            _set_phases(invocation, compile_from, compile_to)
+            invocation.import_module(operation)
+            if not invocation.execute():
+                raise CompileError(diagnostics.first_error, diagnostics.text)
 
     def _read(self, invocation: Any, diagnostics: _Diagnostics, source: Any, name: str) -> None:
         """Give the invocation its input."""
@@ -225,6 +244,17 @@ class CompilerSession:
     def close(self) -> None:
         """Free the session. Operations of its context must be gone by then."""
         self._session.close()
+
+
+def _set_phases(invocation: Any, compile_from: str | None, compile_to: str | None) -> None:
+    for phase in (compile_from, compile_to):
+        if phase is not None and phase not in PHASES:
+            raise ValueError(f"unknown compiler phase '{phase}' (allowed: {', '.join(PHASES)})")
+    library = _api()._dylib
+    if compile_from:
+        library.ireeCompilerInvocationSetCompileFromPhase(invocation._inv_p, compile_from.encode())
+    if compile_to:
+        library.ireeCompilerInvocationSetCompileToPhase(invocation._inv_p, compile_to.encode())
 
 
 class _Invocation:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from tilewright.argument import ArgumentType
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.measure.inputs import ArgumentType
 
 _ASYNC = "$async"
 _ASYNC_MODEL = "iree.abi.model"

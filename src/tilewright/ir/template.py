@@ -18,6 +18,7 @@ from tilewright.ir.lowering import (
     read_tiling,
     read_translation,
 )
+from tilewright.ir.sizes import Sizes
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling
 from tilewright.workload import Workload
@@ -46,8 +47,13 @@ def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
     return found
 
 
-def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredDispatch:
+def read_dispatch(
+    module: ir.Module, executable: str, entry: str, workload: Sequence[int | None] = ()
+) -> ConfiguredDispatch:
     """The template and workload of one dispatch of a configured module.
+
+    `workload`: the values that the dispatch is called with as its workload, which its sizes follow
+    from where its types leave them open.
 
     The module must have been compiled with `--iree-codegen-add-tuner-attributes`, so that the
     compiler marks the root ops itself; where it marks none, the op that carries distribution tiles
@@ -61,7 +67,8 @@ def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredD
         raise UnreadableConfiguration("the compiler chose no pipeline")
     translation = read_translation(function.attributes[TRANSLATION_INFO])
     ops = compute_ops(function)
-    loops = find_loops(ops)
+    sizes = Sizes(workload=workload)
+    loops = find_loops(ops, sizes)
     tilings = [
         read_tiling(op.attributes[LOWERING_CONFIG]) if LOWERING_CONFIG in op.attributes else None
         for op in ops
@@ -83,7 +90,8 @@ def read_dispatch(module: ir.Module, executable: str, entry: str) -> ConfiguredD
         for op, loop, tiling in zip(ops, loops, tilings, strict=True)
     )
     template = DispatchTemplate(translation, templates, root)
-    return ConfiguredDispatch(function, tuple(ops), template, classify(function, ops, template))
+    found = classify(function, ops, template, sizes)
+    return ConfiguredDispatch(function, tuple(ops), template, found)
 
 
 def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operation:

@@ -14,21 +14,24 @@ from typing import Any
 
 from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
+from tilewright.measure.repetition import Repetition
+from tilewright.measure.repetition import repeat as repeat_calls
 from tilewright.measure.runtime import NO_PARAMETERS, Device, DeviceOptions, Parameters, Program
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy, measure
 
 _MODULE = "tilewright.measure.benchmark_worker"
-SETUP, LOAD, RUN, VERIFY, TIME, COMPARE = (
-    f"{_MODULE}:{name}" for name in ("setup", "load", "run", "verify", "time_program", "compare")
+SETUP, LOAD, RUN, VERIFY, TIME, COMPARE, REPEAT = (
+    f"{_MODULE}:{name}"
+    for name in ("setup", "load", "run", "verify", "time_program", "compare", "repeat")
 )
 
 MAIN, BENCH = "main", "bench"
 
-_DEVICE, _INPUTS, _BASELINES = "device", "inputs", "baselines"
-# Sets of inputs and baselines kept; one is in use at a time.
+_DEVICE, _INPUTS, _PROGRAMS = "device", "inputs", "programs"
+# Sets of inputs and programs kept; one is in use at a time.
 _KEPT_INPUTS = 2
-_KEPT_BASELINES = 2
+_KEPT_PROGRAMS = 2
 
 Vmfb = str | bytes
 
@@ -110,11 +113,24 @@ class CompareRequest:
     function: str = MAIN
 
 
+@dataclass(frozen=True)
+class RepeatRequest:
+    """One repetition of a benchmark of `function`; the rest as in `repetition.repeat`."""
+
+    vmfb: str
+    inputs: InputSet
+    function: str
+    iterations: int | None
+    min_time_s: float
+    batch: int = 1
+    parameters: Parameters = NO_PARAMETERS
+
+
 def setup(state: dict[str, Any], options: DeviceOptions) -> None:
     """Open the device."""
     state[_DEVICE] = Device(options)
     state[_INPUTS] = collections.OrderedDict()
-    state[_BASELINES] = collections.OrderedDict()
+    state[_PROGRAMS] = collections.OrderedDict()
 
 
 def load(state: dict[str, Any], inputs: InputSet) -> None:
@@ -130,7 +146,7 @@ def run(state: dict[str, Any], request: RunRequest) -> str:
 
 def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
     """Task: see VerifyRequest. Returns what `verify.compare` says of each output."""
-    from tilewright.measure.inputs import element_type_of
+    from tilewright.argument import element_type_of
     from tilewright.measure.verify import compare as compare_outputs
 
     actual = _run_once(state, request)
@@ -161,7 +177,7 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
     before = after = None
     if request.baseline and request.baseline_first:
         before = _time_baseline(state, request, arguments)
-    program = _device(state).load(request.vmfb, request.parameters)
+    program = open_device(state).load(request.vmfb, request.parameters)
     call, executions = _timed_call(program, arguments, request.repeats, request.function)
     measurement = measure(
         call,
@@ -182,7 +198,7 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
 
 def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]:
     """Task: see CompareRequest. Measurements in the order of the programs."""
-    device, arguments = _device(state), _arguments(state, request.inputs)
+    device, arguments = open_device(state), _arguments(state, request.inputs)
     # The programs must outlive their calls' use of them.
     programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
     bound = [
@@ -193,9 +209,33 @@ def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]
     return interleave(calls, request.policy, executions=executions)
 
 
-def _device(state: dict[str, Any]) -> Device:
+def repeat(state: dict[str, Any], request: RepeatRequest) -> Repetition:
+    """Task: see RepeatRequest. The program stays loaded for the next repetition."""
+    program = kept_program(state, request.vmfb, request.parameters)
+    return repeat_calls(
+        program.bind(request.function, _arguments(state, request.inputs)),
+        iterations=request.iterations,
+        min_time_s=request.min_time_s,
+        batch=request.batch,
+    )
+
+
+def open_device(state: dict[str, Any]) -> Device:
+    """The worker's device, for tasks of other modules."""
     device: Device = state[_DEVICE]
     return device
+
+
+def kept_program(state: dict[str, Any], vmfb: str, parameters: Parameters) -> Program:
+    """A program that stays loaded, with its state, until others have taken its place."""
+    kept: collections.OrderedDict[tuple[str, Parameters], Program] = state[_PROGRAMS]
+    key = (vmfb, parameters)
+    if key not in kept:
+        while len(kept) >= _KEPT_PROGRAMS:
+            kept.popitem(last=False)
+        kept[key] = open_device(state).load(*key)
+    kept.move_to_end(key)
+    return kept[key]
 
 
 def _arguments(state: dict[str, Any], inputs: InputSet) -> list[Any]:
@@ -203,7 +243,7 @@ def _arguments(state: dict[str, Any], inputs: InputSet) -> list[Any]:
     if inputs.key not in kept:
         while len(kept) >= _KEPT_INPUTS:
             kept.popitem(last=False)
-        kept[inputs.key] = _device(state).arguments(inputs)
+        kept[inputs.key] = open_device(state).arguments(inputs)
     kept.move_to_end(inputs.key)
     return kept[inputs.key]
 
@@ -211,7 +251,7 @@ def _arguments(state: dict[str, Any], inputs: InputSet) -> list[Any]:
 def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> list[Any]:
     """Outputs of one run on inputs fresh from their files: an earlier candidate may have written
     outside its own buffers."""
-    device = _device(state)
+    device = open_device(state)
     program = device.load(request.vmfb, request.parameters)
     results = program.bind(request.function, device.arguments(request.inputs))()
     return program.outputs(results)
@@ -225,11 +265,6 @@ def _timed_call(
 
 def _time_baseline(state: dict[str, Any], request: TimeRequest, arguments: list[Any]) -> float:
     assert request.baseline is not None
-    kept: collections.OrderedDict[tuple[str, Parameters], Program] = state[_BASELINES]
-    key = (request.baseline, request.parameters)
-    if key not in kept:
-        while len(kept) >= _KEPT_BASELINES:
-            kept.popitem(last=False)
-        kept[key] = _device(state).load(*key)
-    call, executions = _timed_call(kept[key], arguments, request.repeats, request.function)
+    program = kept_program(state, request.baseline, request.parameters)
+    call, executions = _timed_call(program, arguments, request.repeats, request.function)
     return measure(call, request.policy, executions=executions).quartile_s

@@ -20,7 +20,9 @@ COMPILE = "tilewright.measure.compile_worker:compile_source"
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.
-GLOBAL_OPTIONS = ("--mlir-disable-threading",)
+# Executables stay apart, which changes nothing in their code, so that one can be exchanged alone
+# (`ir.splice`).
+GLOBAL_OPTIONS = ("--mlir-disable-threading", "--iree-hal-link-executables=false")
 
 _SESSIONS = "tilewright.sessions"
 # A session holds about 10 MB; a run uses one for each variant's set of flags.

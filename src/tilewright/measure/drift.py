@@ -7,11 +7,13 @@ timed again every few candidates in the same process, and each candidate's time 
     drift = baseline now / baseline at the reference
 
 so that all times of a dispatch are as if taken at the reference moment. Small changes of the
-baseline are its own noise and are not applied. A candidate that would be the new best is worth a
-second look: the baseline is timed right after it too and the mean of both is used, so a sudden
-change of mode between a candidate and its baseline does not make a record. The numbers that are
-reported at the end do not rest on this but on `comparison.compare`, which pairs every sample with
-one of the default.
+baseline are its own noise and are not applied; nor are large ones applied in full, since what makes
+the default two or three times as slow for a moment seldom slows a candidate as much, and one that
+is divided by it would seem a record. A candidate that would be the new best is worth a second look:
+the baseline is timed right after it too and the mean of both is used, so a sudden change of mode
+between a candidate and its baseline does not make a record. The numbers that are reported at the
+end do not rest on this but on `comparison.compare`, which pairs every sample with one of the
+default.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class InterleavedBaseline:
     vmfb: path of the compiled default.
     every: candidates between two timings of it.
     tolerance: changes of the baseline up to this part are taken for noise.
+    limit: the drift that is corrected at most, as a factor either way.
     reference_s: seconds at the reference; the first timing of the baseline unless given (a resumed
         run gives that of the earlier part, so that its times can be compared).
     """
@@ -35,6 +38,7 @@ class InterleavedBaseline:
     vmfb: str
     every: int = 8
     tolerance: float = 0.03
+    limit: float = 1.25
     reference_s: float | None = None
     now_s: float | None = None
     since: int = 0
@@ -54,7 +58,9 @@ class InterleavedBaseline:
     def _ratio(self, now_s: float) -> float:
         assert self.reference_s is not None
         ratio = now_s / self.reference_s
-        return 1.0 if abs(ratio - 1) <= self.tolerance else ratio
+        if abs(ratio - 1) <= self.tolerance:
+            return 1.0
+        return min(max(ratio, 1 / self.limit), self.limit)
 
     def observe(self, baseline_s: float) -> None:
         """The baseline was timed just now."""

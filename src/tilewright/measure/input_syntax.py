@@ -8,12 +8,12 @@
     2.5                     a scalar; its type is the argument's
     @values.npy             the arrays of a .npy file, one input for each
 
-Element types are those of `inputs.ELEMENT_TYPES`.
+Element types are those of `tilewright.argument`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.argument import ELEMENT_TYPES, INDEX, ArgumentType, dtype_of, element_type_of
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.measure.inputs import (
-    ELEMENT_TYPES,
-    INDEX,
-    ArgumentType,
-    dtype_of,
-    element_type_of,
-    random_array,
-)
+from tilewright.measure.inputs import Bounds, random_array
 
 _FORMS = "allowed: 3x5xf32, 3x5xf32=1, 2x2xi32=1,2,3,4, 2x2xi32=@file.bin, 1.5, @file.npy"
 _TRUE, _FALSE = ("true", "1"), ("false", "0")
@@ -53,7 +47,9 @@ def parse_input(text: str) -> list[GivenInput]:
     if stripped.startswith("@"):
         return _read_npy(text, Path(stripped[1:]))
     head, equals, tail = stripped.partition("=")
-    kind = _parse_type(text, head.strip())
+    # With a value `0xf32` is a tensor without elements, alone it is a number.
+    is_number = not equals and _is_hexadecimal(stripped)
+    kind = None if is_number else _parse_type(text, head.strip())
     if kind is None:
         if equals:
             raise _error(text, f"'{head}' is no tensor type", _FORMS)
@@ -64,25 +60,32 @@ def parse_input(text: str) -> list[GivenInput]:
 
 
 def resolve_inputs(
-    given: Sequence[GivenInput], types: Sequence[ArgumentType], *, seed: int = 0
+    given: Sequence[GivenInput],
+    types: Sequence[ArgumentType],
+    *,
+    seed: int = 0,
+    bounds: Mapping[int, Bounds] | None = None,
 ) -> list[NDArray[Any]]:
     """The values of a program's arguments: one for each of `types`, in its exact type.
 
-    Without any input given all are random. Sizes that the program leaves dynamic (-1) come from
-    the input given. Raises UserError where an input does not fit.
+    Without any input given all are random, within `bounds` by position. Sizes that the program
+    leaves dynamic (-1) come from the input given. Raises UserError where an input does not fit.
     """
+    hints = bounds or {}
     if not given:
-        return [random_array(kind, seed, i) for i, kind in enumerate(types)]
+        return [random_array(kind, seed, i, hints.get(i)) for i, kind in enumerate(types)]
     if len(given) != len(types):
         takes = ", ".join(map(str, types)) or "none"
         raise UserError(f"--input: {len(given)} given, the program takes {len(types)} ({takes})")
     return [
-        _resolve(position, one, kind, seed)
+        _resolve(position, one, kind, seed, hints.get(position))
         for position, (one, kind) in enumerate(zip(given, types, strict=True))
     ]
 
 
-def _resolve(position: int, given: GivenInput, kind: ArgumentType, seed: int) -> NDArray[Any]:
+def _resolve(
+    position: int, given: GivenInput, kind: ArgumentType, seed: int, bounds: Bounds | None
+) -> NDArray[Any]:
     if given.type is None:
         assert given.values is not None
         if kind.shape not in (None, ()):
@@ -96,7 +99,7 @@ def _resolve(position: int, given: GivenInput, kind: ArgumentType, seed: int) ->
     if not fits or not _same_element_type(given.type.element_type, kind.element_type):
         raise _error(given.text, f"argument {position + 1} of the program is {kind}", str(kind))
     if given.values is None:
-        return random_array(ArgumentType(kind.element_type, shape), seed, position)
+        return random_array(ArgumentType(kind.element_type, shape), seed, position, bounds)
     return given.values.view(kind.dtype)
 
 
@@ -112,7 +115,7 @@ def _parse_type(text: str, head: str) -> ArgumentType | None:
     """`3x5xf32` or `f32`; None for what begins with no type (a plain number)."""
     if not head:
         raise _error(text, "it is empty", _FORMS)
-    *sizes, element_type = head.split("x") if not head.startswith("0x") else [head]
+    *sizes, element_type = head.split("x")
     if head.startswith("complex<"):
         sizes, element_type = [], head
     elif "complex<" in head:
@@ -130,6 +133,14 @@ def _parse_type(text: str, head: str) -> ArgumentType | None:
             raise _error(text, f"size '{size}' is not a number", "sizes as in 3x5xf32")
         shape.append(int(size))
     return ArgumentType(element_type, tuple(shape))
+
+
+def _is_hexadecimal(word: str) -> bool:
+    try:
+        int(word, 16)
+    except ValueError:
+        return False
+    return word.lower().startswith("0x")
 
 
 def _values(text: str, kind: ArgumentType, tail: str) -> NDArray[Any]:

@@ -11,53 +11,17 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.errors import UnknownNameError, UserError
-
-# MLIR's name of each element type that the runtime can take, with its NumPy type.
-ELEMENT_TYPES: Mapping[str, np.dtype[Any]] = {
-    "i1": np.dtype(np.bool_),
-    **{f"{s}i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64) for s in ("", "s")},
-    **{f"ui{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
-    "f16": np.dtype(np.float16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
-    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
-    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
-    "complex<f32>": np.dtype(np.complex64),
-    "complex<f64>": np.dtype(np.complex128),
-}
-# Arguments of this type are passed as integers.
-INDEX = "index"
+from tilewright.argument import INDEX, ArgumentType, dtype_of, element_type_of
+from tilewright.errors import UserError
 
 _FLOAT_SIGMA = 0.5
 _FLOAT_LIMIT = 2.0
 _INT_LIMIT = 8
-
-
-@dataclass(frozen=True)
-class ArgumentType:
-    """Type of an argument. `shape` None: a scalar; (): a tensor of rank 0; -1: a dynamic size."""
-
-    element_type: str
-    shape: tuple[int, ...] | None
-
-    def __str__(self) -> str:
-        if self.shape is None:
-            return self.element_type
-        return "x".join([*("?" if d < 0 else str(d) for d in self.shape), self.element_type])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return dtype_of(self.element_type)
 
 
 @dataclass(frozen=True)
@@ -69,6 +33,11 @@ class Bounds:
 
     low: float
     high: float
+
+
+def index_bounds(limits: Mapping[int, int]) -> dict[int, Bounds]:
+    """Bounds of arguments whose elements are indices below a limit."""
+    return {position: Bounds(0, max(1, limit)) for position, limit in limits.items()}
 
 
 @dataclass(frozen=True)
@@ -103,22 +72,15 @@ class InputSet:
     arguments: tuple[InputFile | ScalarInput, ...]
 
 
-def dtype_of(element_type: str) -> np.dtype[Any]:
-    """NumPy type of an MLIR element type. Raises UserError for those that cannot be passed."""
-    if element_type == INDEX:
-        return np.dtype(np.int64)
-    try:
-        return ELEMENT_TYPES[element_type]
-    except KeyError:
-        raise UnknownNameError("element type", element_type, ELEMENT_TYPES) from None
-
-
-def element_type_of(dtype: np.dtype[Any]) -> str:
-    """MLIR element type of a NumPy type (integers signless when signed)."""
-    for name, known in ELEMENT_TYPES.items():
-        if known == dtype:
-            return name
-    raise UnknownNameError("NumPy type", str(dtype), {str(d) for d in ELEMENT_TYPES.values()})
+def argument_sizes(inputs: InputSet) -> tuple[tuple[int, ...] | int | None, ...]:
+    """For each argument a tensor's shape or an integer's value; None for other numbers."""
+    sizes: list[tuple[int, ...] | int | None] = []
+    for argument in inputs.arguments:
+        if isinstance(argument, InputFile):
+            sizes.append(argument.type.shape or ())
+        else:
+            sizes.append(argument.value if isinstance(argument.value, int) else None)
+    return tuple(sizes)
 
 
 def random_array(
@@ -159,9 +121,9 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> NDA
     return np.asarray(np.clip(values, -_FLOAT_LIMIT, _FLOAT_LIMIT))
 
 
-def save_array(path: Path, array: NDArray[Any]) -> None:
+def save_array(file: Path | IO[bytes], array: NDArray[Any]) -> None:
     """Write a .npy file that `InputFile.load` reads, whatever the type."""
-    np.save(path, _as_bits(np.asarray(array)))
+    np.save(file, _as_bits(np.asarray(array)))
 
 
 def _as_bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -211,11 +173,20 @@ def random_inputs(
     *,
     seed: int = 0,
     bounds: Mapping[int, Bounds] | None = None,
+    values: Mapping[int, int] | None = None,
 ) -> InputSet:
-    """Random arguments, stored in a folder. `bounds` maps an argument's position to its hint."""
-    hints = bounds or {}
-    values = [random_array(t, seed, i, hints.get(i)) for i, t in enumerate(types)]
-    return write_inputs(folder, types, values)
+    """Random arguments, stored in a folder.
+
+    `bounds` maps an argument's position to its hint, `values` that of a scalar to its value.
+    """
+    hints, fixed = bounds or {}, values or {}
+    data = [
+        np.asarray(fixed[i], dtype=t.dtype)
+        if i in fixed
+        else random_array(t, seed, i, hints.get(i))
+        for i, t in enumerate(types)
+    ]
+    return write_inputs(folder, types, data)
 
 
 def write_outputs(path: Path, outputs: Sequence[NDArray[Any]]) -> None:

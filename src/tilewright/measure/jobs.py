@@ -6,7 +6,11 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tilewright.trial import Status
+
 FailureKind = Literal["crashed", "timeout", "error"]
+
+_USER_ERRORS = ("UserError", "UnknownNameError")
 
 # What the line of a log that says why a process died looks like.
 _HEADLINES = ("LLVM ERROR", "Assertion", "Fatal Python error", "error:", "MemoryError")
@@ -29,6 +33,23 @@ class WorkerFailure:
     signal: str | None = None
     error_type: str = ""
     log: str = ""
+
+    @property
+    def is_user_error(self) -> bool:
+        """Whether the task said itself, in words for the user, what the user can mend."""
+        return self.error_type in _USER_ERRORS
+
+    @property
+    def compile_status(self) -> Status:
+        """What a trial whose compile failed like this is."""
+        statuses = {"timeout": Status.COMPILE_TIMEOUT, "crashed": Status.CRASHED}
+        return statuses.get(self.kind, Status.COMPILE_ERROR)
+
+    @property
+    def run_status(self) -> Status:
+        """What a trial whose run failed like this is."""
+        statuses = {"timeout": Status.RUN_TIMEOUT, "crashed": Status.CRASHED}
+        return statuses.get(self.kind, Status.RUN_ERROR)
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,19 @@
-"""Facts about this machine for the run manifest, and what it can do at most.
+"""Facts about this machine for the run manifest and for reports of measurements.
 
-The peaks are measured: GFLOP/s with a large NumPy (BLAS) f32 matmul, GB/s with NumPy copies of
-arrays far larger than the last-level cache, counted as one read and one write as STREAM does
-(J. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", 1995).
-A good BLAS reaches over 90% of what the FMA units could do; how many threads it uses is decided
-when it is loaded, so the measurement runs in a process of its own.
+What it can do at most is measured: :mod:`tilewright.measure.peak`.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import os
 import platform
-import subprocess
-import sys
-import threading
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import TilewrightError
-
 _SYS_CPU = Path("/sys/devices/system/cpu")
-_MATMUL_SIZE = 1536
-_COPY_BYTES = 1 << 28
+# Runnable processes for each processor from which times are doubtful.
+_BUSY = 0.5
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -70,16 +58,6 @@ class Machine:
         return max(sizes, default=None)
 
 
-@dataclass(frozen=True)
-class Peak:
-    """Measured limits with this many threads; `method` says how they were measured."""
-
-    gflops: float
-    gbytes_per_s: float
-    threads: int
-    method: str
-
-
 def describe() -> Machine:
     """The facts about this machine as they are now."""
     info = _cpuinfo()
@@ -104,58 +82,30 @@ def describe() -> Machine:
     )
 
 
-def measure_peak(threads: int, *, timeout_s: float = 60.0) -> Peak:
-    """Measure the limits with `threads` threads; takes a second or two.
-
-    Raises TilewrightError if the measuring process fails.
-    """
-    variables = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = {
-        **os.environ,
-        **dict.fromkeys(variables, str(threads)),
-        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-    }
-    command = [sys.executable, "-P", "-m", "tilewright.measure.machine", str(threads)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, env=environment, check=True
+def warnings(machine: Machine) -> tuple[str, ...]:
+    """What makes times that are measured on this machine doubtful, a line for each."""
+    found = []
+    if scales_frequency(machine):
+        found.append(
+            f"the processor changes its frequency (governor {machine.governor}), and times with "
+            "it; set the governor to performance"
         )
-    except (subprocess.SubprocessError, OSError) as error:
-        raise TilewrightError(f"the peak of this machine cannot be measured: {error}") from error
-    return Peak(**json.loads(done.stdout))
+    if is_busy(machine):
+        found.append(
+            f"other programs are running (load {machine.load:.1f} on {machine.threads} "
+            "processors): times may be too long"
+        )
+    return tuple(found)
 
 
-def _measure_here(threads: int) -> Peak:
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((_MATMUL_SIZE, _MATMUL_SIZE), dtype=np.float32) for _ in range(2))
-    result = np.empty_like(a)
-    flops = 2 * _MATMUL_SIZE**3
-    gflops = max(flops / _seconds(lambda: np.matmul(a, b, out=result)) / 1e9 for _ in range(8))
-
-    source, target = (np.full(_COPY_BYTES // 8, v, dtype=np.float64) for v in (1.0, 0.0))
-    bounds = [len(source) * i // threads for i in range(threads + 1)]
-
-    def copy() -> None:
-        # NumPy lets go of the interpreter's lock while it copies.
-        parts = [slice(x, y) for x, y in itertools.pairwise(bounds)]
-        team = [threading.Thread(target=np.copyto, args=(target[p], source[p])) for p in parts[1:]]
-        for one in team:
-            one.start()
-        np.copyto(target[parts[0]], source[parts[0]])
-        for one in team:
-            one.join()
-
-    gbytes = max(2 * source.nbytes / _seconds(copy) / 1e9 for _ in range(5))
-    method = f"NumPy {np.__version__}: f32 matmul of {_MATMUL_SIZE} cubed, copy of 256 MiB"
-    return Peak(gflops, gbytes, threads, method)
+def is_busy(machine: Machine) -> bool:
+    """Whether other programs keep a good part of the processors busy."""
+    return machine.load is not None and machine.load > _BUSY * machine.threads
 
 
-def _seconds(action: Any) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
+def scales_frequency(machine: Machine) -> bool:
+    """Whether the system lowers the frequency when there is little to do."""
+    return machine.governor not in (None, "performance")
 
 
 def _read(path: Path) -> str | None:
@@ -214,7 +164,3 @@ def _memory_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return None
-
-
-if __name__ == "__main__":
-    print(json.dumps(asdict(_measure_here(int(sys.argv[1])))))

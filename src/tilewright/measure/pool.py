@@ -16,15 +16,15 @@ import collections
 import os
 import pickle
 import selectors
-import shutil
-import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.jobs import Job, Result, WorkerFailure, describe_exit, one_line
 from tilewright.measure.process import WorkerProcess
@@ -96,11 +96,11 @@ class WorkerPool:
         self._idle: list[WorkerProcess] = []
         self._starting: dict[WorkerProcess, float] = {}
         # What tools leave behind when they are killed goes with the pool.
-        self._scratch = tempfile.mkdtemp(prefix="tilewright-")
+        self._scratch = scratch.create()
         self._spawn_options: dict[str, Any] = {
             "memory_limit": memory_limit or 0,
             "log_limit": log_limit,
-            "environment": {"TMPDIR": self._scratch, **(environment or {})},
+            "environment": {"TMPDIR": str(self._scratch), **(environment or {})},
         }
         self._workers: set[WorkerProcess] = set()
         self._finalizer = weakref.finalize(
@@ -382,10 +382,10 @@ class WorkerPool:
             self._broken = f"workers do not start ({self._failed_starts} in a row): {why}"
 
 
-def _shut_down(workers: set[WorkerProcess], scratch: str, owner: int) -> None:
+def _shut_down(workers: set[WorkerProcess], folder: Path, owner: int) -> None:
     """Kill all workers. A forked child of the owner must leave them alone."""
     if os.getpid() != owner:
         return
     while workers:
         workers.pop().kill()
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.remove(folder)

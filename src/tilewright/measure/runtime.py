@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,20 @@ class Parameters:
 NO_PARAMETERS = Parameters()
 
 
+@dataclass(frozen=True)
+class ExportedFunction:
+    """A function that a compiled module exports.
+
+    convention: the calling convention, one letter for each argument and result (`0rI_r`: a
+    reference and an i64, a reference). attributes: what the compiler says of it, such as its types
+    as `iree.abi.declaration`.
+    """
+
+    name: str
+    convention: str
+    attributes: Mapping[str, str]
+
+
 class Device:
     """An open device. One for each process: the runtime's flags are process-wide.
 
@@ -115,6 +129,26 @@ class Device:
         array = self._runtime.DeviceArray(self.hal, view, implicit_host_transfer=True)
         host: NDArray[Any] = np.array(array.to_host())
         return host
+
+    def exported(self, vmfb: str) -> list[ExportedFunction]:
+        """The functions of a compiled module, in its order, without loading its code.
+
+        Raises UserError for a file that is no compiled module.
+        """
+        try:
+            module = self._runtime.VmModule.mmap(self.instance, vmfb)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise UserError(
+                f"{vmfb}: not a compiled module that this runtime can load "
+                f"({_first_line(error).rpartition('; ')[2]}); compile the program anew"
+            ) from None
+        found = []
+        for name in module.function_names:
+            function = module.lookup_function(name)
+            # The bindings show the convention only in the function's text: `<VmFunction f(0r_r), …`
+            convention = str(function).partition(f" {name}(")[2].partition(")")[0]
+            found.append(ExportedFunction(name, convention, dict(function.reflection)))
+        return found
 
     def load(self, vmfb: str | bytes, parameters: Parameters | None = None) -> Program:
         """Load a compiled program from a file or from memory, with its parameters."""

@@ -1,11 +1,22 @@
 """Search strategies: ask for configurations, tell the trials. Pure; knows spaces and numbers."""
 
-from tilewright.search import grid, guided, random_search
+from tilewright.search import (
+    annealing,
+    auto,
+    bayesian,
+    genetic,
+    grid,
+    guided,
+    local,
+    random_search,
+    xgboost_search,
+)
 from tilewright.search.budget import Allocation, Patience, Task, TrialAllocator
 from tilewright.search.interface import Strategy
 from tilewright.search.options import Option, OptionValue, parse_assignments, parse_options
 from tilewright.search.registry import (
     DEFAULT_STRATEGY,
+    check_strategy,
     create_strategy,
     describe_strategies,
     find_strategy,
@@ -22,14 +33,21 @@ __all__ = [
     "Strategy",
     "Task",
     "TrialAllocator",
+    "annealing",
+    "auto",
+    "bayesian",
+    "check_strategy",
     "create_strategy",
     "describe_strategies",
     "find_strategy",
+    "genetic",
     "grid",
     "guided",
+    "local",
     "parse_assignments",
     "parse_options",
     "random_search",
     "register",
     "strategies",
+    "xgboost_search",
 ]

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tilewright.errors import UnknownNameError, UserError
+from tilewright.errors import UnknownNameError
 from tilewright.search.interface import Strategy
+from tilewright.search.transfer import Experience
 from tilewright.space.interface import Space
 from tilewright.trial import Trial
 
-DEFAULT_STRATEGY = "guided"
+DEFAULT_STRATEGY = "auto"
 
 _strategies: dict[str, type[Strategy]] = {}
 _aliases: dict[str, str] = {}
-# Names that configuration files of the preceding system may hold, for strategies still to come.
-_later = ("GATuner", "XGBoostTuner")
 
 S = TypeVar("S", bound=type[Strategy])
 
@@ -40,17 +39,22 @@ def strategies() -> dict[str, type[Strategy]]:
     return dict(sorted(_strategies.items()))
 
 
+def strategy_names() -> tuple[str, ...]:
+    """Every name that a strategy goes by: its own first, then the older ones."""
+    return (*strategies(), *sorted(_aliases))
+
+
 def find_strategy(name: str, where: str = "--strategy") -> type[Strategy]:
     """The strategy of that name or alias; UserError with the names there are otherwise."""
-    if name in _later:
-        raise UserError(
-            f"{where}: tuner '{name}' comes in a later release of tilewright"
-            f" (available now: {', '.join(strategies())})"
-        )
     found = _strategies.get(_aliases.get(name, name))
     if found is None:
         raise UnknownNameError("strategy", name, _strategies, where)
     return found
+
+
+def check_strategy(name: str, options: Mapping[str, object] | None = None) -> None:
+    """UserError unless the strategy exists, takes these options and has the libraries it needs."""
+    find_strategy(name).check(options or {})
 
 
 def create_strategy(
@@ -59,9 +63,13 @@ def create_strategy(
     seed: int,
     options: Mapping[str, object] | None = None,
     known: Sequence[Trial] = (),
+    experience: Sequence[Experience] = (),
 ) -> Strategy:
-    """Make a strategy; `options` may hold text (from the command line) or values."""
-    return find_strategy(name)(space, seed, options, known)
+    """Make a strategy; `options` may hold text (from the command line) or values.
+
+    `experience`: trials of other shapes of the same kind of workload.
+    """
+    return find_strategy(name)(space, seed, options, known, experience)
 
 
 def describe_strategies() -> str:

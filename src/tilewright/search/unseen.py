@@ -7,11 +7,17 @@ from collections.abc import Set
 import numpy as np
 
 from tilewright.space.interface import Space
+from tilewright.space.union import UnionSpace
 from tilewright.trial import Configuration
 
 # Spaces with at most this many ranks are walked through when random draws hardly find new members.
 _WALKED = 2**17
 _ROUNDS = 16
+
+
+def by_pipeline(space: Space) -> list[Space]:
+    """The space held to each of its pipelines; itself where there is no choice of them."""
+    return list(space.pipelines) if isinstance(space, UnionSpace) else [space]
 
 
 class UnseenSampler:

@@ -10,11 +10,9 @@ common processor; only the order of the guesses matters.
 
 from __future__ import annotations
 
-import math
+import numpy as np
 
-from tilewright.target import Target
-from tilewright.tiling import OpTemplate, Tiling
-from tilewright.workload import Workload
+from tilewright.space.geometry import BoolArray, FloatArray, TileGeometry
 
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 2.0
@@ -30,159 +28,94 @@ _UNROLLED = 256
 _PAGE_BYTES = 4096
 
 
-class CostModel:
-    """Guesses the cycles of one dispatch for tilings of its root op."""
+def prior(geometry: TileGeometry) -> FloatArray:
+    """Minus the logarithm of the guessed cycles of each tiling: higher is better."""
+    return -np.log(cycles(geometry))
 
-    def __init__(self, root: OpTemplate, workload: Workload, target: Target) -> None:
-        self.extents = [max(1, e) for e in root.extents]
-        self.reduction = root.reduction
-        self.target = target
-        self.bytes = max(1, root.element_bits // 8)
-        self.lanes = target.lanes(root.element_bits)
-        self.operands = list(root.operand_loops) or [tuple(range(len(self.extents)))]
-        self.inner = list(root.operand_inner) or [len(self.extents) - 1]
-        self.product = workload.kind in (
-            "contraction",
-            "convolution",
-            "depthwise_convolution",
-            "grouped_convolution",
-            "mmt4d",
-            "attention",
-        )
 
-    def prior(self, tiling: Tiling) -> float:
-        """Minus the logarithm of the guessed cycles: higher is better."""
-        return -math.log(self.cycles(tiling))
+def cycles(geometry: TileGeometry) -> FloatArray:
+    """The guessed cycles of one execution of the dispatch, for each tiling."""
+    work, traffic = _compute(geometry), _traffic(geometry)
+    per_group = np.maximum(work, traffic) + 0.25 * np.minimum(work, traffic) + _WORKGROUP_CYCLES
+    total = geometry.waves * per_group * _irregular(geometry)
+    return np.asarray(total + np.where(geometry.groups > 1, _DISPATCH_CYCLES, 0.0))
 
-    def cycles(self, tiling: Tiling) -> float:
-        count = len(self.extents)
-        outer = [min(tiling.size("distribution", i) or e, e) for i, e in enumerate(self.extents)]
-        vector = []
-        for i in range(count):
-            level = "vector_reduction" if self.reduction[i] else "vector_common_parallel"
-            size = tiling.size(level, i) or tiling.size("vector_inner_parallel", i) or outer[i]
-            vector.append(min(size, 2 * outer[i]))
-        groups = math.prod(
-            -(-e // d) for e, d, r in zip(self.extents, outer, self.reduction, strict=True) if not r
-        )
-        work = self._compute(outer, vector)
-        traffic = self._traffic(outer, vector, tiling)
-        per_group = max(work, traffic) + 0.25 * min(work, traffic) + _WORKGROUP_CYCLES
-        cores = self.target.cores
-        waves = -(-groups // cores)
-        cycles = waves * per_group * self._irregular(tiling, outer, vector)
-        return cycles + (_DISPATCH_CYCLES if groups > 1 else 0.0)
 
-    def _irregular(self, tiling: Tiling, outer: list[int], vector: list[int]) -> float:
-        """A factor for what was seen to cost time in measurements, though no count shows it.
+def _irregular(g: TileGeometry) -> FloatArray:
+    """A factor for what was seen to cost time in measurements, though no count shows it.
 
-        Tiles that do not divide give masked vectors and tails; blocking for caches and inner
-        parallel tiles copy operands without packing them.
-        """
-        factor = 1.0
-        for i, (extent, d, v) in enumerate(zip(self.extents, outer, vector, strict=True)):
-            if extent % d:
-                factor *= 1.15
-            if not self.reduction[i] and d % min(v, d):
-                factor *= 1.4
-            if self.reduction[i] and extent % v:
-                factor *= 1.2
-        levels = tiling.by_level
-        for level, cost in (
-            ("cache_parallel", 1.3),
-            ("cache_reduction", 1.3),
-            ("vector_inner_parallel", 2.0),
-        ):
-            if any(levels.get(level, ())):
-                factor *= cost
-        return factor
+    Tiles that do not divide give masked vectors and tails; blocking for caches and inner parallel
+    tiles copy operands without packing them.
+    """
+    reduction, extents = g.nest.reduction, g.nest.extents
+    uneven = extents % g.outer != 0
+    masked = ~reduction & (g.outer % np.minimum(g.vector, g.outer) != 0)
+    tail = reduction & (extents % g.vector != 0)
+    factor = (
+        np.where(uneven, 1.15, 1.0) * np.where(masked, 1.4, 1.0) * np.where(tail, 1.2, 1.0)
+    ).prod(axis=1)
+    for level, cost in (
+        ("cache_parallel", 1.3),
+        ("cache_reduction", 1.3),
+        ("vector_inner_parallel", 2.0),
+    ):
+        factor = factor * np.where(g.tiles(level), cost, 1.0)
+    return np.asarray(factor)
 
-    def _steps(self, outer: list[int], vector: list[int]) -> float:
-        return math.prod(-(-d // v) for d, v in zip(outer, vector, strict=True))
 
-    def _compute(self, outer: list[int], vector: list[int]) -> float:
-        """Cycles of arithmetic and loads in one workgroup."""
-        lane_loop = self.inner[-1] if self.inner[-1] >= 0 else len(vector) - 1
-        if self.reduction[lane_loop] or vector[lane_loop] == 1:
-            widest = max(range(len(vector)), key=lambda i: vector[i] if i in self.inner else 0)
-            lane_loop = widest if vector[widest] > 1 else lane_loop
-        packed = -(-vector[lane_loop] // self.lanes)
-        others = math.prod(v for i, v in enumerate(vector) if i != lane_loop)
-        instructions = packed * others
-        accumulators = packed * math.prod(
-            v for i, v in enumerate(vector) if i != lane_loop and not self.reduction[i]
-        )
-        steps = self._steps(outer, vector)
-        reduction_steps = max(1, instructions // max(1, accumulators))
-        if not self.product:
-            return steps * (instructions + _LOOP_CYCLES)
-        loads = 0.0
-        for operand in self.operands[:-1]:
-            tile = math.prod(vector[i] for i in operand if not self.reduction[i] and i != lane_loop)
-            loads += tile * (packed if lane_loop in operand else 1)
-        fma = instructions / _FMA_PER_CYCLE
-        load = loads * reduction_steps / _LOADS_PER_CYCLE
-        latency = reduction_steps * _FMA_LATENCY if accumulators < 8 else 0.0
-        cycles = max(fma, load, latency)
-        needed = accumulators + packed + 2
-        if needed > self.target.vector_registers:
-            spilled = needed - self.target.vector_registers
-            cycles = 1.2 * cycles + _SPILL * spilled * reduction_steps
-        if instructions > _UNROLLED:
-            # Long unrolled bodies miss the instruction caches, and take seconds to compile.
-            cycles *= math.sqrt(instructions / _UNROLLED)
-        strided = [
-            inner
-            for inner, operand in zip(self.inner[:-1], self.operands[:-1], strict=False)
-            if lane_loop in operand and inner != lane_loop
-        ]
-        if strided:
-            # A vector gathered across the operand's memory is transposed in registers first.
-            cycles *= 1.5 if all(i >= 0 and vector[i] >= self.lanes for i in strided) else 4.0
-        return steps * (cycles + _LOOP_CYCLES)
+def _compute(g: TileGeometry) -> FloatArray:
+    """Cycles of arithmetic and loads in one workgroup."""
+    if not g.nest.product:
+        return g.steps * (g.instructions + _LOOP_CYCLES)
+    reduction_steps = np.maximum(1, g.instructions // np.maximum(1, g.accumulators))
+    fma = g.instructions / _FMA_PER_CYCLE
+    load = g.loads.sum(axis=1) * reduction_steps / _LOADS_PER_CYCLE
+    latency = np.where(g.accumulators < 8, reduction_steps * _FMA_LATENCY, 0.0)
+    spent = np.maximum(np.maximum(fma, load), latency)
+    spilled = g.registers - g.nest.target.vector_registers
+    spent = np.where(spilled > 0, 1.2 * spent + _SPILL * spilled * reduction_steps, spent)
+    # Long unrolled bodies miss the instruction caches, and take seconds to compile.
+    spent = spent * np.sqrt(np.maximum(1.0, g.instructions / _UNROLLED))
+    # A vector gathered across the operand's memory is transposed in registers first, which is
+    # cheap only where whole vectors are there to transpose.
+    inner = np.array(g.nest.inner[:-1], dtype=np.int64)
+    whole = (inner >= 0) & (g.vector[:, inner] >= g.nest.lanes)
+    transposed = np.where((whole | ~g.strided).all(axis=1), 1.5, 4.0)
+    spent = spent * np.where(g.strided.any(axis=1), transposed, 1.0)
+    return np.asarray(g.steps * (spent + _LOOP_CYCLES))
 
-    def _traffic(self, outer: list[int], vector: list[int], tiling: Tiling) -> float:
-        """Cycles of moving the operands of one workgroup through the caches.
 
-        An operand that lacks a loop is used again in each of its steps; it stays in the cache that
-        holds what all operands touch between two uses.
-        """
-        block = list(outer)
-        for i in range(len(block)):
-            level = "cache_reduction" if self.reduction[i] else "cache_parallel"
-            size = tiling.size(level, i)
-            if size:
-                block[i] = min(size, block[i])
-        total = 0.0
-        panel = self._footprint(
-            [v if not r else b for v, b, r in zip(vector, block, self.reduction, strict=True)]
-        )
-        whole = self._footprint(block)
-        blocks = math.prod(-(-d // b) for d, b in zip(outer, block, strict=True))
-        for operand, inner in zip(self.operands, self.inner, strict=True):
-            size = self.bytes * math.prod(block[i] for i in operand)
-            again = math.prod(
-                -(-block[i] // vector[i])
-                for i in range(len(block))
-                if i not in operand and not self.reduction[i]
-            )
-            total += blocks * size / self._rate(self._footprint(outer))
-            if again > 1:
-                rate = self._rate(panel if panel > self.target.l1_bytes else whole)
-                stride = self.bytes * (self.extents[inner] if inner >= 0 else 1)
-                rows = math.prod(block[i] for i in operand if i != inner)
-                if stride % _PAGE_BYTES == 0 and rows > 64:
-                    rate /= 4.0  # rows a power of two apart fall into the same cache sets
-                if whole > self.target.l1_bytes // 2:
-                    total += blocks * size * (again - 1) / rate
-        return total
+def _traffic(g: TileGeometry) -> FloatArray:
+    """Cycles of moving the operands of one workgroup through the caches.
 
-    def _footprint(self, tile: list[int]) -> int:
-        return self.bytes * sum(math.prod(tile[i] for i in operand) for operand in self.operands)
+    An operand that lacks a loop is used again in each of its steps; it stays in the cache that
+    holds what all operands touch between two uses.
+    """
+    nest, l1 = g.nest, g.nest.target.l1_bytes
+    size = nest.element_bytes * g.elements(g.block)
+    repeats = np.where(nest.reduction, 1.0, np.ceil(g.block / g.vector))
+    again = np.where(nest.operands[None], 1.0, repeats[:, None]).prod(axis=2)
+    first = size / _rate(g, g.outer_bytes)[:, None]
+    rate = _rate(g, np.where(g.panel > l1, g.panel, g.block_bytes))[:, None]
+    # Rows a power of two apart fall into the same cache sets.
+    rate = np.where(_collides(g) & (again > 1), rate / 4.0, rate)
+    later = np.where((g.block_bytes > l1 // 2)[:, None], size * (again - 1) / rate, 0.0)
+    return np.asarray(g.blocks * (first + later).sum(axis=1))
 
-    def _rate(self, footprint: float) -> float:
-        if footprint <= self.target.l2_bytes:
-            return _L2_BYTES_PER_CYCLE
-        if footprint <= self.target.l3_bytes:
-            return _L3_BYTES_PER_CYCLE
-        return _MEMORY_BYTES_PER_CYCLE
+
+def _collides(g: TileGeometry) -> BoolArray:
+    """Whether a block of each operand has many rows that are whole pages apart."""
+    nest, loops = g.nest, np.arange(g.block.shape[1])
+    strides = [nest.element_bytes * (nest.extents[i] if i >= 0 else 1.0) for i in nest.inner]
+    across = nest.operands & (loops != np.array(nest.inner)[:, None])
+    rows = np.where(across[None], g.block[:, None], 1.0).prod(axis=2)
+    return np.asarray((np.array(strides) % _PAGE_BYTES == 0) & (rows > 64))
+
+
+def _rate(g: TileGeometry, footprint: FloatArray) -> FloatArray:
+    """Bytes per cycle from the innermost cache that holds so much."""
+    return np.where(
+        footprint <= g.nest.target.l2_bytes,
+        _L2_BYTES_PER_CYCLE,
+        np.where(footprint <= g.nest.target.l3_bytes, _L3_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE),
+    )

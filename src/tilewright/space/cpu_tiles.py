@@ -12,19 +12,22 @@ Knobs are named after level and loop: `distribution_m`, `vector_common_parallel_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tilewright.space import sizes
+from tilewright.space import cost_model, sizes
 from tilewright.space.constraints import Constraint, product_at_most
-from tilewright.space.cost_model import CostModel
+from tilewright.space.cpu_descriptors import describe_tilings, tiling_names
+from tilewright.space.descriptors import Descriptors
+from tilewright.space.geometry import FloatArray, IntArray, LoopNest, TileGeometry
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, PermutationKnob, TileKnob
 from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
 from tilewright.tiling import (
+    LEVELS,
     PEELING,
     REDUCTION_LEVELS,
     DispatchConfiguration,
@@ -83,14 +86,17 @@ class PipelineSpace:
         self._make_knobs()
         self.knob_names = {knob.name for knob in self.knobs}
         self.default = self._default_configuration()
-        self._model = CostModel(template.root_op, workload, target)
-        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], float] = {}
+        self._nest = LoopNest.of(template.root_op, workload, target)
         self.space = SearchSpace(
             rules.pipeline,
             self.knobs,
             self._constraints(),
             self.default,
-            prior=self.prior,
+            prior_many=self.prior_many,
+            # A dispatch on scalars has no loops, and nothing to describe.
+            descriptors=Descriptors(tiling_names(self.names), self.describe_many)
+            if self.extents
+            else None,
         )
 
     # -- knobs ---------------------------------------------------------------------------------
@@ -282,21 +288,31 @@ class PipelineSpace:
 
     def tiling(self, configuration: Configuration) -> Tiling:
         """The root op's tiling for a configuration of this space."""
-        values: Mapping[str, object] = dict(configuration.items)
-        levels = {level: list(sizes_) for level, sizes_ in self.base.items()}
-        for level in self.rules.levels:
-            for loop in range(len(self.extents)):
-                size = values.get(f"{level}_{self.names[loop]}")
-                if isinstance(size, int):
-                    levels[level][loop] = size
-        inner = values.get(INNER, NO_LOOP)
-        if inner != NO_LOOP and inner in self.names:
-            loop = self.names.index(str(inner))
-            levels.setdefault(INNER, [0] * len(self.extents))[loop] = levels[
-                "vector_common_parallel"
-            ][loop]
-            levels["vector_common_parallel"][loop] = 0
-        return Tiling.of({k: tuple(v) for k, v in levels.items()})
+        by_level = zip(LEVELS, self.tile_sizes([configuration])[0].tolist(), strict=True)
+        return Tiling.of({k: tuple(v) for k, v in by_level if k in self.rules.levels})
+
+    def tile_sizes(self, configurations: Sequence[Configuration]) -> IntArray:
+        """The root op's tile sizes, shape (configurations, levels, loops), the levels in the order
+        of :data:`tilewright.tiling.LEVELS`; 0 is not tiled."""
+        base = np.zeros((len(LEVELS), len(self.extents)), dtype=np.int64)
+        for level, tiles in self.base.items():
+            base[LEVELS.index(level)] = tiles
+        out = np.repeat(base[None], len(configurations), axis=0)
+        values = [dict(c.items) for c in configurations]
+        for row, level in enumerate(LEVELS):
+            for loop, own in enumerate(base[row].tolist()):
+                name = f"{level}_{self.names[loop]}"
+                if name in self.knob_names:
+                    given = [v.get(name) for v in values]
+                    out[:, row, loop] = [s if isinstance(s, int) else own for s in given]
+        if INNER in self.knob_names:
+            chosen = np.array([str(v.get(INNER, NO_LOOP)) for v in values], dtype=np.str_)
+            inner, vector = LEVELS.index(INNER), LEVELS.index("vector_common_parallel")
+            for loop, name in enumerate(self.names):
+                at = chosen == name
+                out[at, inner, loop] = out[at, vector, loop]
+                out[at, vector, loop] = 0
+        return out
 
     def configure(self, configuration: Configuration) -> DispatchConfiguration:
         """The whole dispatch's configuration; the compiler's own, exactly, for the default."""
@@ -309,15 +325,17 @@ class PipelineSpace:
         translation = Translation(self.rules.pipeline, kept)
         return self.template.configure(self.tiling(configuration), translation)
 
-    def prior(self, configuration: Configuration) -> float:
-        if not self.extents:
-            return 0.0  # a dispatch on scalars: one point, nothing to guess
-        tiling = self.tiling(configuration)
-        if tiling.levels not in self._known:
-            if len(self._known) > 100_000:
-                self._known.clear()
-            self._known[tiling.levels] = self._model.prior(tiling)
-        return self._known[tiling.levels]
+    def prior_many(self, configurations: Sequence[Configuration]) -> FloatArray:
+        """Minus the logarithm of the guessed cycles of each configuration."""
+        if not self.extents or not configurations:
+            return np.zeros(len(configurations), dtype=np.float64)
+        return cost_model.prior(TileGeometry(self._nest, self.tile_sizes(configurations)))
+
+    def describe_many(self, configurations: Sequence[Configuration]) -> FloatArray:
+        """See :func:`tilewright.space.cpu_descriptors.describe_tilings`."""
+        peeling = [dict(c.items).get(PEELING) is True for c in configurations]
+        geometry = TileGeometry(self._nest, self.tile_sizes(configurations))
+        return describe_tilings(geometry, np.array(peeling, dtype=np.float64))
 
 
 def _values(knobs: Sequence[Knob], name: str) -> tuple[int, ...]:

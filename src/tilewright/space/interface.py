@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.space.constraints import Violation
+from tilewright.space.constraints import BoolArray, Violation
 from tilewright.space.knobs import Knob
 from tilewright.space.sampling import SizeEstimate
 from tilewright.trial import Configuration, Value
@@ -46,6 +46,10 @@ class Space(Protocol):
     def feature_names(self) -> tuple[str, ...]: ...
 
     @property
+    def descriptor_names(self) -> tuple[str, ...]:
+        """What :meth:`describe_many` gives, equal for spaces of one kind of workload."""
+
+    @property
     def order_size(self) -> int:
         """Number of ranks of :meth:`ordered`; an upper bound of the number of valid points."""
 
@@ -53,6 +57,9 @@ class Space(Protocol):
         """Every reason why the configuration is not a member; empty for a member."""
 
     def contains(self, config: Configuration) -> bool: ...
+
+    def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
+        """Which of many configurations are members."""
 
     def sample(self, rng: np.random.Generator, n: int) -> list[Configuration]:
         """`n` independent members, uniform over the valid set (repeats are possible).
@@ -75,6 +82,13 @@ class Space(Protocol):
         comes once. A configuration that is no member is repaired first.
         """
 
+    def step_many(
+        self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
+    ) -> list[Configuration]:
+        """One random neighbour of each member: a step of up to `reach` in one knob or in two
+        coupled ones. The configuration itself where none was found in a few tries, and where it
+        is no member."""
+
     def nearest_valid(self, config: Configuration) -> Configuration:
         """A member close to the configuration (itself, if it is one)."""
 
@@ -85,11 +99,20 @@ class Space(Protocol):
         logarithm of measured times.
         """
 
+    def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        """The prior of many, shape (configurations,)."""
+
     def encode(self, config: Configuration) -> FloatArray:
-        """Features, in the order of `feature_names`."""
+        """Features, in the order of `feature_names`: the knobs, sizes as log2."""
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
         """Features of many, shape (configurations, features)."""
+
+    def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        """What configurations amount to, shape (configurations, descriptors): numbers that mean
+        the same in other spaces with descriptors of that name. Features, where a space has none.
+        A descriptor called `prior` is the prior.
+        """
 
     def size_estimate(self, rng: np.random.Generator) -> SizeEstimate: ...
 

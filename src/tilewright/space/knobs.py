@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import UserError
+from tilewright.space.columns import as_column
 from tilewright.trial import Value
 
 IntArray = npt.NDArray[np.int64]
@@ -87,12 +88,7 @@ class Knob(ABC):
 
     @cached_property
     def _table(self) -> npt.NDArray[Any]:
-        values = [self.value(i) for i in range(self.cardinality)]
-        if len({type(v) for v in values}) == 1 and isinstance(values[0], bool | int | str):
-            return np.array(values)
-        table = np.empty(len(values), dtype=object)
-        table[:] = values
-        return table
+        return as_column([self.value(i) for i in range(self.cardinality)])
 
     def admits(self, value: Value) -> bool:
         """Whether a user may restrict the knob to this value."""

@@ -8,11 +8,15 @@ from itertools import combinations
 
 import numpy as np
 
-from tilewright.space.constraints import Constraint
+from tilewright.space.columns import as_column
+from tilewright.space.constraints import BoolArray, Constraint
 from tilewright.space.knobs import Knob
 from tilewright.trial import Value
 
 Values = dict[str, Value]
+
+# Steps checked together, doubled for every further piece.
+_FIRST_PIECE = 32
 
 
 def coupled_pairs(
@@ -34,62 +38,80 @@ def neighbours(
     """Valid steps in one knob, then in two of a pair, each group in random order.
 
     `values` must be valid; only the constraints of the knobs that moved are checked again
-    (`constraints` holds them for each knob).
+    (`constraints` holds them for each knob), for a piece of the steps at a time.
     """
     steps = {k.name: k.neighbours(values[k.name], reach) for k in knobs}
-    singles: list[Values] = [{name: v} for name, vs in steps.items() for v in vs]
-    doubles: list[tuple[str, Value, str, Value]] = []
     for stage in (0, 1):
-        if stage == 1:
-            doubles = [
-                (a.name, va, b.name, vb)
+        if stage == 0:
+            changes: list[Values] = [{name: v} for name, vs in steps.items() for v in vs]
+        else:
+            changes = [
+                {a.name: va, b.name: vb}
                 for a, b in pairs
                 for va in steps[a.name]
                 for vb in steps[b.name]
             ]
-        count = len(doubles) if stage else len(singles)
-        for i in rng.permutation(count):
-            if stage:
-                a, va, b, vb = doubles[i]
-                change: Values = {a: va, b: vb}
-            else:
-                change = singles[i]
-            moved = values | change
-            touched = {c.name: c for name in change for c in constraints[name]}
-            if all(c.holds(moved) for c in touched.values()):
-                yield moved
+        order = rng.permutation(len(changes)).tolist()
+        first, size = 0, _FIRST_PIECE
+        while first < len(order):
+            piece = [changes[i] for i in order[first : first + size]]
+            valid = _valid(values, piece, constraints)
+            yield from (values | c for c, ok in zip(piece, valid, strict=True) if ok)
+            first, size = first + size, 2 * size
+
+
+def _valid(
+    values: Values, changes: Sequence[Values], constraints: Mapping[str, Sequence[Constraint]]
+) -> BoolArray:
+    """Which changes of valid values leave them valid."""
+    valid = np.ones(len(changes), dtype=np.bool_)
+    touched = {c.name: c for change in changes for name in change for c in constraints[name]}
+    for constraint in touched.values():
+        columns = [as_column([c.get(k, values[k]) for c in changes]) for k in constraint.knobs]
+        valid &= constraint.mask(columns)
+    return valid
 
 
 def repair(
     values: Values,
     knobs: Sequence[Knob],
     constraints: Sequence[Constraint],
-    distance: Callable[[Values], float],
+    gap: Callable[[Knob, Value], float],
     limit: int = 2000,
 ) -> Values | None:
     """Nearest valid values by best-first search over single steps; None after `limit` states.
 
     Starts from values of the domains and moves only the knobs that a violated constraint looks at.
-    `distance` measures how far a state is from what was asked for.
+    `gap` measures how far a value of a knob is from what was asked for; their sum is the distance.
     """
     by_name = {k.name: k for k in knobs}
-    key = tuple(values[k.name] for k in knobs)
-    heap: list[tuple[float, int, Values]] = [(distance(values), 0, values)]
-    seen = {key}
+    start = sum(gap(k, values[k.name]) for k in knobs)
+    heap: list[tuple[float, int, Values]] = [(start, 0, values)]
+    seen = {tuple(values[k.name] for k in knobs)}
+    decided: dict[tuple[str, tuple[Value, ...]], bool] = {}
+
+    def holds(constraint: Constraint, state: Values) -> bool:
+        key = (constraint.name, tuple(state[k] for k in constraint.knobs))
+        if key not in decided:
+            decided[key] = constraint.holds(state)
+        return decided[key]
+
     pushed = 0
     for _ in range(limit):
         if not heap:
             return None
-        _, _, state = heapq.heappop(heap)
-        violated = [c for c in constraints if not c.holds(state)]
+        far, _, state = heapq.heappop(heap)
+        violated = [c for c in constraints if not holds(c, state)]
         if not violated:
             return state
         for name in dict.fromkeys(n for c in violated for n in c.knobs if n in by_name):
-            for value in by_name[name].neighbours(state[name]):
+            knob = by_name[name]
+            here = far - gap(knob, state[name])
+            for value in knob.neighbours(state[name]):
                 moved = state | {name: value}
                 key = tuple(moved[k.name] for k in knobs)
                 if key not in seen:
                     seen.add(key)
                     pushed += 1
-                    heapq.heappush(heap, (distance(moved), pushed, moved))
+                    heapq.heappush(heap, (here + gap(knob, value), pushed, moved))
     return None

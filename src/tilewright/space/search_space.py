@@ -10,13 +10,21 @@ import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.space import moves
-from tilewright.space.constraints import Constraint, Violation
+from tilewright.space.columns import as_column
+from tilewright.space.constraints import BoolArray, Constraint, Violation
+from tilewright.space.descriptors import Descriptors
 from tilewright.space.interface import FloatArray, Restriction
 from tilewright.space.knobs import Knob
 from tilewright.space.sampling import SizeEstimate, ValidSet
 from tilewright.trial import Configuration, Value
 
 Prior = Callable[[Configuration], float]
+PriorMany = Callable[[Sequence[Configuration]], FloatArray]
+
+# Draws for a random step before a configuration stays where it is.
+_STEP_TRIES = 6
+# Share of random steps that move two coupled knobs at once.
+_DOUBLE_STEPS = 0.3
 
 
 class SearchSpace:
@@ -25,6 +33,9 @@ class SearchSpace:
     `default` is the compiler's own choice and always a member: the constructor raises ValueError
     when a domain lacks its value or a constraint rejects it (a rule that rejects what the compiler
     does is a wrong rule). Only :meth:`restrict` can make a space that its default is not in.
+
+    The prior is given for one configuration or, faster, for many at once (`prior_many`). Without
+    `descriptors` the features describe a configuration.
     """
 
     def __init__(
@@ -34,8 +45,13 @@ class SearchSpace:
         constraints: Sequence[Constraint],
         default: Configuration,
         prior: Prior | None = None,
+        *,
+        prior_many: PriorMany | None = None,
+        descriptors: Descriptors | None = None,
     ) -> None:
-        self._setup(name, tuple(knobs), tuple(constraints), default, prior)
+        if prior is not None and prior_many is None:
+            prior_many = _one_by_one(prior)
+        self._setup(name, tuple(knobs), tuple(constraints), default, prior_many, descriptors)
         wrong = self.violations(default)
         if wrong:
             raise ValueError(
@@ -49,13 +65,18 @@ class SearchSpace:
         knobs: tuple[Knob, ...],
         constraints: tuple[Constraint, ...],
         default: Configuration,
-        prior: Prior | None,
+        prior: PriorMany | None,
+        descriptors: Descriptors | None,
     ) -> None:
         self.name = name
         self.knobs = knobs
         self.constraints = constraints
         self.default = default
         self._prior = prior
+        self._descriptors = descriptors
+        self._codes: dict[str, dict[tuple[type, Value], tuple[float, ...]]] = {
+            k.name: {} for k in knobs
+        }
         self._by_name = {k.name: k for k in knobs}
         if len(self._by_name) < len(knobs):
             raise ValueError(f"search space '{name}' has two knobs of the same name")
@@ -117,11 +138,42 @@ class SearchSpace:
 
     def contains(self, config: Configuration) -> bool:
         values = dict(config.items)
-        return (
-            len(values) == len(self.knobs)
-            and all(k.name in values and k.index(values[k.name]) is not None for k in self.knobs)
-            and all(c.holds(values) for c in self.constraints)
+        return self._in_domains(config) and all(c.holds(values) for c in self.constraints)
+
+    def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
+        inside = np.array([self._in_domains(c) for c in configs], dtype=np.bool_)
+        inside[inside] = self._satisfy([c for c, ok in zip(configs, inside, strict=True) if ok])
+        return inside
+
+    def _satisfy(self, configs: Sequence[Configuration]) -> BoolArray:
+        """Which configurations, of values of the domains, satisfy the constraints."""
+        valid = np.ones(len(configs), dtype=np.bool_)
+        if configs:
+            columns = {name: as_column(v) for name, v in self._values(configs).items()}
+            for constraint in self.constraints:
+                valid &= constraint.mask([columns[k] for k in constraint.knobs])
+        return valid
+
+    def _in_domains(self, config: Configuration) -> bool:
+        values = dict(config.items)
+        return len(values) == len(self.knobs) and all(
+            k.name in values and k.index(values[k.name]) is not None for k in self.knobs
         )
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._by_name))
+
+    def _values(self, configs: Sequence[Configuration]) -> dict[str, tuple[Value, ...]]:
+        """The values of each knob in many configurations; the default's where one has none."""
+        rows = []
+        for config in configs:
+            names, values = zip(*config.items, strict=True) if config.items else ((), ())
+            if names != self._names:
+                own = {**dict(self.default.items), **dict(config.items)}
+                values = tuple(own[n] for n in self._names)
+            rows.append(values)
+        return dict(zip(self._names, zip(*rows, strict=True), strict=True)) if rows else {}
 
     # -- sampling and order --------------------------------------------------------------------
 
@@ -164,6 +216,41 @@ class SearchSpace:
         )
         return map(Configuration.of, steps)
 
+    def step_many(
+        self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
+    ) -> list[Configuration]:
+        out = list(configs)
+        inside = [i for i, config in enumerate(out) if self._in_domains(config)]
+        waiting = inside if self._varied else []
+        for _ in range(_STEP_TRIES):
+            if not waiting:
+                break
+            draws = rng.random((len(waiting), 4)).tolist()
+            moved = [self._moved(out[i], d, reach) for i, d in zip(waiting, draws, strict=True)]
+            stayed = []
+            for i, config, valid in zip(waiting, moved, self._satisfy(moved), strict=True):
+                if valid and config != out[i]:
+                    out[i] = config
+                else:
+                    stayed.append(i)
+            waiting = stayed
+        return out
+
+    def _moved(self, config: Configuration, draws: Sequence[float], reach: int) -> Configuration:
+        """The configuration with one knob, or two coupled ones, elsewhere; valid or not."""
+        which, double, first, second = draws
+        knobs: tuple[Knob, ...]
+        if self._pairs and double < _DOUBLE_STEPS:
+            knobs = self._pairs[int(which * len(self._pairs))]
+        else:
+            knobs = (self._varied[int(which * len(self._varied))],)
+        values = dict(config.items)
+        for knob, draw in zip(knobs, (first, second), strict=False):
+            near = knob.neighbours(values[knob.name], reach)
+            if near:
+                values[knob.name] = near[int(draw * len(near))]
+        return Configuration(tuple(values.items()))
+
     def nearest_valid(self, config: Configuration) -> Configuration:
         """The nearest member found: by steps in the knobs that break a constraint, else the
         nearest of 256 samples. Distance is the sum of differences of the encoding (log2 of sizes).
@@ -171,12 +258,12 @@ class SearchSpace:
         wanted = dict(self.default.items)
         wanted |= {k: v for k, v in config.items if k in self._by_name}
         start = {k.name: k.nearest(wanted[k.name]) for k in self.knobs}
-        target = self.encode(Configuration.of(wanted))
 
-        def distance(values: Mapping[str, Value]) -> float:
-            return float(np.abs(self.encode(Configuration.of(values)) - target).sum())
+        def gap(knob: Knob, value: Value) -> float:
+            here, there = self._code(knob, value), self._code(knob, wanted[knob.name])
+            return sum(abs(a - b) for a, b in zip(here, there, strict=True))
 
-        repaired = moves.repair(start, self._varied, self.constraints, distance)
+        repaired = moves.repair(start, self._varied, self.constraints, gap)
         if repaired is not None:
             return Configuration.of(repaired)
         near = self.sample(np.random.default_rng(0), 256)
@@ -184,7 +271,8 @@ class SearchSpace:
             near.append(self.default)
         if not near:
             raise ValueError(f"search space '{self.name}': no valid configuration found")
-        return min(near, key=lambda c: distance(dict(c.items)))
+        target = self.encode(Configuration.of(wanted))
+        return near[int(np.abs(self.encode_many(near) - target).sum(axis=1).argmin())]
 
     # -- numbers -------------------------------------------------------------------------------
 
@@ -193,20 +281,51 @@ class SearchSpace:
         return self._prior is not None
 
     def prior(self, config: Configuration) -> float:
-        return 0.0 if self._prior is None else float(self._prior(config))
+        return float(self.prior_many([config])[0])
+
+    def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        if self._prior is None or not configs:
+            return np.zeros(len(configs), dtype=np.float64)
+        return np.asarray(self._prior(configs), dtype=np.float64)
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f for k in self.knobs if k.effect for f in k.feature_names)
 
     def encode(self, config: Configuration) -> FloatArray:
-        values = dict(config.items)
-        features = [f for k in self.knobs if k.effect for f in k.encode(values[k.name])]
-        return np.array(features, dtype=np.float64)
+        return np.asarray(self.encode_many([config])[0])
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        rows = [self.encode(c) for c in configs]
-        return np.array(rows, dtype=np.float64).reshape(len(configs), len(self.feature_names))
+        if not configs or not self.feature_names:
+            return np.zeros((len(configs), len(self.feature_names)), dtype=np.float64)
+        values = self._values(configs)
+        columns = [
+            np.array([self._code(k, v) for v in values[k.name]], dtype=np.float64)
+            for k in self.knobs
+            if k.effect
+        ]
+        return np.concatenate(columns, axis=1)
+
+    def _code(self, knob: Knob, value: Value) -> tuple[float, ...]:
+        """The features of one value; kept, since few values stand in many configurations."""
+        known = self._codes[knob.name]
+        # Python holds True == 1, a knob does not.
+        key = (value.__class__, value)
+        code = known.get(key)
+        if code is None:
+            code = known[key] = knob.encode(value)
+        return code
+
+    @property
+    def descriptor_names(self) -> tuple[str, ...]:
+        return self.feature_names if self._descriptors is None else self._descriptors.names
+
+    def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        if self._descriptors is None:
+            return self.encode_many(configs)
+        if not configs:
+            return np.zeros((0, len(self._descriptors.names)), dtype=np.float64)
+        return self._descriptors.describe(configs)
 
     # -- restriction ---------------------------------------------------------------------------
 
@@ -235,7 +354,7 @@ class SearchSpace:
 
     def _with(self, knobs: tuple[Knob, ...], constraints: tuple[Constraint, ...]) -> SearchSpace:
         space = SearchSpace.__new__(SearchSpace)
-        space._setup(self.name, knobs, constraints, self.default, self._prior)
+        space._setup(self.name, knobs, constraints, self.default, self._prior, self._descriptors)
         return space
 
     def _is_empty(self) -> bool:
@@ -254,3 +373,7 @@ class SearchSpace:
                 violation = culprit.violation(dict(near[0].items))
                 return f"{head}: {violation or culprit.name}"
         return f"{head}: {', '.join(c.name for c in space.constraints)} exclude each other's values"
+
+
+def _one_by_one(prior: Prior) -> PriorMany:
+    return lambda configs: np.array([prior(c) for c in configs], dtype=np.float64)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.space.constraints import Violation
+from tilewright.space.constraints import BoolArray, Violation
+from tilewright.space.descriptors import PRIOR
 from tilewright.space.interface import FloatArray, Restriction, Space
 from tilewright.space.knobs import ChoiceKnob, Knob
 from tilewright.space.sampling import SizeEstimate
@@ -16,15 +17,18 @@ from tilewright.trial import Configuration, Value
 
 MEMBER_KNOB = "pipeline"
 
+# Share of random steps that go to another member.
+_MEMBER_STEPS = 1 / 32
+
 
 class UnionSpace:
     """Disjoint union: a configuration is one of a member space plus the knob `pipeline`, which
     names the member.
 
     Members have different names, and no knob called `pipeline`. Sampling is uniform over the whole
-    union by the members' size estimates. Features of the same name are shared between members; a
-    feature that a member does not have is 0. `default` names the member whose default is the
-    compiler's own choice (the first unless given).
+    union by the members' size estimates. Features and descriptors of the same name are shared
+    between members; one that a member does not have is 0. `default` names the member whose default
+    is the compiler's own choice (the first unless given).
     """
 
     def __init__(self, name: str, members: Sequence[Space], default: str | None = None) -> None:
@@ -53,14 +57,13 @@ class UnionSpace:
 
     @staticmethod
     def _tag(name: str, config: Configuration) -> Configuration:
-        return Configuration.of({**dict(config.items), MEMBER_KNOB: name})
+        return Configuration(tuple(sorted((*config.items, (MEMBER_KNOB, name)))))
 
     def split(self, config: Configuration) -> tuple[Space | None, Configuration]:
         """The member (None if it names no member) and its own configuration."""
-        values = dict(config.items)
-        name = values.pop(MEMBER_KNOB, None)
+        name = dict(config.items).get(MEMBER_KNOB)
         member = self._members.get(name) if isinstance(name, str) else None
-        return member, Configuration.of(values)
+        return member, Configuration(tuple(i for i in config.items if i[0] != MEMBER_KNOB))
 
     # -- membership ----------------------------------------------------------------------------
 
@@ -79,6 +82,30 @@ class UnionSpace:
     def contains(self, config: Configuration) -> bool:
         member, own = self.split(config)
         return member is not None and member.contains(own)
+
+    def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
+        out = np.zeros(len(configs), dtype=np.bool_)
+        for member, at, own in self._grouped(configs):
+            out[at] = member.contains_many(own)
+        return out
+
+    def _grouped(
+        self, configs: Sequence[Configuration]
+    ) -> list[tuple[Space, list[int], list[Configuration]]]:
+        """For each member that is named: positions, and the members' own configurations."""
+        groups: dict[str, tuple[Space, list[int], list[Configuration]]] = {}
+        for i, config in enumerate(configs):
+            member, own = self.split(config)
+            if member is not None:
+                group = groups.setdefault(member.name, (member, [], []))
+                group[1].append(i)
+                group[2].append(own)
+        return [groups[m.name] for m in self.members if m.name in groups]
+
+    @cached_property
+    def pipelines(self) -> tuple[Space, ...]:
+        """For each member, the union held to it."""
+        return tuple(self._held_to([m]) for m in self.members)
 
     # -- sampling and order --------------------------------------------------------------------
 
@@ -149,6 +176,23 @@ class UnionSpace:
             if other is not member:
                 yield self._tag(other.name, other.nearest_valid(own))
 
+    def step_many(
+        self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
+    ) -> list[Configuration]:
+        """Steps within the member; one in 32 goes to the nearest configuration of another."""
+        out = list(configs)
+        for member, at, own in self._grouped(configs):
+            moved = member.step_many(own, rng, reach)
+            others = [m for m in self.members if m is not member]
+            leaps = rng.random((len(at), 2)).tolist() if others else [(1.0, 0.0)] * len(at)
+            for i, here, step, (leap, which) in zip(at, own, moved, leaps, strict=True):
+                if leap < _MEMBER_STEPS:
+                    other = others[int(which * len(others))]
+                    out[i] = self._tag(other.name, other.nearest_valid(here))
+                else:
+                    out[i] = self._tag(member.name, step)
+        return out
+
     def nearest_valid(self, config: Configuration) -> Configuration:
         member, own = self.split(config)
         if member is None:
@@ -162,31 +206,61 @@ class UnionSpace:
         return any(m.has_prior for m in self.members)
 
     def prior(self, config: Configuration) -> float:
-        member, own = self.split(config)
-        return 0.0 if member is None else member.prior(own)
+        return float(self.prior_many([config])[0])
+
+    def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        out = np.zeros(len(configs), dtype=np.float64)
+        for member, at, own in self._grouped(configs):
+            out[at] = member.prior_many(own)
+        return out
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        names = [*self._choice.feature_names, *(f for m in self.members for f in m.feature_names)]
-        return tuple(dict.fromkeys(names))
+        return self._shared([m.feature_names for m in self.members])
 
     @cached_property
-    def _columns(self) -> dict[str, list[int]]:
-        at = {f: i for i, f in enumerate(self.feature_names)}
-        return {m.name: [at[f] for f in m.feature_names] for m in self.members}
+    def descriptor_names(self) -> tuple[str, ...]:
+        return self._shared([m.descriptor_names for m in self.members])
+
+    def _shared(self, names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """The names of all members after those of the choice between them, each once."""
+        return tuple(dict.fromkeys([*self._choice.feature_names, *(f for m in names for f in m)]))
 
     def encode(self, config: Configuration) -> FloatArray:
-        member, own = self.split(config)
-        out = np.zeros(len(self.feature_names), dtype=np.float64)
-        if member is not None:
-            choice = self._choice.encode(member.name)
-            out[: len(choice)] = choice
-            out[self._columns[member.name]] = member.encode(own)
-        return out
+        return np.asarray(self.encode_many([config])[0])
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        rows = [self.encode(c) for c in configs]
-        return np.array(rows, dtype=np.float64).reshape(len(configs), len(self.feature_names))
+        return self._numbers(
+            configs, self.feature_names, lambda m, own: (m.feature_names, m.encode_many(own))
+        )
+
+    def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
+        return self._numbers(configs, self.descriptor_names, self._described)
+
+    def _described(
+        self, member: Space, own: Sequence[Configuration]
+    ) -> tuple[Sequence[str], FloatArray]:
+        names, values = member.descriptor_names, member.describe_many(own)
+        if PRIOR in self.descriptor_names and PRIOR not in names and member.has_prior:
+            # What the others say of themselves must be said of all of them.
+            return (*names, PRIOR), np.column_stack([values, member.prior_many(own)])
+        return names, values
+
+    def _numbers(
+        self,
+        configs: Sequence[Configuration],
+        names: Sequence[str],
+        of: Callable[[Space, Sequence[Configuration]], tuple[Sequence[str], FloatArray]],
+    ) -> FloatArray:
+        """What members give under their own names, in the columns of the union."""
+        out = np.zeros((len(configs), len(names)), dtype=np.float64)
+        column = {name: i for i, name in enumerate(names)}
+        for member, at, own in self._grouped(configs):
+            given, values = of(member, own)
+            out[np.ix_(at, [column[name] for name in given])] = values
+            choice = self._choice.encode(member.name)
+            out[at, : len(choice)] = choice
+        return out
 
     # -- restriction ---------------------------------------------------------------------------
 
@@ -220,8 +294,12 @@ class UnionSpace:
             notes += restriction.notes
         if not kept:
             raise errors[0]
+        return Restriction(self._held_to(kept), tuple(notes))
+
+    def _held_to(self, members: Sequence[Space]) -> UnionSpace:
+        """The union of these members alone, with the same default."""
         space = UnionSpace.__new__(UnionSpace)
         vocabulary = tuple(str(v) for v in self._choice.vocabulary)
-        space._setup(self.name, tuple(kept), vocabulary)
+        space._setup(self.name, tuple(members), vocabulary)
         space.default = self.default
-        return Restriction(space, tuple(notes))
+        return space

@@ -178,13 +178,29 @@ class Store:
 
     # Tasks and trials
 
-    def task_id(self, key: TaskKey, default_s: float | None = None) -> int:
-        """The id of the task, stored now if it is new; `default_s` updates its default time."""
+    def task_id(self, key: TaskKey, default_s: float | None = None, space: Json = None) -> int:
+        """The id of the task, stored now if it is new.
+
+        `default_s` updates its default time, `space` what its search space is made from.
+        """
+        told = {"default_s": default_s, "space": None if space is None else codec.dumps(space)}
         with self._db.transaction() as sqlite:
             task_id, _ = rows.find_or_add_task(sqlite, key)
-            if default_s is not None:
-                sqlite.execute("UPDATE tasks SET default_s = ? WHERE id = ?", (default_s, task_id))
+            for column, value in told.items():
+                if value is not None:
+                    sqlite.execute(f"UPDATE tasks SET {column} = ? WHERE id = ?", (value, task_id))
             return task_id
+
+    def similar_tasks(self, key: TaskKey) -> list[TaskRecord]:
+        """Tasks of other shapes: of the same kind of workload, target and compiler, whose space is
+        known, in the order stored."""
+        found = self._db.query(
+            "SELECT * FROM tasks WHERE target = ? AND compiler = ? AND workload_key != ?"
+            " AND space IS NOT NULL ORDER BY id",
+            (key.target, key.compiler, key.workload.key),
+        )
+        tasks = [rows.task_of(row) for row in found]
+        return [task for task in tasks if task.key.workload.kind == key.workload.kind]
 
     def task(self, task_id: int) -> TaskRecord:
         """The task with this id; UserError when there is none."""

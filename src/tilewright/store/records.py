@@ -66,11 +66,15 @@ class TaskKey:
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task as stored; `default_s` is what the compiler's own choice took when last measured."""
+    """A task as stored; `default_s` is what the compiler's own choice took when last measured.
+
+    `space` is what its search space is made from, as JSON; None where it was never told.
+    """
 
     id: int
     key: TaskKey
     default_s: float | None = None
+    space: Json = None
 
 
 @dataclass(frozen=True)

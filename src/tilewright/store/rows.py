@@ -52,7 +52,8 @@ def run_of(row: sqlite3.Row) -> RunRecord:
 def task_of(row: sqlite3.Row) -> TaskRecord:
     workload = Workload.from_json(json.loads(row["workload"]))
     key = TaskKey(workload, row["target"], row["compiler"], row["flags"])
-    return TaskRecord(row["id"], key, row["default_s"])
+    space = None if row["space"] is None else json.loads(row["space"])
+    return TaskRecord(row["id"], key, row["default_s"], space)
 
 
 def trial_of(row: sqlite3.Row) -> TrialRecord:

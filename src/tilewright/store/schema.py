@@ -99,7 +99,10 @@ _VERSION_1 = (
     """,
 )
 
-MIGRATIONS: list[tuple[str, ...]] = [_VERSION_1]
+# What a task's search space is made from, so that its trials can teach the search of another.
+_VERSION_2 = ("ALTER TABLE tasks ADD COLUMN space TEXT",)
+
+MIGRATIONS: list[tuple[str, ...]] = [_VERSION_1, _VERSION_2]
 
 
 def version_of(connection: sqlite3.Connection) -> int:

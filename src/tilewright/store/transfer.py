@@ -108,6 +108,7 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> Counts:
             compiler=key.compiler,
             flags=key.flags,
             default_s=task.default_s,
+            space=task.space,
         )
     for row in sqlite.execute(
         f"SELECT trials.* FROM trials {of_tasks} ORDER BY run_id, ordinal", limits
@@ -257,6 +258,11 @@ class _Merge:
             "UPDATE tasks SET default_s = ? WHERE id = ? AND default_s IS NULL",
             (_number(data, "default_s"), task_id),
         )
+        if data.get("space") is not None:
+            self._sqlite.execute(
+                "UPDATE tasks SET space = ? WHERE id = ? AND space IS NULL",
+                (codec.dumps(data["space"]), task_id),
+            )
         self._tasks[int(data["id"])] = task_id
         return added
 

@@ -28,7 +28,10 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class Tuned:
-    """What is to be applied: a spec, with the variant and flags that it was made for."""
+    """What is to be applied: a spec, with the variant and flags that it was made for.
+
+    `flag` is that of `iree-compile` which takes it.
+    """
 
     given: Path
     spec: Path
@@ -36,6 +39,7 @@ class Tuned:
     target: str
     iree_flags: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    flag: str = SPEC_FLAG
 
 
 @dataclass(frozen=True)
@@ -180,8 +184,7 @@ def _apply(
         info = spec_info(opened, tuned)
         made = opened.work / "program.vmfb"
         proof = prove(opened, tuned, made if output is not None else None)
-        if info.entries and not proof.changes:
-            raise UserError(_matches_nothing(tuned, program, info, proof))
+        check_changes(tuned, program, info, proof)
         flags = spec_flags(opened, tuned)
         command = opened.toolchain.command_line(
             program if opened.program.path == program.absolute() else opened.program.path,
@@ -218,7 +221,7 @@ def other_variant(tuned: Tuned, info: SpecInfo) -> tuple[str, ...]:
 def spec_flags(opened: OpenProgram, tuned: Tuned) -> tuple[str, ...]:
     """Every flag of the compile with the spec."""
     plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
-    return (*plain, f"{SPEC_FLAG}{tuned.spec}")
+    return (*plain, f"{tuned.flag}{tuned.spec}")
 
 
 def spec_info(opened: OpenProgram, tuned: Tuned) -> SpecInfo:
@@ -248,7 +251,9 @@ def prove(opened: OpenProgram, tuned: Tuned, vmfb: Path | None) -> Proof:
             raise UserError(
                 f"{opened.program.source} does not compile with {tuned.spec}: {outcome.error}"
             )
-    request = ProofRequest(before, after, plain)
+    # What a spec of ours prepares for matching is no change; another kind of library may do
+    # anything to a dispatch.
+    request = ProofRequest(before, after, plain, tuned.flag != SPEC_FLAG)
     proof: Proof = opened.run(PROOF, request, _READ_TIMEOUT_S, "proving that the spec applied")
     return proof
 
@@ -266,9 +271,12 @@ def install(made: Path, output: Path) -> None:
         raise UserError(f"{output}: cannot write it ({error.strerror})") from error
 
 
-def _matches_nothing(tuned: Tuned, program: Path, info: SpecInfo, proof: Proof) -> str:
+def check_changes(tuned: Tuned, program: Path, info: SpecInfo, proof: Proof) -> None:
+    """Raises UserError where a spec that has entries changed nothing."""
+    if not info.entries or proof.changes:
+        return
     entries = [f"{e.name} ({e.matches})" if e.matches else e.name for e in info.entries]
-    return (
+    raise UserError(
         f"{tuned.spec}: the spec changes no dispatch of {program}; it matches "
         f"{listed(entries)}; the program has {listed(proof.dispatches) or 'no dispatch'}; "
         "use the program, target and variant that it was made for"
@@ -287,17 +295,21 @@ def listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """Two files of a program at the executable-configurations phase: without and with a spec."""
+    """Two files of a program at the executable-configurations phase: without and with a spec.
+
+    `code`: a dispatch whose code alone differs counts as changed too.
+    """
 
     before: Path
     after: Path
     flags: tuple[str, ...]
+    code: bool = False
 
 
 def read_proof(state: dict[str, Any], request: ProofRequest) -> Proof:
     """Task: see ProofRequest."""
     from tilewright.spec import applied, changed_configurations
-    from tilewright.tuning.configured import describe_functions
+    from tilewright.tuning.configured import configured_functions, describe_functions
 
     before, after = (
         parse_module(state, request.flags, path.read_bytes())
@@ -311,6 +323,16 @@ def read_proof(state: dict[str, Any], request: ProofRequest) -> Proof:
     changes = [
         ConfigurationChange(name, entries.get(name, ""), old[name], new[name]) for name in functions
     ]
+    if request.code:
+        code, now = (
+            {name: str(found.function) for name, found in configured_functions(module).items()}
+            for module in (before, after)
+        )
+        changes += [
+            ConfigurationChange(name, "", old[name], f"{new[name]}, with other code")
+            for name in now
+            if name in code and name not in functions and code[name] != now[name]
+        ]
     return Proof(tuple(new), tuple(changes))
 
 

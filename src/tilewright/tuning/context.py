@@ -26,7 +26,8 @@ class RunContext:
     """Handed to every part of a run.
 
     `compilers` and `benchmark` never work at the same time: on a CPU the compiler would disturb
-    what is measured. `phase_s` collects seconds by phase.
+    what is measured. `phase_s` collects seconds by phase. `arguments`: the shape or value of each
+    of the program's arguments, once they are known and if its own types leave sizes open.
     """
 
     options: TuneOptions
@@ -43,6 +44,7 @@ class RunContext:
     phase_s: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     stopping: bool = False
+    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
 
     def emit(self, event: Event) -> None:
         self.listener(event)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tilewright.ir.program import Program
 
 LOAD_TIMEOUT_S = 600.0
-_USER_ERRORS = ("UserError", "UnknownNameError")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class OpenProgram:
         (result,) = self.compilers.run([Job(payload, task, timeout_s)])
         if result.failure is None:
             return result.value
-        if result.failure.error_type in _USER_ERRORS:
+        if result.failure.is_user_error:
             raise UserError(result.failure.message)
         raise UserError(f"{what}: {result.failure.message}")
 
@@ -64,16 +63,14 @@ def open_program(
     check_versions()
     toolchain = Toolchain()
     with (
-        tempfile.TemporaryDirectory(prefix="tilewright-") as scratch,
+        scratch.folder() as work,
         compile_pool(target.cores) as compilers,
     ):
-        work = Path(scratch)
         request = LoadRequest(path.absolute(), work, function, input_type)
         (result,) = compilers.run([Job(request, LOAD, LOAD_TIMEOUT_S)])
         failure = result.failure
         if failure is not None:
-            known = failure.error_type in _USER_ERRORS
-            place = "" if known else f"{path}: IREE cannot read the program: "
+            place = "" if failure.is_user_error else f"{path}: IREE cannot read the program: "
             raise UserError(place + failure.message)
         program = replace(result.value, source=path)
         yield OpenProgram(program, target, toolchain, compilers, work, tuple(iree_flags))

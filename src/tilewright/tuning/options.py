@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.search.registry import DEFAULT_STRATEGY, find_strategy
+from tilewright.search.options import parse_assignments, parse_options
+from tilewright.search.registry import DEFAULT_STRATEGY, check_strategy, find_strategy
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.parse import ParameterFile, VariantChoice
 
@@ -174,6 +175,16 @@ class TuneOptions:
             "--strategy", "NAME", f"how to search (default: {DEFAULT_STRATEGY})", identifies=True
         ),
     )
+    strategy_options: tuple[str, ...] = field(
+        default=(),
+        metadata=_option(
+            "--strategy-option",
+            "NAME=VALUE",
+            "option of the strategy, such as plan_size=64",
+            multiple=True,
+            identifies=True,
+        ),
+    )
     seed: int = field(
         default=0,
         metadata=_option("--seed", "N", "one seed, one order of candidates", identifies=True),
@@ -295,6 +306,16 @@ class TuneOptions:
         return find_strategy(self.strategy or DEFAULT_STRATEGY).name
 
     @property
+    def strategy_settings(self) -> dict[str, str]:
+        """The options of the strategy by name, as text; UserError for a text without `=`."""
+        return parse_assignments(self.strategy_options)
+
+    def check_strategy(self) -> None:
+        """UserError unless there is such a strategy, it takes these options, and it has the
+        libraries that it needs."""
+        check_strategy(self.strategy_name, self.strategy_settings)
+
+    @property
     def trial_limit(self) -> int:
         """Candidates in the whole run at most: `max_trials`, else the effort's."""
         return self.effort_preset.max_trials if self.max_trials is None else self.max_trials
@@ -321,6 +342,11 @@ class TuneOptions:
         """
         data = {spec.field: getattr(self, spec.field) for spec in option_table() if spec.identifies}
         data["strategy"] = self.strategy_name
+        table = find_strategy(data["strategy"]).options_table
+        settings = parse_options(table, self.strategy_settings, "--strategy-option")
+        data["strategy_options"] = {
+            o.name: settings[o.name] for o in table if settings[o.name] != o.default
+        }
         data["parameters"] = [
             [p.scope, str(p.path.resolve()), p.path.stat().st_size if p.path.exists() else -1]
             for p in self.parameters

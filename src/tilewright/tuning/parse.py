@@ -17,7 +17,7 @@ from tilewright.errors import UserError, did_you_mean
 
 PARAMETER_EXTENSIONS = (".irpa", ".gguf", ".safetensors")
 
-_UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+_UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _DURATION = re.compile("".join(rf"(?:{_NUMBER}{unit})?" for unit in _UNIT_S))
 _PLAIN = re.compile(_NUMBER)
@@ -47,7 +47,8 @@ class VariantChoice:
 
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:
-    """Seconds of `90s`, `10m`, `1h30m`, `1.5h`, `2d` or `45` (a plain number is seconds)."""
+    """Seconds of `90s`, `10m`, `1h30m`, `1.5h`, `2d`, `200ms` or `45` (a plain number is
+    seconds)."""
     given = text.strip().lower()
     seconds = 0.0
     if _PLAIN.fullmatch(given):
@@ -57,8 +58,8 @@ def parse_duration(text: str, option: str = "--time-limit") -> float:
         seconds = sum(float(number) * unit for number, unit in parts if number is not None)
     if not 0.0 < seconds < float("inf"):
         raise UserError(
-            f"{option}: '{text}' is not a duration above zero; write it as 90s, 10m, 1h30m, 2d or "
-            "a number of seconds"
+            f"{option}: '{text}' is not a duration above zero; write it as 90s, 10m, 1h30m, 2d, "
+            "200ms or a number of seconds"
         )
     return seconds
 

@@ -20,21 +20,18 @@ from tilewright.store import TaskKey
 from tilewright.target import Target
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
+from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
 from tilewright.tuning.programs import program_flags
-from tilewright.tuning.task import DispatchTask, repeats_for
+from tilewright.tuning.task import DispatchTask, flags_key, repeats_for
 from tilewright.tuning.variants import Variant, without_preprocessing
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
     CANDIDATE,
     CONFIGURE,
-    EXTRACT,
     REFERENCE,
     CandidateRequest,
     ConfiguredInfo,
     ConfigureRequest,
-    ExtractedDispatch,
-    Extraction,
-    ExtractRequest,
     ReferenceRequest,
 )
 
@@ -90,7 +87,12 @@ def extract(
     """Compile a program to its dispatches; UserError with the compiler's line if it does not."""
     flags = program_flags(program, context.target, context.options.iree_flags, variant)
     request = ExtractRequest(
-        program.path, flags, folder, program.functions, context.options.function
+        program.path,
+        flags,
+        folder,
+        program.functions,
+        context.options.function,
+        context.arguments,
     )
     job = Job(request, EXTRACT, _EXTRACT_TIMEOUT_S)
     (result,) = context.compilers.run([job])
@@ -121,6 +123,8 @@ def read_tasks(
                 entry=d.entry,
                 flags=flags,
                 configured=d.isolated.with_suffix(".configured.mlir"),
+                arguments=d.arguments,
+                workload=d.workload,
             ),
             CONFIGURE,
             120.0,
@@ -204,7 +208,8 @@ def _add(
         repeats=repeats_for(info.workload, prepared.target.cores),
         encoded=dispatch.encoded,
     )
-    task.arguments = info.arguments
+    task.arguments, task.argument_values = info.arguments, info.values
+    task.index_limits = dispatch.limits
     task.output_types = tuple(o.element_type for o in info.outputs)
     task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
@@ -279,9 +284,12 @@ def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) 
             )
         )
         prepared.tasks.remove(task)
+    seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
+    # Alone, without what they wait for and share in the program, dispatches may take more time
+    # together than the program; then their sum is the whole.
+    whole = max(program_s, sum(seconds.values()))
     for task in prepared.tasks:
-        assert task.default_s is not None
-        task.share = task.default_s * task.count / program_s
+        task.share = seconds[task.name] / whole
     prepared.tasks.sort(key=lambda t: -t.share)
     _announce(context, prepared)
 
@@ -317,6 +325,8 @@ def _reference_request(
         seed=_seed(context.options.seed, task.workload.key),
         folder=task.folder,
         with_sensitivity=sensitivity,
+        values=task.argument_values,
+        limits=task.index_limits,
     )
 
 
@@ -402,6 +412,5 @@ def task_key(context: RunContext, prepared: Prepared, task: DispatchTask) -> Tas
     """The database's key of a task: results are reused only where all of it is equal."""
     assert prepared.target is not None
     own = without_preprocessing(prepared.variant.flags)
-    decides = [*own, *context.options.iree_flags]
-    flags = hashlib.sha256("\n".join(decides).encode()).hexdigest()[:12] if decides else ""
+    flags = flags_key([*own, *context.options.iree_flags])
     return TaskKey(task.workload, prepared.target.key, context.compiler_version, flags)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.ir.program import Program
+from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.inputs import InputSet
+from tilewright.measure.input_syntax import parse_input, resolve_inputs
+from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
 
 SPEC_FLAG = "--iree-codegen-tuning-spec-path="
@@ -165,6 +168,19 @@ class Programs:
             timeout_s=timeout_s,
         )
         return _failure(result) if isinstance(result, WorkerFailure) else result
+
+
+def program_inputs(
+    options: TuneOptions, signature: Signature, limits: Mapping[int, int], folder: Path
+) -> InputSet:
+    """The program's arguments as the options give them, stored in a folder. Raises UserError.
+
+    `limits`: by position those that are used as indices, which random data must stay below.
+    """
+    given = [one for text in options.inputs for one in parse_input(text)]
+    bounds = index_bounds(limits)
+    values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=bounds)
+    return write_inputs(folder, signature.inputs, values)
 
 
 def program_flags(

@@ -7,12 +7,13 @@ option means the same in both, and a mistake gets the same message.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.search.registry import strategy_names
 from tilewright.tiling import LEVELS
 from tilewright.tuning.config_file import CLASSIC_KNOBS, ConfigFile, read_config
 from tilewright.tuning.options import TuneOptions, option_table
@@ -68,7 +69,7 @@ def _read_config(path: Path, need_input: bool) -> ConfigFile:
     try:
         return read_config(
             path,
-            known_tuners=_Tuners(f"{path}: [SearchStrategy] tuner"),
+            known_tuners=strategy_names(),
             known_knobs=knob_names(),
             need_input=need_input,
         )
@@ -97,33 +98,6 @@ def _loop_names() -> Iterator[str]:
             dims = (Dim(role, 2),) * number
             for loops in (dims, (*dims, window)):
                 yield from Workload("other", loops, (), (), "").loop_names
-
-
-class _Tuners(Collection[str]):
-    """The names and aliases of search strategies.
-
-    Asking for one of those that a later release brings raises the registry's own UserError.
-    """
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __contains__(self, name: object) -> bool:
-        from tilewright.search import find_strategy
-
-        try:
-            find_strategy(str(name), self._where)
-        except UnknownNameError:
-            return False
-        return True
-
-    def __iter__(self) -> Iterator[str]:
-        from tilewright.search import strategies
-
-        return iter(strategies())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 # From what is given to what TuneOptions holds, by field
@@ -166,6 +140,12 @@ def _parameters(
     return tuple(v if isinstance(v, ParameterFile) else parse_parameters(v) for v in value)
 
 
+def _settings(value: str | Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(value, Mapping):
+        value = [f"{name}={setting}" for name, setting in value.items()]
+    return _texts(value)
+
+
 def _variants(value: str | Iterable[str | VariantChoice]) -> tuple[VariantChoice, ...]:
     from tilewright.tuning.variants import variant_names
 
@@ -183,6 +163,7 @@ _READ |= {
     "seed": _number("--seed", 0),
     "threads": _number("--threads", 1),
     "time_limit_s": _duration,
+    "strategy_options": _settings,
     "inputs": _texts,
     "parameters": _parameters,
     "iree_flags": _texts,

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from tilewright.measure.timing import TimingPolicy
 from tilewright.search.budget import Task, TrialAllocator
-from tilewright.search.registry import create_strategy
+from tilewright.search.registry import create_strategy, find_strategy
+from tilewright.search.transfer import Experience
 from tilewright.trial import Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
+from tilewright.tuning.experience import experience, space_to_json
 from tilewright.tuning.prepare import Prepared, task_key
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.stages import Compiled, DispatchCompiler, DispatchMeasurer, Stages
@@ -31,7 +33,8 @@ SEARCH_TIMING = TimingPolicy(
 )
 # A candidate that takes this much longer to compile than the default has bodies unrolled beyond
 # what caches and registers hold; it gets no more time than many others need together.
-_COMPILE_LEAST_S, _COMPILE_MOST_S = 4.0, 60.0
+_COMPILE_LEAST_S, _COMPILE_MOST_S = 2.0, 60.0
+_COMPILE_FACTOR = 4.0
 _BATCH = 8
 _MINIMUM = 8
 
@@ -58,7 +61,10 @@ def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequenc
     for one, seconds in zip(prepared, program_s, strict=True):
         weight = program_s[0] / seconds
         for task in one.tasks:
-            task.store_id = context.store.task_id(task_key(context, one, task), task.default_s)
+            assert one.target is not None
+            task.store_id = context.store.task_id(
+                task_key(context, one, task), task.default_s, space_to_json(task, one.target)
+            )
             if task.share < effort.min_share or _reuse(context, one, task, max(1, fair // 2)):
                 continue
             name = f"{one.variant.name}/{task.name}"
@@ -150,14 +156,19 @@ def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int
         task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
     )
     source = create_strategy(
-        context.options.strategy_name, task.restricted, seed, known=[default, *earlier]
+        context.options.strategy_name,
+        task.restricted,
+        seed,
+        context.options.strategy_settings,
+        known=[default, *earlier],
+        experience=_experience(context, prepared, task),
     )
     compiler = DispatchCompiler(
         task,
         context.compilers,
         prepared.flags,
         context.options.keep_candidates,
-        timeout_s=min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, 12.0 * task.compile_s)),
+        timeout_s=compile_limit_s(task),
     )
     measurer = DispatchMeasurer(task, context.benchmark, SEARCH_TIMING)
 
@@ -169,12 +180,32 @@ def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int
         Stages(source, compiler, measurer),
         record,
         stop=lambda: context.out_of_time,
-        discard=_discard,
+        discard=discard,
         known=[default, *earlier],
     )
 
 
-def _discard(compiled: Compiled) -> None:
+def _experience(
+    context: RunContext, prepared: Prepared, task: DispatchTask
+) -> tuple[Experience, ...]:
+    """What the database knows of other shapes, for a strategy that can learn from it."""
+    if not find_strategy(context.options.strategy_name).transfers:
+        return ()
+    key = task_key(context, prepared, task)
+    pipeline = task.template.translation.pipeline
+    found = experience(context.store, key, pipeline, context.run_id)
+    if found:
+        shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
+        context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
+    return found
+
+
+def compile_limit_s(task: DispatchTask) -> float:
+    """How long a candidate may take to compile, by how long its default takes."""
+    return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))
+
+
+def discard(compiled: Compiled) -> None:
     """Candidates' programs are not kept: thousands of them would fill the disk."""
     if compiled.artifact is not None:
         compiled.artifact.unlink(missing_ok=True)

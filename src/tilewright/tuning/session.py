@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
-from tilewright.measure.input_syntax import parse_input, resolve_inputs
-from tilewright.measure.inputs import write_inputs
+from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job
 from tilewright.measure.runtime import DeviceOptions, Parameters
-from tilewright.search.registry import find_strategy
 from tilewright.store import RunRecord, RunStatus, Store
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
@@ -27,10 +25,17 @@ from tilewright.tuning.company import try_in_company
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import Listener, ProgramMeasured, ignore
+from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks
-from tilewright.tuning.programs import Build, BuildRequest, Programs, quick_timing
+from tilewright.tuning.programs import (
+    Build,
+    BuildRequest,
+    Programs,
+    program_inputs,
+    quick_timing,
+)
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
@@ -53,7 +58,7 @@ class TuningSession:
         selector: Selector | None = None,
     ) -> None:
         check_versions()
-        find_strategy(options.strategy_name)
+        options.check_strategy()
         self.source = program
         self.options = options
         self.listener = listener
@@ -76,11 +81,10 @@ class TuningSession:
         """Do everything. Raises UserError for what the user can mend, and leaves nothing behind."""
         cpu_start = time.process_time()
         with (
-            tempfile.TemporaryDirectory(prefix="tilewright-run-") as scratch,
+            scratch.folder() as work,
             Store.open(self.options.db) as store,
             compile_pool(self.target.cores) as compilers,
         ):
-            work = Path(scratch)
             program = self._load(compilers, work)
             context = RunContext(
                 options=self.options,
@@ -124,7 +128,12 @@ class TuningSession:
         with context.phase("compile", "the program as the compiler makes it"):
             extraction, flags = extract(context, program, DEFAULT_VARIANT, context.work / "default")
             function, signature = self._entry(extraction.signatures)
-            programs = self._programs(context, program, function, signature)
+            programs = self._programs(context, program, function, signature, extraction)
+            if any(-1 in (kind.shape or ()) for kind in signature.inputs):
+                context.arguments = argument_sizes(programs.inputs)
+                extraction, flags = extract(
+                    context, program, DEFAULT_VARIANT, context.work / "default"
+                )
             default = programs.build(BuildRequest("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UserError(f"{self.source}: {default.error}")
@@ -159,12 +168,15 @@ class TuningSession:
         return name, signatures[name]
 
     def _programs(
-        self, context: RunContext, program: Any, function: str, signature: Signature
+        self,
+        context: RunContext,
+        program: Any,
+        function: str,
+        signature: Signature,
+        extraction: Extraction,
     ) -> Programs:
-        given = [one for text in self.options.inputs for one in parse_input(text)]
-        values = resolve_inputs(given, signature.inputs, seed=self.options.seed)
         folder = context.work / "programs"
-        inputs = write_inputs(folder, signature.inputs, values)
+        inputs = program_inputs(self.options, signature, extraction.limits, folder)
         archives = [(scope, str(path)) for scope, path in program.parameters]
         archives += [(p.scope, str(p.path)) for p in self.options.parameters]
         return Programs(

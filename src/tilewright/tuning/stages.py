@@ -123,6 +123,7 @@ class DispatchCompiler:
                 flags=self.compile_flags,
                 vmfb=self.task.folder / f"{stem}.vmfb",
                 keep=keep,
+                splice=True,
             )
             jobs.append(Job(request, CANDIDATE, self.timeout_s, tag=configuration))
         return [self._outcome(result) for result in self.pool.run(jobs)]
@@ -155,11 +156,12 @@ class DispatchCompiler:
                 digest=str(result.value),
                 seconds=result.seconds,
             )
-        status = {
-            "timeout": Status.COMPILE_TIMEOUT,
-            "crashed": Status.CRASHED,
-        }.get(failure.kind, Status.COMPILE_ERROR)
-        return Compiled(configuration, status, message=failure.message, seconds=result.seconds)
+        return Compiled(
+            configuration,
+            failure.compile_status,
+            message=failure.message,
+            seconds=result.seconds,
+        )
 
 
 @dataclass
@@ -218,13 +220,9 @@ class DispatchMeasurer:
     def _failed(
         self, compiled: Compiled, failure: WorkerFailure, phases: dict[str, float]
     ) -> Trial:
-        status = {
-            "timeout": Status.RUN_TIMEOUT,
-            "crashed": Status.CRASHED,
-        }.get(failure.kind, Status.RUN_ERROR)
         return Trial(
             compiled.configuration,
-            status,
+            failure.run_status,
             message=failure.message,
             binary=compiled.digest,
             phase_s=phases,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.drift import InterleavedBaseline
-from tilewright.measure.inputs import ArgumentType, InputSet
+from tilewright.measure.inputs import InputSet
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
@@ -53,6 +57,8 @@ class DispatchTask:
     reused_trials: int = 0
     failure: str = ""
     arguments: tuple[ArgumentType, ...] = ()
+    argument_values: tuple[tuple[int, int], ...] = ()
+    index_limits: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -94,10 +100,26 @@ class DispatchTask:
         return self.workload.flops / seconds / 1e9 if seconds and self.workload.flops else None
 
 
-def repeats_for(workload: Workload, cores: int) -> int:
+def flags_key(flags: Sequence[str]) -> str:
+    """What stands in the database for the flags that decide, besides the target's, which code is
+    made: '' for none."""
+    return hashlib.sha256("\n".join(flags).encode()).hexdigest()[:12] if flags else ""
+
+
+class Work(Protocol):
+    """How much a program does: arithmetic operations, and bytes read or written."""
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+def repeats_for(work: Work, cores: int) -> int:
     """Executions in one submission so that it lasts about 1.5 ms, guessed from the work done.
 
     A submission costs some 20 to 50 us in the runtime; that must stay small beside what is timed.
     """
-    guess = max(workload.flops / (60e9 * cores), workload.bytes / 20e9, 3e-6)
+    guess = max(work.flops / (60e9 * cores), work.bytes / 20e9, 3e-6)
     return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))

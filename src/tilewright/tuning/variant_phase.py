@@ -9,6 +9,7 @@ from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.pool import Job
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
+from tilewright.tuning.extract_tasks import CONVOLUTIONS, ConvolutionsRequest
 from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import Prepared
 from tilewright.tuning.programs import Build, BuildRequest, Programs
@@ -19,7 +20,6 @@ from tilewright.tuning.variants import (
     im2col_choices,
     resolve_variants,
 )
-from tilewright.tuning.worker_tasks import CONVOLUTIONS, ConvolutionsRequest
 
 _CHOSEN_VARIANTS = "chosen variants"
 

@@ -1,4 +1,4 @@
-"""What compile workers do for a tuning run: extract dispatches, make references, compile.
+"""What compile workers do for a tuning run: read dispatches, make references, compile.
 
 Everything that needs the MLIR bindings runs here, in worker processes: the process that leads a run
 neither parses IR nor computes, and no program can take it down.
@@ -6,27 +6,27 @@ neither parses IR nor computes, and no program can take it down.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.argument import ArgumentType
+from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session, write_whole
-from tilewright.measure.inputs import ArgumentType, InputSet, random_inputs, write_outputs
+from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.workload import Workload
 
 if TYPE_CHECKING:
-    from tilewright.ir.signature import Signature
+    from tilewright.ir.splice import SplicedTemplate
 
 _MODULE = "tilewright.tuning.worker_tasks"
-LOAD, EXTRACT, CONVOLUTIONS, CONFIGURE, REFERENCE, CANDIDATE, SPEC, READ_APPLIED = (
+LOAD, CONFIGURE, REFERENCE, CANDIDATE, SPEC, READ_APPLIED = (
     f"{_MODULE}:{name}"
     for name in (
         "load",
-        "extract",
-        "convolutions",
         "configure",
         "reference",
         "candidate",
@@ -61,118 +61,13 @@ def load(state: dict[str, Any], request: LoadRequest) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class ExtractRequest:
-    """Compile a program to the flow phase and take its dispatches apart into `folder`.
-
-    `declared`: the signatures of its functions as the source declares them. `function`: the entry
-    point whose run is counted; by default all of them.
-    """
-
-    program: Path
-    flags: tuple[str, ...]
-    folder: Path
-    declared: Mapping[str, Signature] | None = None
-    function: str | None = None
-
-
-@dataclass(frozen=True)
-class ExtractedDispatch:
-    """A dispatch of a program. `isolated` is None when it cannot run alone; `reason` says why."""
-
-    executable: str
-    entry: str
-    count: int
-    initializer_count: int
-    in_loop: bool
-    isolated: Path | None
-    encoded: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """The dispatches of a program, the signatures of its entry points, and what the compiler knows
-    of the processor."""
-
-    dispatches: tuple[ExtractedDispatch, ...]
-    signatures: dict[str, Any]
-    processor: str = ""
-    features: str = ""
-    vector_bytes: int = 16
-
-
-def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
-    """Task: see ExtractRequest. Raises CompileError when the program does not compile."""
-    from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
-    from tilewright.ir.signature import entry_points
-    from tilewright.ir.target_info import target_info
-
-    compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(), compile_to="flow", name=request.program.name
-    )
-    module = _module(compiler, text)
-    found = []
-    request.folder.mkdir(parents=True, exist_ok=True)
-    for index, site in enumerate(find_dispatches(module, request.function)):
-        path, encoded, reason = None, False, ""
-        try:
-            isolated = isolate(module, site)
-            path = request.folder / f"{index:03d}_{site.entry[:80]}.mlir"
-            write_whole(path, isolated.module.operation.get_asm().encode())
-            encoded = isolated.encoded
-        except NotIsolatable as error:
-            reason = str(error)
-        found.append(
-            ExtractedDispatch(
-                site.executable,
-                site.entry,
-                site.count,
-                site.initializer_count,
-                site.in_loop,
-                path,
-                encoded,
-                reason,
-            )
-        )
-    return Extraction(tuple(found), entry_points(module, request.declared), *target_info(module))
-
-
-def _module(compiler: Any, source: bytes | str) -> Any:
+def parse_module(compiler: Any, source: bytes | str) -> Any:
+    """The module that a text or bytecode is, in the compiler's context."""
     from iree.compiler import ir
 
     context = compiler.context
     with context:
         return ir.Module.parse(source, context)
-
-
-@dataclass(frozen=True)
-class ConvolutionsRequest:
-    """Write specs that make sets of a program's convolutions matrix products."""
-
-    program: Path
-    flags: tuple[str, ...]
-    folder: Path
-
-
-def convolutions(state: dict[str, Any], request: ConvolutionsRequest) -> dict[str, Path]:
-    """Task: see ConvolutionsRequest. The specs' paths by the names of the sets."""
-    from tilewright.spec import preprocessing
-
-    compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(), compile_to=preprocessing.PHASE, name=request.program.name
-    )
-    sites = preprocessing.conv_sites(_module(compiler, text))
-    request.folder.mkdir(parents=True, exist_ok=True)
-    return {
-        name: write_whole(
-            request.folder / f"{name}.im2col.mlir",
-            preprocessing.write_im2col_spec(chosen).encode(),
-        )
-        for name, chosen in preprocessing.choices(sites).items()
-    }
 
 
 def _isolated_main(module: Any) -> Any:
@@ -188,18 +83,27 @@ def _isolated_main(module: Any) -> Any:
 
 @dataclass(frozen=True)
 class ConfigureRequest:
-    """Compile an isolated dispatch to where the compiler has configured it, and read that."""
+    """Compile an isolated dispatch to where the compiler has configured it, and read that.
+
+    `arguments` and `workload`: what is known of its arguments, as in `ir.dispatches.Isolated`.
+    """
 
     isolated: Path
     executable: str
     entry: str
     flags: tuple[str, ...]
     configured: Path
+    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
+    workload: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class ConfiguredInfo:
-    """A dispatch as the compiler configures it; `reason` says why there is no template."""
+    """A dispatch as the compiler configures it; `reason` says why there is no template.
+
+    `arguments` have the sizes that the dispatch is tuned at; `values` are those of the arguments,
+    by position, that must have a certain value.
+    """
 
     workload: Workload | None
     template: DispatchTemplate | None
@@ -209,6 +113,7 @@ class ConfiguredInfo:
     features: str
     vector_bytes: int
     reason: str = ""
+    values: tuple[tuple[int, int], ...] = ()
 
 
 def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInfo:
@@ -222,25 +127,30 @@ def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInf
     source = request.isolated.read_bytes()
     text = compiler.compile(source, compile_to=CONFIGURED, name=request.isolated.name)
     write_whole(request.configured, text)
-    module = _module(compiler, text)
+    module = parse_module(compiler, text)
     processor, features, vector_bytes = target_info(module)
-    signature = declared_signature(_isolated_main(_module(compiler, source)))
+    signature = declared_signature(_isolated_main(parse_module(compiler, source)))
     workload = template = None
     reason = ""
     try:
-        found = read_dispatch(module, request.executable, request.entry)
+        found = read_dispatch(module, request.executable, request.entry, request.workload)
         workload, template = found.workload, found.template
     except UnreadableConfiguration as error:
         reason = str(error)
+    known = request.arguments or (None,) * len(signature.inputs)
     return ConfiguredInfo(
         workload,
         template,
-        signature.inputs,
+        tuple(
+            ArgumentType(declared.element_type, size) if isinstance(size, tuple) else declared
+            for declared, size in zip(signature.inputs, known, strict=True)
+        ),
         signature.outputs,
         processor,
         features,
         vector_bytes,
         reason,
+        tuple((i, value) for i, value in enumerate(known) if isinstance(value, int)),
     )
 
 
@@ -249,7 +159,8 @@ class ReferenceRequest:
     """Make random inputs of a dispatch and compute its results in float64.
 
     `outputs`: element types of the results. `with_sensitivity`: find out as well how much each
-    result moves with the inputs' last digit, which takes a few evaluations more.
+    result moves with the inputs' last digit, which takes a few evaluations more. `values`: those of
+    the arguments, by position, that are not data, `limits` of those that are indices.
     """
 
     isolated: Path
@@ -259,6 +170,8 @@ class ReferenceRequest:
     seed: int
     folder: Path
     with_sensitivity: bool = False
+    values: tuple[tuple[int, int], ...] = ()
+    limits: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -289,9 +202,15 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
     from tilewright.measure.verify import is_float_type
 
     request.folder.mkdir(parents=True, exist_ok=True)
-    inputs = random_inputs(request.folder, request.arguments, seed=request.seed)
+    inputs = random_inputs(
+        request.folder,
+        request.arguments,
+        seed=request.seed,
+        bounds=index_bounds(dict(request.limits)),
+        values=dict(request.values),
+    )
     compiler = session(state, request.flags)
-    module = _module(compiler, request.isolated.read_bytes())
+    module = parse_module(compiler, request.isolated.read_bytes())
     values: list[Any] = []
     for argument in inputs.arguments:
         if isinstance(argument, InputFile):
@@ -299,7 +218,7 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
         elif isinstance(argument, ScalarInput):
             values.append(argument.value)
     try:
-        limits = accuracy(module, ISOLATED_FUNCTION)
+        limits = accuracy(module, ISOLATED_FUNCTION, _largest(request.arguments))
         expected = evaluate(module, ISOLATED_FUNCTION, values)
     except Unsupported as error:
         return Reference(inputs, None, request.outputs, unsupported=str(error))
@@ -326,9 +245,17 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
     )
 
 
+def _largest(arguments: tuple[ArgumentType, ...]) -> int:
+    """No size of a dispatch that its types leave open is taken to be larger than this."""
+    return max((size for a in arguments for size in a.shape or ()), default=1)
+
+
 @dataclass(frozen=True)
 class CandidateRequest:
-    """Compile a configured dispatch with another configuration (None: the compiler's own)."""
+    """Compile a configured dispatch with another configuration (None: the compiler's own).
+
+    `splice`: many candidates of this dispatch are to come; what they share is compiled once.
+    """
 
     configured: Path
     executable: str
@@ -338,26 +265,66 @@ class CandidateRequest:
     flags: tuple[str, ...]
     vmfb: Path
     keep: Path | None = None
+    splice: bool = False
 
 
 def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
     """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
     from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+    from tilewright.ir.splice import NotSpliceable
 
     compiler = session(state, request.flags)
-    module = make_candidate(
-        _template(state, request.configured),
-        compiler.context,
-        request.executable,
-        request.entry,
-        request.configuration,
-        request.repeats,
-    )
+
+    def whole() -> Any:
+        return make_candidate(
+            _template(state, request.configured),
+            compiler.context,
+            request.executable,
+            request.entry,
+            request.configuration,
+            request.repeats,
+        ).operation
+
     if request.keep is not None:
-        write_whole(request.keep, module.operation.get_asm().encode())
-    vmfb = compiler.compile(module.operation, compile_from=COMPILE_FROM)
+        write_whole(request.keep, whole().get_asm().encode())
+    vmfb = None
+    if request.splice:
+        with contextlib.suppress(NotSpliceable):
+            vmfb = _spliced(state, request).compile(request.configuration)
+    if vmfb is None:
+        vmfb = compiler.compile(whole(), compile_from=COMPILE_FROM)
     write_whole(request.vmfb, vmfb)
     return hashlib.sha256(vmfb).hexdigest()[:20]
+
+
+_MAX_SPLICED = 16
+
+
+def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplate:
+    """The template that this candidate's code is put into, kept between candidates.
+
+    Raises NotSpliceable where candidates must be compiled as a whole.
+    """
+    from tilewright.ir.splice import NotSpliceable, SplicedTemplate
+
+    kept: dict[Any, SplicedTemplate | str] = state.setdefault("tilewright.spliced", {})
+    key = (request.configured, request.executable, request.entry, request.repeats, request.flags)
+    found = kept.pop(key, None)
+    if found is None:
+        template = _template(state, request.configured)
+        compiler = session(state, request.flags)
+        try:
+            found = SplicedTemplate(
+                compiler, template, request.executable, request.entry, request.repeats
+            )
+        except (NotSpliceable, CompileError) as error:
+            found = str(error)
+        while len(kept) >= _MAX_SPLICED:
+            del kept[next(iter(kept))]
+    kept[key] = found
+    if isinstance(found, str):
+        raise NotSpliceable(found)
+    return found
 
 
 def _template(state: dict[str, Any], path: Path) -> bytes:
@@ -398,7 +365,7 @@ def spec(state: dict[str, Any], request: SpecRequest) -> Path:
     modules, entries = [], []
     with compiler.context:
         for one in request.entries:
-            module = _module(compiler, _template(state, one.configured))
+            module = parse_module(compiler, _template(state, one.configured))
             modules.append(module)  # the functions live as long as their modules
             entries.append(
                 SpecEntry(
@@ -437,8 +404,8 @@ def read_applied(state: dict[str, Any], request: AppliedRequest) -> tuple[Applie
     from tilewright.spec import changed_configurations
 
     compiler = session(state, request.flags)
-    before = _module(compiler, request.before.read_bytes())
-    after = _module(compiler, request.after.read_bytes())
+    before = parse_module(compiler, request.before.read_bytes())
+    after = parse_module(compiler, request.after.read_bytes())
     return tuple(
         AppliedChange(c.function, str(c.before), str(c.after), c.entry or "")
         for c in changed_configurations(before, after)

@@ -163,14 +163,17 @@ def _linear(expr: Any, loops: int) -> tuple[tuple[int, ...], int] | None:
 def loop_sizes(
     accesses: Sequence[Access], shapes: Sequence[tuple[int, ...]], what: str
 ) -> tuple[int, ...]:
-    """Trip counts of the loops from the shapes of the operands that they index alone."""
+    """Trip counts of the loops from the shapes of the operands that they index alone.
+
+    A size of -1 is one that is not known; so is a loop's for which no operand knows it.
+    """
     loops = accesses[0].loops
     sizes: list[int | None] = [None] * loops
     for access, shape in zip(accesses, shapes, strict=True):
         for axis, loop in access.plain_dims():
-            if sizes[loop] is None:
+            if sizes[loop] in (None, -1):
                 sizes[loop] = shape[axis]
-            elif sizes[loop] != shape[axis]:
+            elif shape[axis] not in (-1, sizes[loop]):
                 raise Unsupported(f"{what}: operands disagree on loop {loop}")
     if any(n is None for n in sizes):
         raise Unsupported(f"{what}: a loop that indexes no axis of any operand by itself")

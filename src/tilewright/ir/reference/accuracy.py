@@ -1,7 +1,8 @@
 """What decides how far a correct result may be from the exact one, read off the program.
 
 Rounding errors grow with the number of additions that an element goes through, and are those of the
-coarsest format on the way. Both are static: sizes must be.
+coarsest format on the way. Both are static: a size that the types leave open is taken to be a given
+one, at least as large.
 """
 
 from __future__ import annotations
@@ -40,48 +41,72 @@ _ATTENTION = ("iree_linalg_ext.attention", "iree_linalg_ext.online_attention")
 _ALONG_DIMENSION = ("linalg.softmax", "iree_linalg_ext.scan")
 
 
-def reduction_length(module: Any, function: str) -> int:
+def reduction_length(module: Any, function: str, unknown_size: int | None = None) -> int:
     """The longest chain of additions (or products) that any element of a result goes through.
 
     Along the flow of data the lengths of successive reductions add up: a matrix product of k terms
-    after another gives twice k. 1 when nothing is accumulated. Raises Unsupported for dynamic
-    sizes.
+    after another gives twice k. 1 when nothing is accumulated. `unknown_size` stands for the length
+    of a reduction that is known at run time only; without it that raises Unsupported.
     """
-    table = symbols(module.operation)
-    target = find_function(table, function)
-    lengths = _function_lengths(table, target, [0] * len(target.regions[0].blocks[0].arguments))
-    return max([1, *lengths])
+    lengths = _Lengths(symbols(module.operation), unknown_size)
+    target = find_function(lengths.table, function)
+    return max([1, *lengths.function(target, [0] * len(target.regions[0].blocks[0].arguments))])
 
 
-def _function_lengths(table: dict[str, Any], function: Any, arguments: Sequence[int]) -> list[int]:
-    """Chain lengths of the results of a function; of its arguments after it, for a dispatch."""
-    block = function.regions[0].blocks[0]
-    lengths: dict[Any, int] = dict(zip(block.arguments, arguments, strict=True))
-    returned = _block_lengths(table, block, lengths)
-    return returned or [lengths[a] for a in block.arguments]
+@dataclass(frozen=True)
+class _Lengths:
+    """Chain lengths along the flow of data through the functions of a module."""
+
+    table: dict[str, Any]
+    unknown_size: int | None
+
+    def function(self, function: Any, arguments: Sequence[int]) -> list[int]:
+        """Of the results of a function; of its arguments after it, for a dispatch."""
+        block = function.regions[0].blocks[0]
+        lengths: dict[Any, int] = dict(zip(block.arguments, arguments, strict=True))
+        returned = self._block(block, lengths)
+        return returned or [lengths[a] for a in block.arguments]
+
+    def _block(self, block: Any, lengths: dict[Any, int]) -> list[int]:
+        for view in block.operations:
+            op = view.operation
+            before = [lengths.get(v, 0) for v in op.operands]
+            if op.name in ("func.return", "util.return", "scf.yield"):
+                return before
+            if op.name == "flow.dispatch":
+                after = self._dispatch(op, before)
+            elif op.name == "iree_tensor_ext.dispatch.tensor.store":
+                lengths[_buffer(op.operands[1])] = max(before[:2])
+                continue
+            elif op.name in ("func.call", "util.call"):
+                name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                after = self.function(find_function(self.table, name), before)
+            else:
+                total = max(before, default=0) + own_length(op, self.unknown_size)
+                inner = [self._block(r.blocks[0], lengths) for r in _control(op)]
+                total = max([total, *(x for result in inner for x in result)])
+                after = [total] * len(op.results)
+            lengths.update(zip(op.results, after, strict=True))
+        return []
+
+    def _dispatch(self, op: Any, before: Sequence[int]) -> list[int]:
+        entries = ir.ArrayAttr(op.attributes["entry_points"])
+        function = entry_function(self.table, ir.SymbolRefAttr(entries[0]).value)
+        _, arguments, _, _ = segments(op, before)
+        tied = tied_operands(op)
+        buffers = [*arguments, *(0 for t in tied if t < 0)]
+        after = self.function(function, buffers)
+        fresh = iter(range(len(arguments), len(buffers)))
+        return [after[t if t >= 0 else next(fresh)] for t in tied]
 
 
-def _block_lengths(table: dict[str, Any], block: Any, lengths: dict[Any, int]) -> list[int]:
-    for view in block.operations:
-        op = view.operation
-        before = [lengths.get(v, 0) for v in op.operands]
-        if op.name in ("func.return", "util.return", "scf.yield"):
-            return before
-        if op.name == "flow.dispatch":
-            after = _dispatch_lengths(table, op, before)
-        elif op.name == "iree_tensor_ext.dispatch.tensor.store":
-            lengths[op.operands[1]] = max(before[:2])
-            continue
-        elif op.name in ("func.call", "util.call"):
-            callee = find_function(table, ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-            after = _function_lengths(table, callee, before)
-        else:
-            total = max(before, default=0) + own_length(op)
-            inner = [_block_lengths(table, r.blocks[0], lengths) for r in _control(op)]
-            total = max([total, *(x for result in inner for x in result)])
-            after = [total] * len(op.results)
-        lengths.update(zip(op.results, after, strict=True))
-    return []
+def _buffer(value: Any) -> Any:
+    """The argument that a store writes to, behind the ops that say how large it is."""
+    while not isinstance(value.owner, ir.Block):
+        if value.owner.operation.name != "flow.dispatch.tie_shape":
+            break
+        value = value.owner.operation.operands[0]
+    return value
 
 
 def _control(op: Any) -> Iterator[Any]:
@@ -90,24 +115,13 @@ def _control(op: Any) -> Iterator[Any]:
         yield from (r for r in op.regions if len(r.blocks))
 
 
-def _dispatch_lengths(table: dict[str, Any], op: Any, before: Sequence[int]) -> list[int]:
-    function = entry_function(
-        table, ir.SymbolRefAttr(ir.ArrayAttr(op.attributes["entry_points"])[0]).value
-    )
-    _, arguments, _, _ = segments(op, before)
-    tied = tied_operands(op)
-    buffers = [*arguments, *(0 for t in tied if t < 0)]
-    after = _function_lengths(table, function, buffers)
-    fresh = iter(range(len(arguments), len(buffers)))
-    return [after[t if t >= 0 else next(fresh)] for t in tied]
-
-
-def own_length(op: Any) -> int:
+def own_length(op: Any, unknown_size: int | None = None) -> int:
     """Additions per output element in one op (0: it accumulates nothing)."""
     if op.name in _ATTENTION:
-        return sum(attention_lengths(op, _shapes(op)))
+        return sum(_known(op, attention_lengths(op, _shapes(op)), unknown_size))
     if op.name in _ALONG_DIMENSION:
-        return _shapes(op)[0][int(op.attributes["dimension"])]
+        along = _shapes(op)[0][int(op.attributes["dimension"])]
+        return _known(op, [along], unknown_size)[0]
     if not is_structured(op):
         return 0
     plan = structure(op)
@@ -117,20 +131,26 @@ def own_length(op: Any) -> int:
     if not any(plan.reduction) or combining <= _SELECTING:
         return 0
     sizes = loop_sizes(plan.accesses, _shapes(op), op.name)
-    return int(np.prod([n for n, r in zip(sizes, plan.reduction, strict=True) if r], dtype=object))
+    summed = [n for n, r in zip(sizes, plan.reduction, strict=True) if r]
+    return int(np.prod(_known(op, summed, unknown_size), dtype=object))
+
+
+def _known(op: Any, sizes: Sequence[int], unknown_size: int | None) -> list[int]:
+    """The sizes, with another for those that are known at run time only (-1)."""
+    if unknown_size is None and any(n < 0 for n in sizes):
+        raise Unsupported(f"the length of a reduction over dynamic sizes ({op.name})")
+    return [n if n >= 0 else unknown_size or 1 for n in sizes]
 
 
 def _shapes(op: Any) -> list[tuple[int, ...]]:
-    shapes = []
-    for operand in op.operands:
-        type_ = operand.type
-        ranked = isinstance(type_, ir.RankedTensorType)
-        if ranked and not type_.has_static_shape:
-            raise Unsupported(
-                f"the length of a reduction over dynamic sizes ({op.name} of {type_})"
-            )
-        shapes.append(tuple(type_.shape) if ranked else ())
-    return shapes
+    """The shapes of the operands, -1 for sizes known at run time only."""
+    unknown = ir.ShapedType.get_dynamic_size()
+    return [
+        tuple(-1 if n == unknown else n for n in v.type.shape)
+        if isinstance(v.type, ir.RankedTensorType)
+        else ()
+        for v in op.operands
+    ]
 
 
 @dataclass(frozen=True)
@@ -151,8 +171,8 @@ class Accuracy:
     rounds_to_integer: bool
 
 
-def accuracy(module: Any, function: str) -> Accuracy:
-    """The accuracy that results of `function` can have. Raises Unsupported for dynamic sizes."""
+def accuracy(module: Any, function: str, unknown_size: int | None = None) -> Accuracy:
+    """The accuracy that results of `function` can have; `unknown_size` as in `reduction_length`."""
     table = symbols(module.operation)
     reached: dict[Any, Any] = {}
     _reach(table, find_function(table, function), reached)
@@ -165,11 +185,12 @@ def accuracy(module: Any, function: str) -> Accuracy:
     for target in reached.values():
         target.walk(collect)
     working = [t for op in operations for t in _rounded_types(op)]
-    adding = [t for op in operations if own_length(op) for t in _accumulated_types(op)]
+    sums = [op for op in operations if own_length(op, unknown_size)]
+    adding = [t for op in sums for t in _accumulated_types(op)]
     return Accuracy(
         _coarsest(working),
         _coarsest(adding),
-        reduction_length(module, function),
+        reduction_length(module, function, unknown_size),
         any(op.name in ("arith.fptosi", "arith.fptoui") for op in operations),
     )
 

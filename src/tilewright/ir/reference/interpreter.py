@@ -107,6 +107,9 @@ class Interpreter:
     def _same(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
         return operands
 
+    def _tie_shape(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return operands[:1]  # the buffer itself: stores through it must reach the caller's
+
     def _global(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
         name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
         found = self._symbols.get(name)
@@ -170,6 +173,7 @@ _OWN = {
     "affine.min": Interpreter._affine,
     "affine.max": Interpreter._affine,
     **dict.fromkeys(_PASS_THROUGH, Interpreter._same),
+    "flow.dispatch.tie_shape": Interpreter._tie_shape,
     "util.global.load": Interpreter._global,
     "hal.tensor.import": Interpreter._import,
     "func.call": Interpreter._call_op,

@@ -1,0 +1,66 @@
+"""Types of the arguments and results of programs, and their NumPy counterparts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.errors import UnknownNameError
+
+# MLIR's name of each element type that the runtime can take, with its NumPy type.
+ELEMENT_TYPES: Mapping[str, np.dtype[Any]] = {
+    "i1": np.dtype(np.bool_),
+    **{f"{s}i{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64) for s in ("", "s")},
+    **{f"ui{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "complex<f32>": np.dtype(np.complex64),
+    "complex<f64>": np.dtype(np.complex128),
+}
+# Arguments of this type are passed as integers.
+INDEX = "index"
+
+
+@dataclass(frozen=True)
+class ArgumentType:
+    """Type of an argument. `shape` None: a scalar; (): a tensor of rank 0; -1: a dynamic size."""
+
+    element_type: str
+    shape: tuple[int, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return self.element_type
+        return "x".join([*("?" if d < 0 else str(d) for d in self.shape), self.element_type])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return dtype_of(self.element_type)
+
+
+def dtype_of(element_type: str) -> np.dtype[Any]:
+    """NumPy type of an MLIR element type. Raises UserError for those that cannot be passed."""
+    if element_type == INDEX:
+        return np.dtype(np.int64)
+    try:
+        return ELEMENT_TYPES[element_type]
+    except KeyError:
+        raise UnknownNameError("element type", element_type, ELEMENT_TYPES) from None
+
+
+def element_type_of(dtype: np.dtype[Any]) -> str:
+    """MLIR element type of a NumPy type (integers signless when signed)."""
+    for name, known in ELEMENT_TYPES.items():
+        if known == dtype:
+            return name
+    raise UnknownNameError("NumPy type", str(dtype), {str(d) for d in ELEMENT_TYPES.values()})

@@ -1,0 +1,113 @@
+"""Click options that `run` and `bench` share, and what they print of a module on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tilewright.cli import words
+from tilewright.cli.options import tuning_options
+
+if TYPE_CHECKING:
+    from tilewright.modules.compiling import Compiled
+    from tilewright.modules.options import ModuleOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PATH = click.Path(path_type=Path)
+# Those of the command line that are not fields of ModuleOptions.
+_NOT_OF_MODULE = ("function", "inputs", "seed")
+
+
+def module_options(function: F) -> F:
+    """Adds the options of `ModuleOptions`, and `--function`, `--input` and `--seed`.
+
+    Values arrive as text, and as None or () when they were not given.
+    """
+    options = (
+        tuning_options("function", "inputs", "parameters"),
+        click.option("--seed", metavar="N", help="Seed of random data (default: 0)."),
+        tuning_options("threads"),
+        click.option("--device", metavar="URI", help="The runtime's device (default: this CPU)."),
+        click.option(
+            "--timeout", "timeout_s", metavar="DURATION",
+            help="For one run, such as 90s or 10m (default: 10m).",
+        ),
+        tuning_options("target", "iree_flags"),
+        click.option(
+            "--input-type", metavar="NAME", help="The input dialect, as iree-compile names it."
+        ),
+        click.option(
+            "--spec", metavar="FILE", type=_PATH,
+            help="Apply a tuning spec, the folder of a tuning run, or a transform-dialect library "
+            "of strategies, and prove that it applied.",
+        ),
+        click.option(
+            "--compile-to", metavar="PHASE",
+            help="Stop at this phase of the compiler and show the IR (or --save it).",
+        ),
+        click.option(
+            "--dump-phases", metavar="DIR", type=_PATH, help="Write the IR after every phase."
+        ),
+        click.option(
+            "--save", metavar="FILE", type=_PATH, help="Keep what was compiled, or the IR."
+        ),
+        click.option(
+            "--output-format", metavar="vm-bytecode|vm-c|vm-asm",
+            help="What --save writes: a .vmfb (default), C, or the VM's assembly.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
+    """The module's options, and what was given for the call: `function`, `inputs`, `seed`.
+
+    Raises UserError, which names the option.
+    """
+    from tilewright.modules.options import read_options
+    from tilewright.tuning.parse import parse_count
+
+    call = {name: given.pop(name) for name in _NOT_OF_MODULE}
+    call["seed"] = 0 if call["seed"] is None else parse_count(call["seed"], "--seed", least=0)
+    return read_options(given), call
+
+
+def show_ir(module: Path, options: ModuleOptions) -> None:
+    """Compile up to `options.compile_to`, and print the IR unless it is saved."""
+    from tilewright.modules.compiling import compiled_program
+    from tilewright.modules.opening import is_compiled
+
+    if is_compiled(module):
+        options.check_compiled(module)
+    with compiled_program(module, options, with_limits=False) as compiled:
+        tell(compiled)
+        assert compiled.ir is not None
+        if options.save is None:
+            click.echo(compiled.ir.read_text(encoding="utf-8", errors="replace"), nl=False)
+        else:
+            click.echo(f"{options.save}: written after the phase {options.compile_to}", err=True)
+
+
+def tell(compiled: Compiled | None) -> None:
+    """What compiling did beside making the module, on stderr: stdout is for results."""
+    if compiled is None:
+        return
+    for note in compiled.notes:
+        click.echo(f"note: {note}", err=True)
+    if compiled.strategy and not compiled.changes:
+        click.echo(f"{compiled.strategy}: no entries; the compiler's own choices stay", err=True)
+    elif compiled.strategy:
+        number = words.plural(len(compiled.changes), "dispatch", "dispatches")
+        click.echo(f"{compiled.strategy}: applied to {number}:", err=True)
+        for change in compiled.changes:
+            click.echo(f"  {change.function}", err=True)
+            click.echo(f"    before  {change.before}", err=True)
+            click.echo(f"    after   {change.after}", err=True)
+    for file in compiled.phases:
+        click.echo(f"{file}: written", err=True)

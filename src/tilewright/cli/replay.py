@@ -1,0 +1,287 @@
+"""`tilewright replay`: spaces that were measured once, and strategies scored on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tilewright.cli import output, replay_score, words
+from tilewright.cli.interrupt import Interruption, interruptible
+from tilewright.cli.options import tuning_options
+from tilewright.errors import UserError
+
+if TYPE_CHECKING:
+    from tilewright.replay.record import RecordProgress
+
+_PATH = click.Path(path_type=Path)
+# Configurations between two lines of progress.
+_LINE_EVERY = 25
+
+
+@click.group(
+    name="replay",
+    epilog="""\b
+Examples:
+  tilewright replay score --strategy auto --strategy random
+  tilewright replay score matmul_49x2048x512 --strategy genetic:population=16 --plot scores.png
+  tilewright replay list
+  tilewright replay record matmul.mlir -o mine.npz
+  tilewright replay score mine.npz --strategy auto""",
+)
+def command() -> None:
+    """Score search strategies on spaces that were measured once.
+
+    A recorded space holds every one of its configurations with what became of it: status, raw
+    samples, seconds to compile and to measure. Searching it needs no machine, shows no noise and
+    takes a fraction of a second, so that strategies are compared over hundreds of runs.
+    """
+
+
+@command.command("record")
+@click.argument("program", type=_PATH)
+@click.option(
+    "--dispatch", metavar="REGEX", help="The dispatch whose name has this in it, if several."
+)
+@click.option(
+    "--knob",
+    "knobs",
+    metavar="NAME=V1,V2",
+    multiple=True,
+    help="Values to record of a knob (`inspect` lists them); may be repeated. Knobs without it "
+    "keep the compiler's value.",
+)
+@click.option(
+    "--points",
+    metavar="N",
+    default="1000",
+    show_default=True,
+    help="About how many configurations, where no --knob says which.",
+)
+@click.option(
+    "--passes",
+    metavar="N",
+    default="4",
+    show_default=True,
+    help="How often each is timed, at moments far apart; the second fastest counts.",
+)
+@click.option("--name", metavar="NAME", default="", help="The space's name (default: the file's).")
+@tuning_options("target", "seed", "function", "inputs", "iree_flags", "threads", "db", "resume")
+@click.option("-o", "--output", "out", required=True, metavar="FILE", type=_PATH,
+              help="The recorded space (.npz).")  # fmt: skip
+def record(
+    program: Path,
+    dispatch: str | None,
+    knobs: tuple[str, ...],
+    points: str,
+    passes: str,
+    name: str,
+    out: Path,
+    **given: Any,
+) -> None:
+    """Measure every configuration of a space of one dispatch of PROGRAM.
+
+    The configurations are the full product of the values of each knob, as far as they are valid;
+    without --knob, values are chosen so that there are about --points of them. Each is compiled,
+    timed and checked as in tuning, in several passes of five samples each. A thousand take some
+    minutes.
+
+    Ctrl-C ends the recording; what was measured is in the database, and --resume goes on.
+    """
+    from tilewright.replay.record import RecordRequest, RecordSession
+    from tilewright.tuning.parse import parse_count
+    from tilewright.tuning.request import make_request
+
+    options = make_request(program, {k: None if v == () else v for k, v in given.items()}).options
+    request = RecordRequest(
+        program,
+        options,
+        out,
+        dispatch,
+        _knob_lists(knobs),
+        parse_count(points, "--points", 2),
+        name,
+        parse_count(passes, "--passes", 1),
+    )
+    session = RecordSession(request, lambda text: click.echo(text, err=True), _show_progress)
+
+    class Run:
+        def request_stop(self) -> None:
+            session.request_stop()
+
+        def abort(self) -> None:
+            pass
+
+    try:
+        with interruptible(Run()):
+            recording = session.run()
+    except KeyboardInterrupt as error:
+        raise Interruption("interrupted: --resume goes on with what was measured") from error
+    if recording is None:
+        raise Interruption("stopped: --resume goes on with what was measured")
+    ok = int(recording.ok.sum())
+    click.echo(
+        f"{out}: {words.plural(len(recording), 'configuration')}, {len(recording) - ok} failed"
+    )
+
+
+def _knob_lists(texts: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip() or not values.strip():
+            raise UserError(f"--knob {text!r}: write it as NAME=VALUE,VALUE")
+        if name.strip() in found:
+            raise UserError(f"--knob {name.strip()}: given twice; give all its values in one list")
+        found[name.strip()] = values
+    return found
+
+
+def _show_progress(progress: RecordProgress) -> None:
+    if progress.done % _LINE_EVERY and progress.done < progress.total:
+        return
+    click.echo(
+        f"{progress.done} of {progress.total}, {progress.failed} failed, best "
+        f"{words.milliseconds(progress.best_s)} ms, default "
+        f"{words.milliseconds(progress.default_s)} ms",
+        err=True,
+    )
+
+
+command.add_command(replay_score.command)
+
+
+# -- what there is ---------------------------------------------------------------------------------
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(as_json: bool) -> None:
+    """List the recorded spaces that come with tilewright."""
+    from tilewright.replay.describe import describe_space
+    from tilewright.replay.shipped import shipped
+
+    found = [describe_space(path) for path in shipped().values()]
+    if as_json:
+        output.print_json([one.to_json() for one in found])
+        return
+    columns = ("space", "kind", "configurations", "ok", "optimum ms", "median ms", "default ms")
+    table = output.table((*columns, "budget"), right=(*columns[2:], "budget"))
+    for one in found:
+        table.add_row(
+            one.name,
+            one.kind,
+            words.count(one.configurations),
+            words.share(one.ok / one.configurations),
+            words.milliseconds(one.optimum_s),
+            words.milliseconds(one.median_s),
+            words.milliseconds(one.default_s),
+            str(one.budget),
+        )
+    output.console().print(table)
+    click.echo(words.plural(len(found), "recorded space"))
+
+
+@command.command("show")
+@click.argument("space")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(space: str, as_json: bool) -> None:
+    """Show what a recorded space holds, how it was recorded, and how hard it is for random search.
+
+    SPACE is the name of one that comes with tilewright, or a file.
+    """
+    from tilewright.replay.describe import describe_space
+    from tilewright.replay.shipped import find
+
+    found = describe_space(find(space))
+    if as_json:
+        output.print_json(found.to_json())
+        return
+    click.echo(f"{found.name}: {found.workload or found.kind}")
+    for name, values in found.knobs.items():
+        click.echo(f"  {name}: {', '.join(map(str, values))}")
+    failed = ", ".join(f"{number} {status}" for status, number in found.failures.items())
+    click.echo(
+        f"{words.plural(found.configurations, 'configuration')}, {found.ok} ok"
+        + (f", {failed}" if failed else "")
+    )
+    click.echo(
+        f"optimum {words.milliseconds(found.optimum_s)} ms, median "
+        f"{words.milliseconds(found.median_s)} ms, worst {words.milliseconds(found.worst_s)} ms, "
+        f"default {words.milliseconds(found.default_s)} ms"
+    )
+    click.echo(f"optimum: {found.optimum}")
+    click.echo(
+        f"random search: {words.plural(found.budget, 'trial')} close 95% of the gap between the "
+        f"median and the optimum; {found.random_trials} come within 5% of it, as a median"
+    )
+    for name, value in found.recorded.items():
+        click.echo(f"{name}: {value}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+
+
+# -- other tools -----------------------------------------------------------------------------------
+
+
+@command.command("export")
+@click.argument("space", required=False)
+@click.option("--t4", "out", required=True, metavar="FILE", type=_PATH,
+              help="Write T4 results (.json).")  # fmt: skip
+@click.option("--run", metavar="N", help="The trials of this run of the database instead.")
+@click.option("--task", metavar="TEXT", help="Of several workloads of the run, the one named so.")
+@click.option("--db", metavar="FILE", type=_PATH, help="The database (default: $TILEWRIGHT_DB).")
+def export(
+    space: str | None, out: Path, run: str | None, task: str | None, db: Path | None
+) -> None:
+    """Write a recorded space, or a run's trials, in the T4 form that auto-tuners exchange.
+
+    SPACE is the name of one that comes with tilewright, or a file. With --run the trials of a
+    tuning run are taken from the database.
+    """
+    from tilewright.replay.t4 import recording_to_t4, to_t4, write_t4
+    from tilewright.tuning.files import check_writable_file
+
+    if (space is None) == (run is None):
+        raise UserError("replay export: give either a SPACE or --run N")
+    check_writable_file(out, "--t4")
+    if space is not None:
+        from tilewright.replay.recording_file import read_recording
+        from tilewright.replay.shipped import find
+
+        data = recording_to_t4(read_recording(find(space)))
+    else:
+        from tilewright.replay.database import run_trials
+        from tilewright.tuning.parse import parse_count
+
+        assert run is not None
+        data = to_t4(run_trials(db, parse_count(run, "--run"), task))
+    write_t4(out, data)
+    click.echo(f"{out}: {words.plural(len(data['results']), 'result')}")
+
+
+@command.command("import")
+@click.argument("file", type=_PATH)
+@click.option("-o", "--output", "out", required=True, metavar="FILE", type=_PATH,
+              help="The recorded space (.npz).")  # fmt: skip
+@click.option("--name", metavar="NAME", default="", help="The space's name (default: the file's).")
+@click.option(
+    "--objective", metavar="NAME", help="The time to minimise (default: the file's objective)."
+)
+def import_(file: Path, out: Path, name: str, objective: str | None) -> None:
+    """Make a recorded space of T4 results (.json or .json.gz), of tilewright or of other tools.
+
+    What of it was measured is what can be searched; its rules and its default are not known, unless
+    tilewright wrote it.
+    """
+    from tilewright.replay.recording_file import write_recording
+    from tilewright.replay.t4 import read_t4
+    from tilewright.tuning.files import check_writable_file
+
+    check_writable_file(out, "-o")
+    recording = read_t4(file, name, objective)
+    write_recording(out, recording)
+    duplicates = recording.facts.get("duplicates")
+    again = f", {duplicates} came again" if duplicates else ""
+    click.echo(f"{out}: {words.plural(len(recording), 'configuration')}{again}")

@@ -1,0 +1,250 @@
+"""Programs that keep a processor's arithmetic, or its memory, as busy as it can be.
+
+An arithmetic kernel is a loop over one instruction on many accumulators that do not depend on each
+other, all held in registers: what limits it is how many of the instruction the processor begins in
+a cycle, and no kernel that computes with this instruction can be faster. A memory kernel streams
+through arrays far larger than the caches, as STREAM does (J. McCalpin, "Memory Bandwidth and
+Machine Balance in Current High Performance Computers", 1995).
+
+Both are executables written by hand (`hal.executable.source`), which the compiler takes without
+tiling or vectorizing anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, builtin, flow, func, hal, llvm, scf, vector
+
+from tilewright.ir.peak_instructions import BITS, ArithmeticKernel, Kernel, MemoryKernel
+
+#: The function of every program made here.
+FUNCTION = "main"
+
+_KERNEL = "kernel"
+_NO_PIPELINE = "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline>"
+_READ_ONLY = '"ReadOnly|Indirect"'
+_WRITTEN = "Indirect"
+_ALIGNMENT = 64
+# Vectors that a memory kernel handles in one step of its loop.
+_UNROLLED = 4
+
+Step = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
+
+
+def build(context: ir.Context, kernel: Kernel) -> ir.Module:
+    """The module of a kernel's program.
+
+    Its `main` takes the kernel's arguments, and returns a tensor of little size that depends on all
+    that was computed or read.
+    """
+    # The compiler registers its dialects, but loads them only when it parses their names.
+    context.load_all_available_dialects()
+    with context, ir.Location.unknown():
+        inputs = [
+            ir.RankedTensorType.get(argument.shape or (), _type(argument.element_type))
+            for argument in kernel.arguments
+        ]
+        size = kernel.workgroups * kernel.lanes
+        result = ir.RankedTensorType.get([size], inputs[0].element_type)
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            buffers, workgroup = _executable(kernel.workgroups, inputs, result)
+            with ir.InsertionPoint.at_block_terminator(workgroup.owner.operation.block):
+                last = (
+                    _arithmetic(kernel, buffers)
+                    if isinstance(kernel, ArithmeticKernel)
+                    else _memory(kernel, buffers, workgroup)
+                )
+                place = arith.muli(workgroup, _index(kernel.lanes))
+                vector.StoreOp(last, buffers[-1], [place], alignment=kernel.vector_bytes)
+            _entry_point(inputs, result)
+    module.operation.verify()
+    return module
+
+
+# -- the loops -------------------------------------------------------------------------------------
+
+
+def _arithmetic(kernel: ArithmeticKernel, buffers: Sequence[ir.Value]) -> ir.Value:
+    """The loop; the sum of the accumulators."""
+    type_ = ir.VectorType.get([kernel.lanes], _type(kernel.instruction.accumulator))
+    loaded = [
+        vector.LoadOp(
+            type_, buffers[0], [_index(i * kernel.lanes)], alignment=kernel.vector_bytes
+        ).result
+        for i in range(kernel.accumulators + 2)
+    ]
+    *starts, a, b = loaded
+    step = _EMITTERS[kernel.instruction.kind](kernel)
+    loop = scf.ForOp(_index(0), _index(kernel.steps), _index(1), starts)
+    with ir.InsertionPoint(loop.body):
+        scf.YieldOp([step(accumulator, a, b) for accumulator in loop.inner_iter_args])
+    return _sum(list(loop.results))
+
+
+def _memory(kernel: MemoryKernel, buffers: Sequence[ir.Value], workgroup: ir.Value) -> ir.Value:
+    """A loop over the workgroup's part of the arrays; the sum of what was read."""
+    lanes, arrays = kernel.lanes, len(kernel.arguments)
+    type_ = ir.VectorType.get([lanes], _type("f32"))
+    part = kernel.elements // kernel.workgroups
+    start = arith.muli(workgroup, _index(part))
+    zero = arith.ConstantOp(
+        type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.0))
+    ).result
+    factor = arith.ConstantOp(
+        type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.5))
+    ).result
+    loop = scf.ForOp(_index(0), _index(part), _index(lanes * _UNROLLED), [zero] * _UNROLLED)
+    with ir.InsertionPoint(loop.body):
+        sums = []
+        for i, total in enumerate(loop.inner_iter_args):
+            offset = arith.addi(loop.induction_variable, _index(i * lanes))
+            place = arith.addi(start, offset)
+            read = [
+                vector.LoadOp(type_, source, [place], alignment=kernel.vector_bytes).result
+                for source in buffers[: max(1, arrays - 1)]
+            ]
+            value = vector.FMAOp(read[1], factor, read[0]).result if len(read) > 1 else read[0]
+            if kernel.limit == "read":
+                total = arith.addf(total, value)
+            else:
+                vector.StoreOp(
+                    value,
+                    buffers[arrays - 1],
+                    [place],
+                    nontemporal=kernel.streaming,
+                    alignment=kernel.vector_bytes,
+                )
+            sums.append(total)
+        scf.YieldOp(sums)
+    return _sum(list(loop.results))
+
+
+def _sum(values: list[ir.Value]) -> ir.Value:
+    total = values[0]
+    is_float = isinstance(ir.VectorType(total.type).element_type, ir.FloatType)
+    for value in values[1:]:
+        total = arith.addf(total, value) if is_float else arith.addi(total, value)
+    return total
+
+
+# -- the instructions ------------------------------------------------------------------------------
+
+
+def _fma(_kernel: ArithmeticKernel) -> Step:
+    return lambda c, a, b: vector.FMAOp(c, a, b).result
+
+
+def _multiply_add(_kernel: ArithmeticKernel) -> Step:
+    return lambda c, a, b: arith.addi(arith.muli(c, a), b)
+
+
+def _add(_kernel: ArithmeticKernel) -> Step:
+    return lambda c, a, b: arith.xori(arith.addi(c, a), b)
+
+
+def _dots(kernel: ArithmeticKernel) -> Step:
+    """`c + dot(a, b)` in one instruction."""
+
+    def step(c: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        return _call(kernel, c.type, [c, _narrow(kernel, a), _narrow(kernel, b)])
+
+    return step
+
+
+def _pairs(kernel: ArithmeticKernel) -> Step:
+    """`c + pairs(c, b)`: the instruction does not add, and without `c` in it there would be
+    nothing left of it in the loop."""
+
+    def step(c: ir.Value, _a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.addi(c, _call(kernel, c.type, [_narrow(kernel, c), _narrow(kernel, b)]))
+
+    return step
+
+
+_EMITTERS: dict[str, Callable[[ArithmeticKernel], Step]] = {
+    "fma": _fma,
+    "multiply_add": _multiply_add,
+    "add": _add,
+    "dot": _dots,
+    "pairs": _pairs,
+}
+
+
+def _call(kernel: ArithmeticKernel, type_: ir.Type, arguments: list[ir.Value]) -> ir.Value:
+    return llvm.CallIntrinsicOp(type_, kernel.form.intrinsic, arguments, [], []).results[0]
+
+
+def _narrow(kernel: ArithmeticKernel, value: ir.Value) -> ir.Value:
+    """The bits of a vector as one of the operands' element type."""
+    element = kernel.instruction.element_type
+    type_ = ir.VectorType.get([kernel.form.bytes * 8 // BITS[element]], _type(element))
+    return vector.BitCastOp(type_, value).result
+
+
+# -- what is around them ---------------------------------------------------------------------------
+
+
+def _executable(
+    workgroups: int, inputs: Sequence[ir.Type], result: ir.Type
+) -> tuple[list[ir.Value], ir.Value]:
+    """An executable with a kernel that has no code yet; its buffers, and its workgroup's number.
+
+    All inputs are declared as read only: a memory kernel that writes to its last one does so
+    behind the compiler's back, which would otherwise make a new buffer for every call, and what
+    would be measured is how fast the system hands out memory.
+    """
+    flags = [*[_READ_ONLY] * len(inputs), _WRITTEN]
+    bindings = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
+    layout = ir.Attribute.parse(f"#hal.pipeline.layout<bindings = [{bindings}]>")
+    source = hal.ExecutableSourceOp("executable", sym_visibility="private")
+    with ir.InsertionPoint(source.body.blocks.append()):
+        export = hal.ExecutableExportOp(
+            _KERNEL,
+            layout,
+            sym_visibility="public",
+            ordinal=ir.IntegerAttr.get(ir.IndexType.get(), 0),
+        )
+        count = export.operation.regions[0].blocks.append(ir.Type.parse("!hal.device"))
+        with ir.InsertionPoint(count):
+            hal.ReturnOp([_index(workgroups), _index(1), _index(1)])
+        inner = builtin.ModuleOp()
+        hal.ExecutableSourceEndOp()
+    with ir.InsertionPoint(inner.body):
+        kernel = func.FuncOp(_KERNEL, ir.FunctionType.get([], []))
+        kernel.operation.attributes["translation_info"] = ir.Attribute.parse(_NO_PIPELINE)
+        with ir.InsertionPoint(kernel.add_entry_block()):
+            zero = _index(0)
+            buffers = [
+                hal.InterfaceBindingSubspanOp(
+                    ir.MemRefType.get(ir.RankedTensorType(type_).shape, type_.element_type),
+                    layout,
+                    number,
+                    [],
+                    byte_offset=zero,
+                    alignment=_ALIGNMENT,
+                ).result
+                for number, type_ in enumerate([*inputs, result])
+            ]
+            workgroup = hal.InterfaceWorkgroupIDOp(0).result
+            func.ReturnOp([])
+    return buffers, workgroup
+
+
+def _entry_point(inputs: Sequence[ir.Type], result: ir.Type) -> None:
+    function = func.FuncOp(FUNCTION, ir.FunctionType.get(list(inputs), [result]))
+    with ir.InsertionPoint(function.add_entry_block()):
+        entry = ir.SymbolRefAttr.get(["executable", _KERNEL])
+        arguments = list(function.arguments)
+        call = flow.DispatchOp([result], [], ir.ArrayAttr.get([entry]), arguments, [], [])
+        func.ReturnOp(list(call.results))
+
+
+def _index(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IndexType.get(), value).result
+
+
+def _type(name: str) -> ir.Type:
+    return ir.Type.parse(name)

@@ -1,0 +1,216 @@
+"""Sizes that are known at run time only, for one run whose arguments are known.
+
+A program with dynamic shapes computes them by index arithmetic from the sizes of its arguments.
+Given these, the arithmetic is evaluated here: in the program's entry function, to learn the
+operands of each dispatch, and within a configured dispatch, whose sizes are the ordinals of its
+workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from iree.compiler import ir
+
+from tilewright.ir.reference.body import affine_kernel
+from tilewright.ir.reference.constants import constant
+from tilewright.ir.reference.elements import Unsupported
+from tilewright.ir.reference.scalar import kernel
+from tilewright.ir.reference.tensors import dropped_to, mixed, segments
+
+ORDINAL = "iree_tensor_ext.dispatch.workload.ordinal"
+_SAME = ("util.assume.int", "util.optimization_barrier")
+_AFFINE = ("affine.apply", "affine.min", "affine.max")
+_SHAPE_OF_FIRST = (
+    "tensor.cast",
+    "flow.dispatch.tie_shape",
+    "flow.tensor.encode",
+    "flow.tensor.transfer",
+    "iree_encoding.set_encoding",
+    "iree_encoding.unset_encoding",
+)
+
+ArgumentSizes = Sequence[tuple[int, ...] | int | None]
+"""For each argument of a function: a tensor's shape, an integer's value, None if neither."""
+
+
+class Sizes:
+    """Evaluates index values and shapes; None (or -1 in a shape) for what data decides.
+
+    arguments: what is known of block arguments, by value.
+    workload: the workload of the dispatch, by ordinal.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[ir.Value, tuple[int, ...] | int] | None = None,
+        workload: Sequence[int | None] = (),
+    ) -> None:
+        self._arguments = dict(arguments or {})
+        self._workload = tuple(workload)
+        self._known: dict[ir.Value, int | None] = {}
+
+    @staticmethod
+    def of_entry(function: ir.Operation, arguments: ArgumentSizes) -> Sizes:
+        """Sizes in an entry function at the flow phase, whose arguments are buffer views.
+
+        `arguments` leaves out the fences of an asynchronous function.
+        """
+        block = function.regions[0].blocks[0]
+        values = [a for a in block.arguments if str(a.type) != "!hal.fence"]
+        pairs = zip(values, arguments, strict=False)
+        return Sizes({value: known for value, known in pairs if known is not None})
+
+    def value(self, value: ir.Value) -> int | None:
+        """The value of an integer or index, None if it is not known."""
+        if value not in self._known:
+            self._known[value] = None  # stands while it is computed: loops have no value
+            self._known[value] = self._compute(value)
+        return self._known[value]
+
+    def shape(self, value: ir.Value) -> tuple[int, ...]:
+        """The shape of a tensor or memref, -1 for sizes that are not known; () for a scalar."""
+        type_ = value.type
+        if not isinstance(type_, ir.ShapedType) or not type_.has_rank:
+            return ()
+        static = [
+            -1 if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)
+        ]
+        if -1 not in static:
+            return tuple(static)
+        known = self._source_shape(value)
+        if known is None or len(known) != len(static):
+            return tuple(static)
+        return tuple(k if s < 0 else s for s, k in zip(static, known, strict=True))
+
+    # -- index arithmetic ----------------------------------------------------------------------
+
+    def _compute(self, value: ir.Value) -> int | None:
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            known = self._arguments.get(value)
+            return known if isinstance(known, int) else None
+        op = owner.operation
+        if op.name == ORDINAL:
+            at = ir.IntegerAttr(op.attributes["ordinal"]).value
+            known = self._workload[at] if at < len(self._workload) else None
+            return known if known is not None else self.value(op.operands[0])
+        if op.name == "hal.buffer_view.dim":
+            view = self._arguments.get(op.operands[0])
+            at = ir.IntegerAttr(op.attributes["index"]).value
+            return view[at] if isinstance(view, tuple) and at < len(view) else None
+        if op.name == "tensor.dim":
+            axis = self.value(op.operands[1])
+            shape = self.shape(op.operands[0])
+            inside = axis is not None and axis < len(shape) and shape[axis] >= 0
+            return shape[axis] if axis is not None and inside else None
+        if op.name in _SAME:
+            return self.value(op.operands[ir.OpResult(value).result_number])
+        if op.name == "arith.constant":
+            attribute = op.attributes["value"]
+            return int(constant(attribute)) if isinstance(attribute, ir.IntegerAttr) else None
+        if not isinstance(value.type, ir.IndexType | ir.IntegerType) or len(op.results) != 1:
+            return None
+        return self._arithmetic(op)
+
+    def _arithmetic(self, op: ir.Operation) -> int | None:
+        run: Callable[..., object] | None
+        try:
+            run = affine_kernel(op) if op.name in _AFFINE else kernel(op)
+        except Unsupported:
+            return None
+        if run is None:
+            return None
+        operands = [self.value(v) for v in op.operands]
+        if any(v is None for v in operands):
+            return None
+        try:
+            return int(np.asarray(run(*(np.asarray(v) for v in operands))))
+        except (Unsupported, ArithmeticError, ValueError):
+            return None
+
+    # -- shapes --------------------------------------------------------------------------------
+
+    def _source_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The shape by the op that makes the value; None for an op that is not known."""
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            known = self._arguments.get(value)
+            return known if isinstance(known, tuple) else None
+        op = owner.operation
+        name, operands = op.name, list(op.operands)
+        if name == "tensor.empty":
+            return self._filled(value.type, operands)
+        if name == "hal.interface.binding.subspan":
+            return self._filled(value.type, operands[1:])
+        if name == "hal.tensor.import":
+            return self._filled(value.type, operands[1:])
+        if name == "iree_codegen.load_from_buffer":
+            return self.shape(operands[0])
+        if name == "iree_tensor_ext.dispatch.tensor.load":
+            *_, sizes, _ = segments(op, operands)
+            return self._slice(op, sizes, value.type)
+        if name == "tensor.extract_slice":
+            _, _, sizes, _ = segments(op, operands)
+            return self._slice(op, sizes, value.type)
+        if name == "tensor.expand_shape":
+            return self._mixed(op, "static_output_shape", operands[1:])
+        if name == "tensor.collapse_shape":
+            return self._collapsed(op)
+        if name in ("flow.dispatch", "flow.tensor.reshape"):
+            return self._filled(value.type, segments(op, operands)[-1])
+        if name in _SHAPE_OF_FIRST:
+            return self.shape(operands[0])
+        if name == "tensor.insert_slice":
+            return self.shape(operands[1])
+        if name in ("linalg.pack", "linalg.unpack") or not name.startswith(
+            ("linalg.", "iree_linalg_ext.")
+        ):
+            return None
+        # Structured ops write to as many operands as they have results, the last ones.
+        number = ir.OpResult(value).result_number
+        if len(op.results) > len(operands):
+            return None
+        return self.shape(operands[len(operands) - len(op.results) + number])
+
+    def _filled(self, type_: ir.Type, dynamic: Sequence[ir.Value]) -> tuple[int, ...] | None:
+        """A shaped type with its dynamic sizes in order."""
+        shaped = ir.ShapedType(type_)
+        sizes = iter(dynamic)
+        out = []
+        for i in range(shaped.rank):
+            if not shaped.is_dynamic_dim(i):
+                out.append(shaped.get_dim_size(i))
+                continue
+            size = next(sizes, None)
+            known = None if size is None else self.value(size)
+            out.append(-1 if known is None else known)
+        return tuple(out)
+
+    def _mixed(
+        self, op: ir.Operation, static: str, dynamic: Sequence[ir.Value]
+    ) -> tuple[int, ...] | None:
+        values = [self.value(v) for v in dynamic]
+        return None if None in values else tuple(mixed(op, static, values))
+
+    def _slice(
+        self, op: ir.Operation, sizes: Sequence[ir.Value], type_: ir.Type
+    ) -> tuple[int, ...] | None:
+        extents = self._mixed(op, "static_sizes", sizes)
+        try:
+            return None if extents is None else dropped_to(extents, type_)
+        except Unsupported:
+            return None
+
+    def _collapsed(self, op: ir.Operation) -> tuple[int, ...]:
+        source = self.shape(op.operands[0])
+        groups = [
+            [ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)]
+            for group in ir.ArrayAttr(op.attributes["reassociation"])
+        ]
+        products = []
+        for group in groups:
+            parts = [source[i] for i in group]
+            products.append(-1 if min(parts, default=1) < 0 else int(np.prod(parts, dtype=object)))
+        return tuple(products)

@@ -1,0 +1,159 @@
+"""Candidates without their host code: the code of a dispatch put into a program compiled before.
+
+All candidates of a dispatch share the code that runs on the host, but for how many workgroups it
+asks for; compiling it takes about as long as the dispatch's own. So the template is compiled once
+up to the `vm` phase, a candidate's executable alone up to the `hal` phase, and its code and its
+numbers of workgroups replace those of the template. The result is the program that compiling the
+whole would give.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iree.compiler import ir
+
+from tilewright.ir.candidate import COMPILE_FROM, configure, make_candidate
+from tilewright.ir.reference.constants import constant
+from tilewright.ir.session import CompilerSession
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.tiling import DispatchConfiguration
+
+_DISPATCH = "hal.command_buffer.dispatch"
+# Its operands: command buffer, executable, function, then workgroups in x, y and z.
+_FIRST_COUNT = 3
+_ELF = "application/x-elf"
+
+
+class NotSpliceable(Exception):
+    """The host code does more than dispatch one executable a fixed number of times; says why."""
+
+
+class SplicedTemplate:
+    """The program of one dispatch, and candidates made by exchanging the dispatch's code.
+
+    The compiler must run with `--iree-hal-link-executables=false`, a process-wide option (linking
+    would make one binary of all executables). Raises NotSpliceable for a template with sizes
+    known at run time only, CompileError when the template itself does not compile.
+    """
+
+    def __init__(
+        self, session: CompilerSession, template: bytes, executable: str, entry: str, repeats: int
+    ) -> None:
+        self._session = session
+        self._executable, self._entry = executable, entry
+        whole = make_candidate(template, session.context, executable, entry, None, repeats)
+        self._alone = _only(whole, executable)
+        session.run(whole.operation, COMPILE_FROM, "vm")
+        self._host = whole
+        code, dispatches = _places(whole.operation, executable)
+        if len(code) != 1 or not dispatches:
+            raise NotSpliceable(f"{len(code)} binaries, {len(dispatches)} dispatches")
+        for call in dispatches:
+            for value in list(call.operands)[_FIRST_COUNT : _FIRST_COUNT + 3]:
+                if isinstance(value.owner, ir.Block) or not value.owner.operation.name.startswith(
+                    "vm.const.i32"
+                ):
+                    raise NotSpliceable("a number of workgroups known at run time only")
+
+    def compile(self, configuration: DispatchConfiguration | None) -> bytes:
+        """The .vmfb of a candidate (None: the compiler's own choice). Raises CompileError, and
+        NotSpliceable when its number of workgroups is no constant."""
+        return self._session.compile(self.host_with(configuration), compile_from="vm")
+
+    def host_with(self, configuration: DispatchConfiguration | None) -> Any:
+        """The candidate's program at the `vm` phase; raises as `compile` does."""
+        session = self._session
+        with session.context, ir.Location.unknown():
+            module = self._alone.operation.clone()
+            configure(module, self._executable, self._entry, configuration)
+            session.run(module.operation, COMPILE_FROM, "executable-targets")
+            counts = _workgroups(module)
+            session.run(module.operation, "executable-targets", "hal")
+            host = self._host.operation.clone()
+            _replace(host, self._executable, _binary(module), counts)
+        return host
+
+
+def _only(module: Any, executable: str) -> Any:
+    """A copy of the module with nothing but one executable."""
+    alone = module.operation.clone()
+    for top in list(alone.body.operations):
+        operation = top.operation
+        if operation.name != "hal.executable" or string_attribute(operation, "sym_name") != (
+            executable
+        ):
+            operation.erase()
+        elif "sym_visibility" in operation.attributes:
+            # One that nothing on the host uses is removed unless it can be seen.
+            del operation.attributes["sym_visibility"]
+    return alone
+
+
+def _places(host: Any, executable: str) -> tuple[list[Any], list[Any]]:
+    """The constants with an executable's code, and the calls that dispatch it."""
+    code, dispatches = [], []
+    for op in walk(host.operation):
+        if op.name == "vm.rodata" and string_attribute(op, "mime_type") == _ELF:
+            # Named after the executable and the target of its code.
+            if string_attribute(op, "sym_name").startswith(f"{executable}_embedded_elf"):
+                code.append(op)
+        elif (
+            op.name == "vm.call.variadic"
+            and _callee(op) == _DISPATCH
+            and _loads(op.operands[1], executable)
+        ):
+            dispatches.append(op)
+    return code, dispatches
+
+
+def _loads(value: Any, executable: str) -> bool:
+    """Whether a value is the global in which the host keeps this executable."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "vm.global.load.ref":
+        return False
+    name = ir.FlatSymbolRefAttr(value.owner.operation.attributes["global"]).value
+    # `__device_0_executable_2_` and the executable's name.
+    _, _, rest = name.partition("_executable_")
+    return bool(rest.partition("_")[2] == executable)
+
+
+def _callee(op: Any) -> str:
+    return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+
+
+def _workgroups(module: Any) -> tuple[int, ...]:
+    """The workgroups in x, y and z that the executable's only export asks for."""
+    exports = [op for op in walk(module.operation) if op.name == "hal.executable.export"]
+    if len(exports) != 1 or not len(exports[0].regions[0].blocks):
+        raise NotSpliceable(f"{len(exports)} entry points")
+    last = list(exports[0].regions[0].blocks[0].operations)[-1].operation
+    counts = []
+    for value in last.operands:
+        owner = value.owner
+        if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+            raise NotSpliceable("a number of workgroups known at run time only")
+        counts.append(int(constant(owner.operation.attributes["value"])))
+    return tuple(counts)
+
+
+def _binary(module: Any) -> Any:
+    """The compiled code, as an attribute."""
+    found = [op for op in walk(module.operation) if op.name == "hal.executable.binary"]
+    if len(found) != 1:
+        raise NotSpliceable(f"{len(found)} binaries")
+    return found[0].attributes["data"]
+
+
+def _replace(host: Any, executable: str, code: Any, counts: tuple[int, ...]) -> None:
+    places, dispatches = _places(host, executable)
+    places[0].attributes["value"] = code
+    i32 = ir.IntegerType.get_signless(32)
+    for call in dispatches:
+        for axis, count in enumerate(counts):
+            made = ir.Operation.create(
+                "vm.const.i32",
+                results=[i32],
+                attributes={"value": ir.IntegerAttr.get(i32, count)},
+                ip=ir.InsertionPoint(call),
+            )
+            call.operands[_FIRST_COUNT + axis] = made.results[0]

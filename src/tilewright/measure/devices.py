@@ -1,0 +1,109 @@
+"""What the runtime can run programs on, and what the compiler can make them for.
+
+Drivers load libraries of the system, which may hang or crash: each is asked in a worker process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.measure.compile_worker import compile_pool, session
+from tilewright.measure.peak_worker import processor
+from tilewright.measure.pool import Job, WorkerPool
+from tilewright.target import parse_target
+
+_MODULE = "tilewright.measure.devices"
+_NAMES, _DEVICES, _COMPILER = (
+    f"{_MODULE}:{name}" for name in ("driver_names", "driver_devices", "compiler_targets")
+)
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device: what `--device` takes for it, and its name as the driver gives it."""
+
+    uri: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver of the runtime and its devices; `error` says why it has none here."""
+
+    name: str
+    devices: tuple[Device, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class CompilerTargets:
+    """What this compiler makes code for: its backends, and this machine's processor as LLVM names
+    it, with its features and the bytes of its vectors."""
+
+    backends: tuple[str, ...]
+    processor: str
+    features: tuple[str, ...]
+    vector_bytes: int
+
+
+def drivers() -> tuple[Driver, ...]:
+    """The drivers of the installed runtime, with what each finds on this machine."""
+    with WorkerPool(None, 1, timeout_s=_TIMEOUT_S) as pool:
+        (names,) = pool.run([Job(None, _NAMES)])
+        if names.failure is not None:
+            return (Driver("runtime", (), names.failure.message),)
+        results = pool.run([Job(name, _DEVICES) for name in names.value])
+    return tuple(
+        Driver(name, (), result.failure.message)
+        if result.failure
+        else Driver(name, tuple(result.value))
+        for name, result in zip(names.value, results, strict=True)
+    )
+
+
+def targets() -> CompilerTargets | str:
+    """What the installed compiler knows, or why it cannot be asked."""
+    with compile_pool(1, timeout_s=_TIMEOUT_S) as pool:
+        (result,) = pool.run([Job(parse_target("cpu").flags, _COMPILER)])
+    if result.failure is not None:
+        return result.failure.message
+    found: CompilerTargets = result.value
+    return found
+
+
+# In the workers
+
+
+def driver_names(_state: dict[str, Any], _payload: None) -> list[str]:
+    """Task: the drivers that the runtime was built with."""
+    import iree.runtime as runtime
+
+    return sorted(runtime.query_available_drivers())
+
+
+def driver_devices(_state: dict[str, Any], driver: str) -> list[Device]:
+    """Task: the devices of a driver. Raises RuntimeError where it cannot be loaded."""
+    import iree.runtime as runtime
+
+    try:
+        found = runtime.get_driver(driver).query_available_devices()
+    except (RuntimeError, ValueError) as error:
+        # The place in the runtime's sources and the code are for its developers.
+        text = str(error).partition("; ")[2] or str(error)
+        raise RuntimeError(text.splitlines()[0].rstrip(": ")) from None
+    return [
+        Device(f"{driver}://{device['path']}" if device["path"] else driver, device["name"])
+        for device in found
+    ]
+
+
+def compiler_targets(state: dict[str, Any], flags: tuple[str, ...]) -> CompilerTargets:
+    """Task: see CompilerTargets."""
+    from tilewright.ir.session import target_backends
+
+    session(state, flags)
+    name, features, vector_bytes = processor(state, flags)
+    enabled = tuple(f[1:] for f in features.split(",") if f.startswith("+"))
+    return CompilerTargets(target_backends(), name, enabled, vector_bytes)

@@ -1,0 +1,1 @@
+"""Compiled modules: made from programs, looked into, run and benchmarked."""

@@ -1,0 +1,280 @@
+"""Functions of a module timed in repetitions and reported in the form of Google Benchmark.
+
+Its JSON (https://github.com/google/benchmark, docs/user_guide.md and tools/compare.py) is what many
+scripts read: the same keys are written here, so that they read these results too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import socket
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.ir.program import pick_function
+from tilewright.measure.benchmark_worker import REPEAT, RepeatRequest
+from tilewright.measure.inputs import InputSet
+from tilewright.measure.machine import Machine, describe, scales_frequency, warnings
+from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.repetition import Repetition
+from tilewright.modules.functions import ModuleFunction, make_arguments
+from tilewright.modules.opening import OpenModule
+from tilewright.toolchain import versions
+
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+@dataclass(frozen=True)
+class BenchPolicy:
+    """repetitions: of each function. min_time_s: what one lasts at least. batch_size: calls in one
+    iteration; a benchmark of a dispatch is told to run it this often."""
+
+    repetitions: int = 1
+    min_time_s: float = 0.5
+    batch_size: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the report: one repetition, or a statistic over all of a function.
+
+    statistic: '' for a repetition, else `mean`, `median`, `stddev` or `cv` (a share, no time).
+    Times are seconds of one iteration.
+    """
+
+    function: str
+    statistic: str
+    index: int
+    repetitions: int
+    iterations: int
+    real_s: float
+    cpu_s: float
+    items_per_s: float
+
+    @property
+    def name(self) -> str:
+        """As Google Benchmark names it: `main`, `main/repeats:5`, `main/repeats:5_median`."""
+        run = f"{self.function}/repeats:{self.repetitions}" if self.repetitions > 1 else ""
+        return f"{run or self.function}{'_' + self.statistic if self.statistic else ''}"
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """The report on one function; `error` says why it has no rows, or too few."""
+
+    function: str
+    rows: tuple[Row, ...]
+    unit: str
+    error: str = ""
+
+
+Listener = Callable[[Row, str], None]
+
+
+def bench_module(
+    module: OpenModule,
+    function: str | None,
+    inputs: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    policy: BenchPolicy | None = None,
+    on_row: Listener = lambda row, unit: None,
+) -> list[BenchResult]:
+    """Benchmark a function: the one that is named, else the only one, else every one that takes no
+    arguments.
+
+    inputs: as for `run_module`. on_row: told of each row, with the unit to show it in, as soon as
+    it is known. A function that fails has an error in its result; the others go on.
+    Raises UserError when there is nothing to benchmark, and for inputs that do not fit.
+    """
+    chosen = choose_functions(module, function)
+    if inputs and len(chosen) > 1:
+        names = ", ".join(one.name for one in chosen)
+        raise UserError(f"--input: name the function it is for with --function (allowed: {names})")
+    return [_bench(module, one, inputs, seed, policy or BenchPolicy(), on_row) for one in chosen]
+
+
+def choose_functions(module: OpenModule, function: str | None) -> list[ModuleFunction]:
+    """See `bench_module`. Raises UserError."""
+    functions = module.functions
+    without = [one for one in functions.values() if one.takes_nothing]
+    if function is None and len(functions) > 1 and without:
+        return without
+    name = pick_function({n: f.signature for n, f in functions.items()}, function)
+    return [functions[name]]
+
+
+def _bench(
+    module: OpenModule,
+    function: ModuleFunction,
+    inputs: Sequence[str],
+    seed: int,
+    policy: BenchPolicy,
+    on_row: Listener,
+) -> BenchResult:
+    arguments = make_arguments(
+        function,
+        inputs,
+        module.folder / "inputs",
+        seed=seed,
+        limits=module.limits(function.name),
+        repeats=policy.batch_size,
+    )
+    rows: list[Row] = []
+    unit, iterations = "", None
+    for index in range(policy.repetitions):
+        done = _repetition(module, function, arguments, policy, iterations)
+        if isinstance(done, WorkerFailure):
+            error = module.failure(function.name, done, given=bool(inputs))
+            return BenchResult(function.name, tuple(rows), unit or "ms", str(error))
+        iterations = done.iterations
+        unit = unit or _unit(done.real_s)
+        rows.append(
+            _row(function.name, "", index, policy, done.iterations, done.real_s, done.cpu_s)
+        )
+        on_row(rows[-1], unit)
+    if policy.repetitions > 1:
+        for row in _statistics(rows):
+            rows.append(row)
+            on_row(row, unit)
+    return BenchResult(function.name, tuple(rows), unit)
+
+
+def _repetition(
+    module: OpenModule,
+    function: ModuleFunction,
+    arguments: InputSet,
+    policy: BenchPolicy,
+    iterations: int | None,
+) -> Repetition | WorkerFailure:
+    request = RepeatRequest(
+        str(module.vmfb),
+        arguments,
+        function.name,
+        iterations,
+        policy.min_time_s,
+        1 if function.repeats else policy.batch_size,
+        module.parameters,
+    )
+    (result,) = module.benchmark.pool.run([Job(request, REPEAT)])
+    if result.failure is not None:
+        return result.failure
+    done: Repetition = result.value
+    return done
+
+
+def _row(
+    function: str,
+    statistic: str,
+    index: int,
+    policy: BenchPolicy,
+    iterations: int,
+    real_s: float,
+    cpu_s: float,
+) -> Row:
+    rate = policy.batch_size / real_s if real_s > 0 else math.inf
+    return Row(function, statistic, index, policy.repetitions, iterations, real_s, cpu_s, rate)
+
+
+def _statistics(rows: Sequence[Row]) -> list[Row]:
+    """Mean, median, sample standard deviation and its share of the mean, of every column."""
+    columns = [[getattr(r, name) for r in rows] for name in ("real_s", "cpu_s", "items_per_s")]
+    of: dict[str, Callable[[list[float]], float]] = {
+        "mean": statistics.fmean,
+        "median": statistics.median,
+        "stddev": statistics.stdev,
+        "cv": lambda c: statistics.stdev(c) / statistics.fmean(c) if any(c) else 0.0,
+    }
+    first = rows[0]
+    return [
+        Row(first.function, name, 0, first.repetitions, len(rows), *map(compute, columns))
+        for name, compute in of.items()
+    ]
+
+
+def _unit(seconds: float) -> str:
+    return next((unit for unit, size in UNITS.items() if seconds >= size), "ns")
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def context(module: OpenModule) -> dict[str, Any]:
+    """The machine and the conditions, by Google Benchmark's keys and some more."""
+    machine = describe()
+    return {
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "host_name": socket.gethostname(),
+        "executable": "tilewright bench",
+        "num_cpus": machine.threads,
+        "mhz_per_cpu": round(machine.frequency_mhz or 0),
+        "cpu_scaling_enabled": scales_frequency(machine),
+        "caches": _caches(machine),
+        "load_avg": [round(load, 2) for load in os.getloadavg()],
+        "library_version": versions()["tilewright"],
+        "library_build_type": "release",
+        "cpu": machine.cpu,
+        "module": str(module.path),
+        "device": module.device.uri,
+        "threads": module.device.threads or 1,
+        "versions": versions(),
+        "warnings": list(warnings(machine)),
+    }
+
+
+def _caches(machine: Machine) -> list[dict[str, Any]]:
+    return [
+        {"type": c.kind, "level": c.level, "size": c.bytes, "num_sharing": c.shared_by}
+        for c in machine.caches
+    ]
+
+
+def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, Any]:
+    """The report in Google Benchmark's form. A statistic that is a share has the unit of one."""
+    rows: list[dict[str, Any]] = []
+    for family, result in enumerate(results):
+        rows += [_row_json(family, row, result.unit) for row in result.rows]
+        if result.error:
+            rows.append(
+                {
+                    "name": result.function,
+                    "run_name": result.function,
+                    "family_index": family,
+                    "run_type": "iteration",
+                    "error_occurred": True,
+                    "error_message": result.error,
+                }
+            )
+    return {"context": about, "benchmarks": rows}
+
+
+def _row_json(family: int, row: Row, unit: str) -> dict[str, Any]:
+    is_share = row.statistic == "cv"
+    scale = 1.0 if is_share else UNITS[unit]
+    run_name = row.name.removesuffix(f"_{row.statistic}") if row.statistic else row.name
+    data: dict[str, Any] = {
+        "name": row.name,
+        "family_index": family,
+        "per_family_instance_index": 0,
+        "run_name": run_name,
+        "run_type": "aggregate" if row.statistic else "iteration",
+        "repetitions": row.repetitions,
+        "threads": 1,
+    }
+    if row.statistic:
+        data["aggregate_name"] = row.statistic
+        data["aggregate_unit"] = "percentage" if is_share else "time"
+    else:
+        data["repetition_index"] = row.index
+    return data | {
+        "iterations": row.iterations,
+        "real_time": row.real_s / scale,
+        "cpu_time": row.cpu_s / scale,
+        "time_unit": unit,
+        "items_per_second": row.items_per_s,
+    }

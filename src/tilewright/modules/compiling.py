@@ -1,0 +1,179 @@
+"""A program compiled for running: with a strategy, with the IR of its phases, in any form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.measure.compile_worker import session
+from tilewright.modules.functions import takes_integers
+from tilewright.modules.options import VM_BYTECODE, ModuleOptions
+from tilewright.modules.strategy import Strategy, find_strategy, prove_strategy, split_entry
+from tilewright.target import Target, parse_target
+from tilewright.tuning.apply import (
+    ConfigurationChange,
+    install,
+    resolve_tuned,
+    spec_flags,
+)
+from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.outcome import DEFAULT_VARIANT
+from tilewright.tuning.programs import program_flags
+from tilewright.tuning.worker_tasks import parse_module
+
+_LIMITS = f"{__name__}:index_limits"
+_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of a program.
+
+    vmfb: its compiled form; None when only IR was asked for, which is in `ir` then. parameters:
+    (scope, file) of weights that importing it put outside. limits: by function and position of an
+    argument, what integers there must stay below since they are used as indices. phases: the files
+    with the IR after each phase. changes: what the strategy changed; `strategy` says what it is.
+    """
+
+    vmfb: Path | None = None
+    ir: Path | None = None
+    parameters: tuple[tuple[str, Path], ...] = ()
+    limits: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    phases: tuple[Path, ...] = ()
+    strategy: str = ""
+    changes: tuple[ConfigurationChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def module_target(options: ModuleOptions) -> Target:
+    """The target that programs are compiled for and run on. Raises UserError."""
+    return parse_target(options.target or "cpu", options.threads)
+
+
+@contextmanager
+def compiled_program(
+    path: Path, options: ModuleOptions, *, with_limits: bool = True
+) -> Iterator[Compiled]:
+    """Compile a program as the options say; its files are gone at the end, but for `options.save`.
+
+    with_limits: also find which of its integer arguments are indices.
+    Raises UserError for what does not compile, and for a strategy that changes nothing.
+    """
+    tuned, entry = None, ""
+    if options.spec is not None:
+        spec, entry = split_entry(options.spec)
+        tuned = resolve_tuned(spec, options.target, options.iree_flags)
+    with open_program(
+        path,
+        parse_target(tuned.target, options.threads) if tuned else module_target(options),
+        iree_flags=tuned.iree_flags if tuned else options.iree_flags,
+        input_type=options.input_type,
+    ) as opened:
+        strategy = find_strategy(opened, tuned, entry) if tuned else None
+        yield _compile(opened, options, strategy, with_limits)
+
+
+def _compile(
+    opened: OpenProgram, options: ModuleOptions, strategy: Strategy | None, with_limits: bool
+) -> Compiled:
+    proof = prove_strategy(opened, strategy) if strategy else None
+    variant = strategy.tuned.variant if strategy else DEFAULT_VARIANT
+    plain = program_flags(opened.program, opened.target, opened.iree_flags, variant)
+    limits: dict[str, Mapping[int, int]] = {}
+    integers = any(takes_integers(one) for one in opened.program.functions.values())
+    if with_limits and options.compile_to is None and integers:
+        request = LimitsRequest(opened.program.path, plain)
+        limits = opened.run(_LIMITS, request, _TIMEOUT_S, str(opened.program.source))
+    flags = spec_flags(opened, strategy.tuned) if strategy else plain
+    made, phases = _make(opened, flags, options)
+    vmfb = made if options.compile_to is None else None
+    return Compiled(
+        vmfb=vmfb,
+        ir=None if vmfb else made,
+        parameters=opened.program.parameters,
+        limits=limits,
+        phases=phases,
+        strategy=f"{strategy.what} {strategy.tuned.spec}" if strategy else "",
+        changes=proof.changes if proof else (),
+        notes=strategy.tuned.notes if strategy else (),
+    )
+
+
+def _make(
+    opened: OpenProgram, flags: tuple[str, ...], options: ModuleOptions
+) -> tuple[Path, tuple[Path, ...]]:
+    """Compile, with the IR of the phases on the way; the result and these files."""
+    extra: tuple[str, ...] = ()
+    folder = options.dump_phases
+    before: dict[Path, int] = {}
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--dump-phases: cannot make {folder} ({error.strerror})") from error
+        extra = (f"--dump-compilation-phases-to={folder.absolute()}",)
+        before = _files(folder)
+    if options.compile_to is not None:
+        made = opened.work / "phase.mlir"
+        _run(opened, made, (*flags, f"--compile-to={options.compile_to}"), extra)
+    else:
+        made = opened.work / "program.vmfb"
+        _run(opened, made, flags, extra)
+    if options.save is not None:
+        written = made
+        if options.output_format not in (None, VM_BYTECODE):
+            written = opened.work / "written"
+            _run(opened, written, (*flags, f"--output-format={options.output_format}"))
+        install(written, options.save)
+    if folder is None:
+        return made, ()
+    return made, tuple(f for f, when in _files(folder).items() if before.get(f) != when)
+
+
+def _files(folder: Path) -> dict[Path, int]:
+    """The files of a folder in the order of their names, with when they were written."""
+    return {file: file.stat().st_mtime_ns for file in sorted(folder.iterdir()) if file.is_file()}
+
+
+def _run(
+    opened: OpenProgram, output: Path, flags: tuple[str, ...], extra: tuple[str, ...] = ()
+) -> None:
+    outcome = opened.toolchain.compile(
+        opened.program.path, output, flags, timeout_s=_TIMEOUT_S, extra=extra
+    )
+    if not outcome.ok:
+        raise UserError(f"{opened.program.source}: {outcome.error}")
+
+
+# In the workers
+
+
+@dataclass(frozen=True)
+class LimitsRequest:
+    """Compile a program to the flow phase and see which integers of its functions are indices."""
+
+    program: Path
+    flags: tuple[str, ...]
+
+
+def index_limits(state: dict[str, Any], request: LimitsRequest) -> dict[str, Mapping[int, int]]:
+    """Task: see LimitsRequest. Raises CompileError."""
+    from tilewright.ir.dispatches import entry_function
+    from tilewright.ir.index_bounds import program_limits
+    from tilewright.ir.signature import entry_points
+
+    compiler = session(state, request.flags)
+    text = compiler.compile(
+        request.program.read_bytes(), compile_to="flow", name=request.program.name
+    )
+    module = parse_module(compiler, text)
+    found: dict[str, Mapping[int, int]] = {}
+    for name in entry_points(module):
+        function = entry_function(module, name)
+        if function is not None:
+            found[name] = program_limits(module, function)
+    return found

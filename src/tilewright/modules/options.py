@@ -1,0 +1,126 @@
+"""What `tilewright run` and `tilewright bench` have in common: a module, and how it comes about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.ir.session import PHASES
+from tilewright.tuning.files import check_writable_file
+from tilewright.tuning.parse import ParameterFile, parse_count, parse_duration, parse_parameters
+
+VM_BYTECODE = "vm-bytecode"
+#: What the compiled program can be written as: the form that runs, C source, the VM's assembly.
+OUTPUT_FORMATS = (VM_BYTECODE, "vm-c", "vm-asm")
+TIMEOUT_S = 600.0
+
+# Options that say how a program is compiled: none of them means anything for a compiled module.
+_COMPILING = {
+    "target": "--target",
+    "iree_flags": "--iree-flag",
+    "input_type": "--input-type",
+    "spec": "--spec",
+    "compile_to": "--compile-to",
+    "dump_phases": "--dump-phases",
+    "output_format": "--output-format",
+    "save": "--save",
+}
+
+
+@dataclass(frozen=True)
+class ModuleOptions:
+    """How a program is compiled and where it runs. Making one checks the values (UserError).
+
+    device: the runtime's, as IREE's `--device=` takes it; None: this CPU. threads: None for one on
+    each core. spec: a tuning spec, a result folder or a transform-dialect library. save: where what
+    was compiled goes, in `output_format`, or as IR after the phase `compile_to`. dump_phases: a
+    folder for the IR after every phase. timeout_s: for one run of the program.
+    """
+
+    target: str | None = None
+    threads: int | None = None
+    device: str | None = None
+    iree_flags: tuple[str, ...] = ()
+    input_type: str | None = None
+    spec: Path | None = None
+    compile_to: str | None = None
+    dump_phases: Path | None = None
+    output_format: str | None = None
+    save: Path | None = None
+    parameters: tuple[ParameterFile, ...] = ()
+    timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        if self.compile_to is not None and self.compile_to not in PHASES:
+            raise UnknownNameError("phase", self.compile_to, PHASES, "--compile-to")
+        if self.output_format is not None:
+            if self.output_format not in OUTPUT_FORMATS:
+                raise UnknownNameError(
+                    "output format", self.output_format, OUTPUT_FORMATS, "--output-format"
+                )
+            if self.compile_to is not None:
+                raise UserError(
+                    f"--output-format: with --compile-to {self.compile_to} there is only IR to "
+                    "write; give one of the two"
+                )
+            if self.save is None:
+                raise UserError("--output-format: nothing is written without --save FILE")
+        for flag in self.iree_flags:
+            if not flag.startswith("-"):
+                raise UserError(
+                    f"--iree-flag: '{flag}' is not a flag; write --iree-flag=--iree-opt-level=O3"
+                )
+        if self.save is not None:
+            check_writable_file(self.save, "--save")
+        folder = self.dump_phases
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise UserError(f"--dump-phases: {folder} is a file; name a folder")
+
+    def check_compiled(self, path: Path) -> None:
+        """Raises UserError where options to compile with are given for a compiled module."""
+        for name, flag in _COMPILING.items():
+            if getattr(self, name):
+                raise UserError(f"{flag}: {path} is compiled already; give the program instead")
+
+
+def read_options(given: Mapping[str, Any]) -> ModuleOptions:
+    """Options from the texts of a command line, by field name; what is None was not given.
+
+    Raises UserError, which names the option.
+    """
+    values = {name: value for name, value in given.items() if value not in (None, ())}
+    for name, read in _READ.items():
+        if name in values:
+            values[name] = read(values[name])
+    return ModuleOptions(**values)
+
+
+def _path(value: str | os.PathLike[str]) -> Path:
+    return Path(os.path.expanduser(value))
+
+
+def _threads(value: str) -> int:
+    return parse_count(value, "--threads")
+
+
+def _timeout(value: str) -> float:
+    return parse_duration(value, "--timeout")
+
+
+def _parameters(value: Iterable[str]) -> tuple[ParameterFile, ...]:
+    return tuple(parse_parameters(text) for text in value)
+
+
+_READ: dict[str, Any] = {
+    "threads": _threads,
+    "iree_flags": tuple,
+    "spec": _path,
+    "dump_phases": _path,
+    "save": _path,
+    "parameters": _parameters,
+    "timeout_s": _timeout,
+}

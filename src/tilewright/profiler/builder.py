@@ -1,0 +1,279 @@
+"""Builds the program of an operation with the MLIR bindings. Runs in compile workers.
+
+The kinds say what to build in the words of :class:`Builder`; the dialects are known here only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, linalg, tensor
+from iree.compiler.dialects import math as functions
+
+from tilewright.argument import ArgumentType
+from tilewright.profiler.operation import Operation
+
+ENTRY = "main"
+
+Loops = Sequence[int]
+Body = Callable[..., Any]
+
+_TYPES = {
+    "f64": ir.F64Type,
+    "f32": ir.F32Type,
+    "f16": ir.F16Type,
+    "bf16": ir.BF16Type,
+}
+
+
+def build_program(operation: Operation, context: ir.Context) -> ir.Module:
+    """A module with one public function, `main`, that takes the operation's arguments and returns
+    its result. The context must know IREE's dialects, as that of a compiler session does."""
+    context.load_all_available_dialects()
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        build = Builder()
+        types = [build.tensor_type(t) for t in operation.arguments]
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp(ENTRY, (types, [build.tensor_type(operation.result)]))
+            block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([operation.kind.emit(operation, build, list(block.arguments))])
+        module.operation.verify()
+        return module
+
+
+class Builder:
+    """Tensor operations at the current insertion point. Loops are numbered from the outermost; an
+    operand's loops say which of them index its dimensions."""
+
+    def element_type(self, name: str) -> ir.Type:
+        if name in _TYPES:
+            return _TYPES[name].get()
+        return ir.IntegerType.get_signless(int(name.removeprefix("i")))
+
+    def tensor_type(self, argument: ArgumentType) -> ir.Type:
+        shape = list(argument.shape or ())
+        return ir.RankedTensorType.get(shape, self.element_type(argument.element_type))
+
+    def lowest(self, element_type: str) -> float | int:
+        """The neutral element of a maximum."""
+        if element_type.startswith("i"):
+            return -(1 << (int(element_type[1:]) - 1))
+        return -math.inf
+
+    def empty(self, result: ArgumentType) -> ir.Value:
+        return tensor.EmptyOp(
+            list(result.shape or ()), self.element_type(result.element_type)
+        ).result
+
+    def filled(self, result: ArgumentType, value: float | int) -> ir.Value:
+        scalars = Scalars(self.element_type(result.element_type))
+        return self._named(linalg.FillOp, [scalars.constant(value)], self.empty(result))
+
+    def matmul(
+        self, lhs: ir.Value, rhs: ir.Value, result: ArgumentType, loops: Sequence[Loops]
+    ) -> ir.Value:
+        """`linalg.matmul`, or with three loops for an operand `linalg.batch_matmul`, onto zeros."""
+        plain = len(loops[0]) == 2
+        operation = linalg.MatmulOp if plain else linalg.BatchMatmulOp
+        return self._named(
+            operation, [lhs, rhs], self.filled(result, 0), indexing_maps=self._maps(loops)
+        )
+
+    def matvec(
+        self, matrix: ir.Value, vector: ir.Value, result: ArgumentType, transposed: bool
+    ) -> ir.Value:
+        """`linalg.matvec`; of a matrix that is stored transposed `linalg.vecmat`."""
+        if transposed:
+            return self._named(linalg.VecmatOp, [vector, matrix], self.filled(result, 0))
+        return self._named(linalg.MatvecOp, [matrix, vector], self.filled(result, 0))
+
+    def convolution(
+        self,
+        name: str,
+        image: ir.Value,
+        filters: ir.Value,
+        result: ArgumentType,
+        strides: tuple[int, int],
+        dilations: tuple[int, int],
+    ) -> ir.Value:
+        """The op `linalg.<name>` onto zeros."""
+        return self._named(
+            _CONVOLUTIONS[name],
+            [image, filters],
+            self.filled(result, 0),
+            strides=_integers(strides),
+            dilations=_integers(dilations),
+        )
+
+    def pad(self, value: ir.Value, amounts: Sequence[int]) -> ir.Value:
+        """Zeros around a tensor: `amounts` before and behind each dimension."""
+        type_ = ir.RankedTensorType(value.type)
+        shape = [size + 2 * more for size, more in zip(type_.shape, amounts, strict=True)]
+        padded = ir.RankedTensorType.get(shape, type_.element_type)
+        operation = tensor.PadOp(padded, value, [], [], list(amounts), list(amounts))
+        index = ir.IndexType.get()
+        block = operation.operation.regions[0].blocks.append(*[index] * len(shape))
+        with ir.InsertionPoint(block):
+            tensor.YieldOp(Scalars(type_.element_type).constant(0))
+        return operation.result
+
+    def split(self, value: ir.Value, dimension: int, outer: int, inner: int) -> ir.Value:
+        """A dimension of a tensor as two."""
+        type_ = ir.RankedTensorType(value.type)
+        shape = [*type_.shape[:dimension], outer, inner, *type_.shape[dimension + 1 :]]
+        index = ir.IntegerType.get_signless(64)
+        groups = [
+            [i] if i < dimension else [i, i + 1] if i == dimension else [i + 1]
+            for i in range(type_.rank)
+        ]
+        reassociation = ir.ArrayAttr.get(
+            [ir.ArrayAttr.get([ir.IntegerAttr.get(index, i) for i in group]) for group in groups]
+        )
+        result = ir.RankedTensorType.get(shape, type_.element_type)
+        return tensor.ExpandShapeOp(result, value, reassociation, [], shape).result
+
+    def generic(
+        self,
+        inputs: Sequence[ir.Value],
+        loops: Sequence[Loops],
+        result: ArgumentType,
+        body: Body,
+        initial: float | int | None = None,
+    ) -> ir.Value:
+        """`linalg.generic` over the loops of the inputs and, last, of the result.
+
+        `body(scalars, *elements, accumulator)` gives the element of the result, everything in its
+        type. Loops that the result does not have are reductions, which begin at `initial`.
+        """
+        out = self.empty(result) if initial is None else self.filled(result, initial)
+        count = 1 + max(loop for operand in loops for loop in operand)
+        kinds = [
+            linalg.IteratorType.parallel if loop in loops[-1] else linalg.IteratorType.reduction
+            for loop in range(count)
+        ]
+        operation = linalg.GenericOp(
+            [out.type],
+            list(inputs),
+            [out],
+            self._maps(loops),
+            ir.ArrayAttr.get(
+                [ir.Attribute.parse(f"#linalg.iterator_type<{kind.name}>") for kind in kinds]
+            ),
+        )
+        elements = [ir.ShapedType(v.type).element_type for v in (*inputs, out)]
+        block = operation.regions[0].blocks.append(*elements)
+        with ir.InsertionPoint(block):
+            scalars = Scalars(elements[-1])
+            linalg.YieldOp([body(scalars, *map(scalars.cast, block.arguments))])
+        return operation.results[0]
+
+    def softmax(self, value: ir.Value, result: ArgumentType, dimension: int) -> ir.Value:
+        out = self.empty(result)
+        return linalg.SoftmaxOp([out.type], value, out, dimension).result[0]
+
+    def attention(
+        self,
+        query: ir.Value,
+        key: ir.Value,
+        value: ir.Value,
+        scale: float,
+        result: ArgumentType,
+        loops: Sequence[Loops],
+    ) -> ir.Value:
+        """`iree_linalg_ext.attention`, of which the bindings have no class; no change to the
+        scores before softmax."""
+        kind = ir.ShapedType(query.type).element_type
+        out = self.empty(result)
+        factor = Scalars(kind).constant(scale)
+        operation = ir.Operation.create(
+            "iree_linalg_ext.attention",
+            results=[out.type],
+            operands=[query, key, value, factor, out],
+            attributes={"indexing_maps": self._maps(loops)},
+            regions=1,
+        )
+        block = operation.regions[0].blocks.append(ir.F32Type.get())
+        with ir.InsertionPoint(block):
+            ir.Operation.create("iree_linalg_ext.yield", operands=list(block.arguments))
+        return operation.results[0]
+
+    def _maps(self, loops: Sequence[Loops]) -> ir.Attribute:
+        count = 1 + max(loop for operand in loops for loop in operand)
+        return ir.ArrayAttr.get(
+            [
+                ir.AffineMapAttr.get(
+                    ir.AffineMap.get(count, 0, [ir.AffineDimExpr.get(i) for i in operand])
+                )
+                for operand in loops
+            ]
+        )
+
+    def _named(self, kind: Any, inputs: Sequence[Any], out: Any, **attributes: Any) -> ir.Value:
+        operation = kind([out.type], list(inputs), [out], **attributes)
+        linalg.fill_builtin_region(operation.operation)
+        return operation.results[0]
+
+
+_CONVOLUTIONS = {
+    "conv_2d_nhwc_hwcf": linalg.Conv2DNhwcHwcfOp,
+    "conv_2d_nchw_fchw": linalg.Conv2DNchwFchwOp,
+    "depthwise_conv_2d_nhwc_hwc": linalg.DepthwiseConv2DNhwcHwcOp,
+    "depthwise_conv_2d_nchw_chw": linalg.DepthwiseConv2DNchwChwOp,
+}
+
+
+def _integers(values: Sequence[int]) -> ir.Attribute:
+    return ir.DenseElementsAttr.get(np.array(values, np.int64))
+
+
+class Scalars:
+    """Arithmetic on scalars of one type, float or signed integer, where ops are inserted now."""
+
+    def __init__(self, type_: ir.Type) -> None:
+        self._type = type_
+        self._is_float = not isinstance(type_, ir.IntegerType)
+
+    def constant(self, value: float | int) -> ir.Value:
+        number = float(value) if self._is_float else int(value)
+        return arith.ConstantOp(self._type, number).result
+
+    def cast(self, value: ir.Value) -> ir.Value:
+        """A value of a narrower type (or this one) in this type."""
+        if value.type == self._type:
+            return value
+        return (arith.ExtFOp if self._is_float else arith.ExtSIOp)(self._type, value).result
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return (arith.AddFOp if self._is_float else arith.AddIOp)(a, b).result
+
+    def subtract(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return (arith.SubFOp if self._is_float else arith.SubIOp)(a, b).result
+
+    def multiply(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return (arith.MulFOp if self._is_float else arith.MulIOp)(a, b).result
+
+    def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return (arith.MaximumFOp if self._is_float else arith.MaxSIOp)(a, b).result
+
+    # For floats only.
+
+    def divide(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.DivFOp(a, b).result
+
+    def negate(self, a: ir.Value) -> ir.Value:
+        return arith.NegFOp(a).result
+
+    def exp(self, a: ir.Value) -> ir.Value:
+        return functions.ExpOp(a).result
+
+    def tanh(self, a: ir.Value) -> ir.Value:
+        return functions.TanhOp(a).result
+
+    def erf(self, a: ir.Value) -> ir.Value:
+        return functions.ErfOp(a).result

@@ -1,0 +1,84 @@
+"""The plain commands that do what the profiler does: IREE's own tools, for a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.measure.inputs import InputFile
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.profiler.compiling import Selected
+from tilewright.profiler.operation import Operation
+from tilewright.toolchain import IREE_COMPILE
+from tilewright.tuning.files import write_text
+
+# Types that .npy files of NumPy do not know; IREE reads them as raw bytes.
+_RAW = ("bf16",)
+
+
+def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence[str]) -> list[str]:
+    """Lines that compile a dispatch, run it on the profiler's inputs, and time it.
+
+    The compile starts from the configured program that `profile compile` leaves beside the vmfb,
+    with the flags that it was compiled with; `flags` are for a dispatch that has not been.
+    """
+    folder = dispatch.folder
+    vmfb = str(dispatch.vmfb)
+    compiled = dispatch.entry.compiled
+    repeats = compiled.repeats if compiled is not None else 1
+    used = compiled.flags if compiled is not None else (*flags, *folder.operation.flags)
+    program = str(folder.configured(dispatch.configuration))
+    inputs = [
+        f"--input={_input(folder.operation, i, folder.reference)}"
+        for i in range(len(folder.operation.arguments))
+    ]
+    common = [f"--module={vmfb}", f"--device={device.uri}"]
+    if device.threads is not None:
+        common.append(f"--task_topology_group_count={device.threads}")
+    timed = ["--function=bench", f"--batch_size={repeats}"] if repeats > 1 else ["--function=main"]
+    raw = folder.operation.result.element_type in _RAW
+    result = dispatch.vmfb.with_suffix(".bin" if raw else ".npy")
+    return [
+        f"# {dispatch.name}",
+        shlex.join(
+            [IREE_COMPILE, program, "--compile-from=executable-configurations", *used, "-o", vmfb]
+        ),
+        shlex.join(["iree-run-module", *common, "--function=main", *inputs, f"--output=@{result}"]),
+        shlex.join(["iree-benchmark-module", *common, *timed, *inputs]),
+    ]
+
+
+def _input(operation: Operation, position: int, folder: Path) -> str:
+    kind = operation.arguments[position]
+    if kind.element_type in _RAW:
+        return f"{kind}=@{_raw(folder, position)}"
+    return f"@{folder / f'input_{position}.npy'}"
+
+
+def _raw(folder: Path, position: int) -> Path:
+    return folder / f"input_{position}.bin"
+
+
+def save_commands(
+    path: Path, selected: Sequence[Selected], device: DeviceOptions, flags: Sequence[str]
+) -> None:
+    """Write the commands of dispatches to a shell script. Raises UserError.
+
+    Inputs whose type .npy files do not know are written as raw bytes beside the others, where the
+    profiler has made them.
+    """
+    lines = ["#!/bin/sh"]
+    for dispatch in selected:
+        lines += ["", *dispatch_commands(dispatch, device, flags)]
+        _write_raw(dispatch)
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _write_raw(dispatch: Selected) -> None:
+    folder = dispatch.folder.reference
+    for position, kind in enumerate(dispatch.folder.operation.arguments):
+        source = folder / f"input_{position}.npy"
+        target = _raw(folder, position)
+        if kind.element_type in _RAW and source.is_file() and not target.is_file():
+            target.write_bytes(InputFile(str(source), kind).load().tobytes())

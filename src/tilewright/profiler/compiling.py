@@ -1,0 +1,217 @@
+"""`profile compile`: every dispatch that changed, on all cores, one failure never another's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import UserError
+from tilewright.measure import machine
+from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.pool import Job, Result
+from tilewright.profiler.folder import (
+    FORMAT,
+    Compiled,
+    DispatchEntry,
+    GeneratedFolder,
+    OperationFolder,
+)
+from tilewright.profiler.operation import Operation
+from tilewright.profiler.worker_tasks import COMPILE_DISPATCH, CompileAnswer, DispatchRequest
+from tilewright.target import Target, usable_cores
+from tilewright.toolchain import installed_version
+from tilewright.trial import Status
+from tilewright.tuning.task import repeats_for
+
+# Outcomes that another attempt may change.
+_WORTH_REPEATING = (Status.COMPILE_TIMEOUT, Status.CRASHED)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """One dispatch: an operation's folder and the name of a configuration in it."""
+
+    folder: OperationFolder
+    configuration: str
+
+    @property
+    def name(self) -> str:
+        return self.folder.dispatch_name(self.configuration)
+
+    @property
+    def entry(self) -> DispatchEntry:
+        return self.folder.dispatches[self.configuration]
+
+    @property
+    def vmfb(self) -> Path:
+        return self.folder.vmfb(self.configuration)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How to compile: `jobs` workers, each with a single-threaded compiler; `force`: everything
+    anew."""
+
+    target: Target
+    iree_flags: tuple[str, ...] = ()
+    jobs: int = 1
+    timeout_s: float = 60.0
+    force: bool = False
+
+    def flags(self, operation: Operation | None = None) -> tuple[str, ...]:
+        """Of iree-compile, with those that the operation needs."""
+        own = operation.flags if operation is not None else ()
+        return (*self.target.flags, *own, *self.iree_flags)
+
+
+@dataclass
+class CompileSummary:
+    """How many dispatches were compiled, failed now or before, and were up to date."""
+
+    compiled: int = 0
+    failed: int = 0
+    kept: int = 0
+
+
+def compile_dispatches(
+    generated: GeneratedFolder,
+    selected: Sequence[Selected],
+    options: CompileOptions,
+    on_done: Callable[[Selected, Compiled], object] = lambda dispatch, compiled: None,
+) -> CompileSummary:
+    """Compile what has changed; every outcome is in its manifest before the next is waited for.
+
+    `on_done` gets each dispatch as it is done. Raises UserError when another process holds the
+    folder.
+    """
+    summary = CompileSummary()
+    with generated.locked():
+        _tidy(selected)
+        jobs = []
+        for dispatch in selected:
+            key = dispatch_key(dispatch, options)
+            if not options.force and is_current(dispatch, key):
+                summary.kept += 1
+                compiled = dispatch.entry.compiled
+                summary.failed += int(compiled is not None and not compiled.ok)
+                continue
+            jobs.append(Job(_request(dispatch, options), tag=(dispatch, key)))
+        if not jobs:
+            return summary
+
+        def record(result: Result) -> None:
+            dispatch, key = result.job.tag
+            compiled = _outcome(result, key)
+            dispatch.entry.compiled = compiled
+            _log(dispatch, result, compiled)
+            dispatch.folder.save()
+            summary.compiled += 1
+            summary.failed += int(not compiled.ok)
+            on_done(dispatch, compiled)
+
+        workers = min(options.jobs, len(jobs))
+        with compile_pool(
+            workers, task=COMPILE_DISPATCH, flags=(options.flags(),), timeout_s=options.timeout_s
+        ) as pool:
+            pool.run(jobs, on_result=record)
+    return summary
+
+
+def dispatch_key(dispatch: Selected, options: CompileOptions) -> str:
+    """A digest of all that decides what a compile makes: program, configuration, flags, compiler,
+    and for `host` the processor."""
+    entry = dispatch.entry
+    decides = {
+        "format": FORMAT,
+        "program": hashlib.sha256(_content(dispatch.folder.program)).hexdigest(),
+        "configuration": entry.tuned and entry.tuned.to_json(),
+        "repeats": _repeats(dispatch),
+        "flags": options.flags(dispatch.folder.operation),
+        "compiler": installed_version("iree-base-compiler"),
+        "processor": _processor() if options.target.cpu == "host" else "",
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def is_current(dispatch: Selected, key: str) -> bool:
+    """Whether the last compile still stands. What timed out or crashed is tried again."""
+    compiled = dispatch.entry.compiled
+    if compiled is None or compiled.key != key or compiled.status in _WORTH_REPEATING:
+        return False
+    return not compiled.ok or dispatch.vmfb.is_file()
+
+
+def _content(program: Path) -> bytes:
+    try:
+        return program.read_bytes()
+    except OSError:
+        # A program that is gone is a compile error of its own, which the worker reports.
+        return b""
+
+
+@functools.cache
+def _processor() -> str:
+    facts = machine.describe()
+    return f"{facts.cpu} {' '.join(facts.features)}"
+
+
+def _repeats(dispatch: Selected) -> int:
+    return repeats_for(dispatch.folder.operation, usable_cores())
+
+
+def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
+    # Nothing stale is left where this compile fails.
+    dispatch.vmfb.unlink(missing_ok=True)
+    return DispatchRequest(
+        dispatch.folder.program,
+        options.flags(dispatch.folder.operation),
+        dispatch.entry.tuned,
+        _repeats(dispatch),
+        dispatch.vmfb,
+        dispatch.folder.configured(dispatch.configuration),
+    )
+
+
+def _outcome(result: Result, key: str) -> Compiled:
+    request: DispatchRequest = result.job.payload
+    if result.failure is not None:
+        status, message = result.failure.compile_status, result.failure.message
+        if status is Status.COMPILE_ERROR:
+            # What the compiler says comes as an answer: this was something else, a full disk say.
+            status = Status.CRASHED
+    else:
+        answer: CompileAnswer = result.value
+        status = Status.COMPILE_ERROR if answer.message else Status.OK
+        message = answer.message
+    seconds = round(result.seconds, 4)
+    return Compiled(key, status, message, seconds, request.repeats, request.flags)
+
+
+def _log(dispatch: Selected, result: Result, compiled: Compiled) -> None:
+    """Add what the compiler said to the operation's log."""
+    said = result.failure.log if result.failure is not None else result.value.log
+    lines = [
+        f"== {dispatch.name}: {compiled.status}, {compiled.seconds:.2f} s",
+        f"flags: {' '.join(result.job.payload.flags)}",
+        *([compiled.message] if compiled.message else []),
+        *([said.rstrip()] if said.strip() else []),
+    ]
+    path = dispatch.folder.log
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("\n".join(lines) + "\n\n")
+    except OSError as error:
+        raise UserError(f"{path}: cannot write it ({error.strerror})") from error
+
+
+def _tidy(selected: Sequence[Selected]) -> None:
+    """Remove what a killed compile was writing."""
+    for path in {dispatch.folder.path for dispatch in selected}:
+        for partial in path.glob("*.part"):
+            with contextlib.suppress(OSError):
+                partial.unlink()

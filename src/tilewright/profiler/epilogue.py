@@ -1,0 +1,85 @@
+"""Elementwise steps, as programs and as NumPy: what is fused to a kernel, and chains on their own.
+
+A step works on the running value and, where it takes one, on a second operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.profiler.operation import Array
+
+if TYPE_CHECKING:
+    from tilewright.profiler.builder import Scalars
+
+
+@dataclass(frozen=True)
+class Step:
+    """One elementwise step.
+
+    emit(scalars, value, other), reference(value, other): the result; `other` is the second operand,
+    which steps with `binary` unset do not look at. flops: arithmetic operations. integer: whether
+    it is there for integers.
+    """
+
+    emit: Callable[[Scalars, Any, Any], Any]
+    reference: Callable[[Array, Array], Array]
+    flops: int = 1
+    binary: bool = False
+    integer: bool = True
+
+
+def _gelu(scalars: Scalars, x: Any, _: Any) -> Any:
+    """x/2 (1 + erf(x / sqrt 2)): D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016."""
+    scaled = scalars.multiply(x, scalars.constant(0.5**0.5))
+    twice = scalars.add(scalars.erf(scaled), scalars.constant(1.0))
+    return scalars.multiply(scalars.multiply(x, scalars.constant(0.5)), twice)
+
+
+def _gelu_reference(x: Array, _: Array) -> Array:
+    # The interpreter's own error function: NumPy has none. It shares nothing with IREE's.
+    from tilewright.ir.reference.mathematics import erf
+
+    return np.asarray(0.5 * x * (1.0 + erf(x * 0.5**0.5)))
+
+
+def _sigmoid(scalars: Scalars, x: Any, _: Any) -> Any:
+    one = scalars.constant(1.0)
+    return scalars.divide(one, scalars.add(one, scalars.exp(scalars.negate(x))))
+
+
+STEPS: Mapping[str, Step] = {
+    "add": Step(lambda s, x, y: s.add(x, y), lambda x, y: x + y, binary=True),
+    "sub": Step(lambda s, x, y: s.subtract(x, y), lambda x, y: x - y, binary=True),
+    "mul": Step(lambda s, x, y: s.multiply(x, y), lambda x, y: x * y, binary=True),
+    "relu": Step(lambda s, x, _: s.maximum(x, s.constant(0)), lambda x, _: np.maximum(x, 0)),
+    "gelu": Step(_gelu, _gelu_reference, 5, integer=False),
+    "exp": Step(lambda s, x, _: s.exp(x), lambda x, _: np.asarray(np.exp(x)), integer=False),
+    "tanh": Step(lambda s, x, _: s.tanh(x), lambda x, _: np.asarray(np.tanh(x)), integer=False),
+    "sigmoid": Step(_sigmoid, lambda x, _: np.asarray(1 / (1 + np.exp(-x))), 4, integer=False),
+}
+
+
+def emit_steps(steps: tuple[str, ...], scalars: Scalars, value: Any, other: Any) -> Any:
+    for name in steps:
+        value = STEPS[name].emit(scalars, value, other)
+    return value
+
+
+def reference_steps(steps: tuple[str, ...], value: Array, other: Array) -> Array:
+    for name in steps:
+        value = STEPS[name].reference(value, other)
+    return value
+
+
+def flops_of(steps: tuple[str, ...]) -> int:
+    """Arithmetic operations for each element."""
+    return sum(STEPS[name].flops for name in steps)
+
+
+def fits_integers(steps: tuple[str, ...]) -> bool:
+    return all(STEPS[name].integer for name in steps)

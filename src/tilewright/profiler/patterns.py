@@ -1,0 +1,76 @@
+"""`--dispatches`: patterns that dispatches are chosen by."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+
+from tilewright.errors import UserError, did_you_mean
+
+OPTION = "--dispatches"
+
+
+def match_names(text: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The names that any of the patterns finds, in their order, and remarks.
+
+    text: regular expressions (Python's `re`, found anywhere in a name), separated by commas; a
+    comma inside brackets or behind a backslash belongs to the expression. One that finds nothing
+    is tried as a shell pattern for whole names, and a remark says so. Raises UserError for one that
+    is no regular expression, or that finds nothing either way.
+    """
+    wanted: set[str] = set()
+    notes: list[str] = []
+    for pattern in split_patterns(text):
+        found, note = _match(pattern, names)
+        wanted.update(found)
+        if note:
+            notes.append(note)
+    return [name for name in names if name in wanted], notes
+
+
+def _match(pattern: str, names: Sequence[str]) -> tuple[list[str], str]:
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        hint = f"; as a regular expression, '*' is written '.*': {_as_regex(pattern)}"
+        raise UserError(
+            f"{OPTION}: '{pattern}' is no regular expression: {error}"
+            + (hint if "*" in pattern else "")
+        ) from error
+    found = [name for name in names if expression.search(name)]
+    if found:
+        return found, ""
+    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if found:
+        return found, (
+            f"{OPTION}: '{pattern}' matches nothing as a regular expression; taken as a shell "
+            f"pattern (the regular expression is {_as_regex(pattern)})"
+        )
+    raise UserError(
+        f"{OPTION}: '{pattern}' matches none of the {len(names)} dispatches"
+        f"{did_you_mean(pattern, names)}"
+    )
+
+
+def _as_regex(pattern: str) -> str:
+    return "".join(".*" if c == "*" else "." if c == "?" else c for c in pattern)
+
+
+def split_patterns(text: str) -> list[str]:
+    """The patterns of a list; UserError for an empty one."""
+    parts = [""]
+    depth = 0
+    escaped = False
+    for char in text:
+        if char == "," and depth == 0 and not escaped:
+            parts.append("")
+            continue
+        parts[-1] += char
+        if not escaped:
+            depth += (char in "([{") - (char in ")]}")
+            depth = max(0, depth)
+        escaped = char == "\\" and not escaped
+    if not all(part.strip() for part in parts):
+        raise UserError(f"{OPTION}: '{text}' has an empty pattern; separate them by commas")
+    return [part.strip() for part in parts]

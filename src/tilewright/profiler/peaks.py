@@ -1,0 +1,53 @@
+"""What this machine reaches at most, to judge kernels by."""
+
+from __future__ import annotations
+
+from tilewright.measure.machine import describe
+from tilewright.measure.peak import Peak, machine_peak
+from tilewright.profiler.operation import ElementTypes
+from tilewright.target import Target
+
+# Vector instructions by the feature that shows them, widest first.
+_INSTRUCTIONS = {
+    "avx512f": "avx512",
+    "avx2": "avx2",
+    "avx": "avx",
+    "sse2": "sse",
+    "sve": "sve",
+    "asimd": "neon",
+}
+
+
+class Peaks:
+    """The measured peaks of this machine with a number of threads.
+
+    Measured before anything is timed, unless it has been before; a kernel that is faster shows that
+    the machine was busy then, and has its type measured once more.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._peak: Peak = machine_peak(threads)
+        self._again: set[str] = set()
+
+    def gflops(self, types: ElementTypes, seen: float) -> float | None:
+        """GFLOP/s at most on operands of these types; None where that cannot be measured.
+
+        seen: GFLOP/s of a kernel just now.
+        """
+        name = types.operand
+        known = self._peak.compute.get(name)
+        if known is not None and seen > known and name not in self._again:
+            self._again.add(name)
+            self._peak = machine_peak(self._threads, at_least={name: seen})
+        return self._peak.compute.get(name)
+
+
+def vector_instructions(target: Target) -> str:
+    """The vector instructions of the processor that code is made for, as far as it is this one;
+    else the processor's name."""
+    if target.cpu != "host":
+        return target.cpu
+    machine = describe()
+    features = set(machine.features)
+    return next((v for k, v in _INSTRUCTIONS.items() if k in features), machine.architecture)

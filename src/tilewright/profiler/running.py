@@ -1,0 +1,211 @@
+"""`profile run`: each dispatch checked against NumPy, then timed. Nothing that a dispatch does ends
+the sweep: every outcome is a value."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.machine import describe as describe_machine
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import CAREFUL, TimingPolicy
+from tilewright.measure.verify import Comparison
+from tilewright.profiler.compiling import Selected
+from tilewright.profiler.folder import Compiled
+from tilewright.profiler.worker_tasks import (
+    REFERENCE,
+    ReferenceData,
+    ReferenceRequest,
+    kept_reference,
+)
+from tilewright.trial import Status
+
+_REFERENCE_TIMEOUT_S = 1800.0
+_MISSING = Compiled("", Status.INVALID, "not compiled; run `tilewright profile compile`")
+
+
+class Verification(enum.StrEnum):
+    """What comparing a dispatch's result with NumPy's said."""
+
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    NOT_VERIFIED = "Not verified"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What to do with each dispatch.
+
+    threads: of the runtime. repetitions: samples of each time; None takes as many as a steady
+    median needs. jobs: workers that compute references, before anything is measured. timeout_s: for
+    a dispatch's check, and for its timing.
+    """
+
+    threads: int = 1
+    verify: bool = True
+    profile: bool = True
+    repetitions: int | None = None
+    jobs: int = 1
+    seed: int = 0
+    timeout_s: float = 120.0
+
+    @property
+    def device(self) -> DeviceOptions:
+        return DeviceOptions.cpu(self.threads)
+
+    @property
+    def policy(self) -> TimingPolicy:
+        if self.repetitions is None:
+            return CAREFUL
+        # Time alone does not end what the user counts.
+        count = self.repetitions
+        return replace(CAREFUL, min_samples=count, max_samples=count, max_s=self.timeout_s)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a dispatch.
+
+    status: `ok`, or how far it came. message: why it is not ok, in one line. comparison: with
+    NumPy's result (None: not made). measurement: None when it was not timed, as a dispatch with a
+    wrong result is not.
+    """
+
+    dispatch: Selected
+    status: Status
+    message: str = ""
+    verification: Verification = Verification.NOT_VERIFIED
+    comparison: Comparison | None = None
+    measurement: Measurement | None = None
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the dispatch was compiled and then did not do what it should."""
+        return self.status in (
+            Status.WRONG_RESULT,
+            Status.CRASHED,
+            Status.RUN_ERROR,
+            Status.RUN_TIMEOUT,
+        )
+
+
+def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterator[Outcome]:
+    """Verify and time compiled dispatches, one after the other, in their order."""
+    references = make_references(selected, options)
+    with Benchmark(options.device, timeout_s=options.timeout_s) as benchmark:
+        for dispatch in selected:
+            compiled = _compiled(dispatch)
+            if not compiled.ok:
+                yield Outcome(dispatch, compiled.status, compiled.message)
+                continue
+            data = references[dispatch.folder.operation.name]
+            if isinstance(data, WorkerFailure):
+                message = f"no inputs or reference: {data.message}"
+                yield Outcome(dispatch, Status.INVALID, message)
+                continue
+            yield _run(benchmark, dispatch, compiled, data, options)
+
+
+def _compiled(dispatch: Selected) -> Compiled:
+    compiled = dispatch.entry.compiled
+    if compiled is None or (compiled.ok and not dispatch.vmfb.is_file()):
+        return _MISSING
+    return compiled
+
+
+def make_references(
+    selected: Sequence[Selected], options: RunOptions
+) -> dict[str, ReferenceData | WorkerFailure]:
+    """Inputs and NumPy's results of the operations that have a compiled dispatch, by name.
+
+    What was computed before is read from the operations' folders.
+    """
+    found: dict[str, ReferenceData | WorkerFailure] = {}
+    jobs: dict[str, Job] = {}
+    for dispatch in selected:
+        name, folder = dispatch.folder.operation.name, dispatch.folder.reference
+        if name in found or name in jobs or not _compiled(dispatch).ok:
+            continue
+        request = ReferenceRequest(name, folder, options.seed, not options.verify)
+        kept = kept_reference(request)
+        if kept is not None:
+            found[name] = kept
+        else:
+            jobs[name] = Job(request, REFERENCE, tag=name)
+    if jobs:
+        workers = min(options.jobs, len(jobs))
+        # Operations too large for this machine must end a worker, not the machine.
+        memory = describe_machine().memory_bytes
+        with WorkerPool(
+            None,
+            workers,
+            timeout_s=_REFERENCE_TIMEOUT_S,
+            memory_limit=memory and memory * 3 // 4 // workers,
+        ) as pool:
+            for result in pool.run(jobs.values()):
+                found[result.job.tag] = result.failure or result.value
+    return found
+
+
+def _run(
+    benchmark: Benchmark,
+    dispatch: Selected,
+    compiled: Compiled,
+    data: ReferenceData,
+    options: RunOptions,
+) -> Outcome:
+    outcome = Outcome(dispatch, Status.OK)
+    vmfb = str(dispatch.vmfb)
+    if options.verify:
+        outcome = _verified(benchmark, outcome, data)
+        if outcome.status is not Status.OK:
+            return outcome
+    if options.profile:
+        measured = benchmark.time(
+            vmfb, data.inputs, repeats=compiled.repeats, policy=options.policy
+        )
+        if isinstance(measured, WorkerFailure):
+            return replace(outcome, status=measured.run_status, message=measured.message)
+        outcome = replace(outcome, measurement=measured)
+    return outcome
+
+
+def _verified(benchmark: Benchmark, outcome: Outcome, data: ReferenceData) -> Outcome:
+    operation = outcome.dispatch.folder.operation
+    assert data.expected is not None
+    compared = benchmark.verify(
+        str(outcome.dispatch.vmfb),
+        data.inputs,
+        data.expected,
+        reduction_length=operation.kind.reduction_length(operation),
+        element_types=(operation.kind.working_type(operation),),
+        accumulation_type=operation.kind.accumulation_type(operation),
+    )
+    if isinstance(compared, WorkerFailure):
+        return replace(outcome, status=compared.run_status, message=compared.message)
+    comparison: Comparison = compared[0]
+    if comparison.ok:
+        return replace(outcome, verification=Verification.SUCCESS, comparison=comparison)
+    return replace(
+        outcome,
+        status=Status.WRONG_RESULT,
+        verification=Verification.FAILED,
+        comparison=comparison,
+        message=describe(comparison),
+    )
+
+
+def describe(comparison: Comparison) -> str:
+    """A comparison that failed, in words: how much is wrong, and the worst element."""
+    if not comparison.worst_index:
+        return comparison.reason
+    where = ", ".join(map(str, comparison.worst_index))
+    return (
+        f"{comparison.reason}; worst at [{where}]: {comparison.actual:.6g} where "
+        f"{comparison.expected:.6g} is expected (off by {comparison.error:.3g}, allowed "
+        f"{comparison.tolerance:.3g})"
+    )

@@ -1,0 +1,210 @@
+"""Which operations a user asked for: kinds, shapes, element types, layouts and variants together.
+
+An option that some kinds have no use for (a dimension, a layout or a variant that they do not have)
+leaves those kinds out, unless they were named with `--kind`: then it does not concern them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.profiler.kinds import KINDS, find_kinds
+from tilewright.profiler.names import parse_types
+from tilewright.profiler.operation import ElementTypes, Kind, Operation, make_operation
+from tilewright.profiler.shapes import Shape, Sizes, parse_sizes, predefined
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was asked for; empty: nothing was said of it.
+
+    kinds: named ones. sizes: values of dimensions. types, layouts, variants: those wanted; a layout
+    of () is row-major, of None every one.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    sizes: tuple[Sizes, ...] = ()
+    types: tuple[ElementTypes, ...] = ()
+    layouts: tuple[str, ...] | None = ()
+    variants: tuple[str, ...] = ()
+
+    def accepts(self, kind: Kind) -> bool:
+        """Whether operations of the kind are wanted at all."""
+        if self.kinds:
+            return kind in self.kinds
+        return (
+            all(sizes.fits(kind) for sizes in self.sizes)
+            and (not self.layouts or bool(set(self.layouts) & set(kind.layouts)))
+            and (not self.variants or any(v and kind.has_variant(v) for v in self.variants))
+            and (not self.types or any(self._types(kind, v) for v in kind.variants))
+        )
+
+    def _types(self, kind: Kind, variant: str) -> tuple[ElementTypes, ...]:
+        have = kind.types(variant)
+        return tuple(t for t in self.types if t in have) if self.types else have
+
+    def contains(self, operation: Operation) -> bool:
+        """Whether an operation that is there already is one of those asked for."""
+        kind = operation.kind
+        if not self.accepts(kind):
+            return False
+        for sizes in self.sizes:
+            if sizes.fits(kind):
+                given = {operation[d] for d in sizes.dimensions}
+                if len(given) > 1 or given.isdisjoint(sizes.values):
+                    return False
+        return not self.types or operation.types in self.types
+
+
+def make_selection(
+    kinds: str | None,
+    sizes: Mapping[str, tuple[tuple[str, ...], str]],
+    types: str | None = None,
+    layouts: str | None = None,
+    variants: str | None = None,
+) -> Selection:
+    """A selection from the texts of options.
+
+    sizes: by option, its dimensions and its text. Raises UserError for what does not exist, and
+    when no kind has what is asked for.
+    """
+    named = () if kinds in (None, ALL) else find_kinds(_split(str(kinds), "--kind"))
+    selection = Selection(
+        named,
+        tuple(Sizes(o, dims, parse_sizes(text, o)) for o, (dims, text) in sizes.items()),
+        () if types in (None, ALL) else tuple(map(parse_types, _split(str(types), "--types"))),
+        _layouts(layouts),
+        () if variants in (None, ALL) else _variants(_split(str(variants), "--variants")),
+    )
+    _check(selection)
+    return selection
+
+
+def _split(text: str, option: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise UserError(f"{option}: '{text}': a name is missing; write names separated by commas")
+    return parts
+
+
+def _layouts(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return ()
+    if text == ALL:
+        return None
+    known = {layout for kind in KINDS.values() for layout in kind.layouts}
+    wanted = _split(text, "--layouts")
+    for layout in wanted:
+        if layout not in known:
+            raise UnknownNameError("layout", layout, [ALL, *known], "--layouts")
+    return tuple(wanted)
+
+
+def _variants(wanted: Sequence[str]) -> tuple[str, ...]:
+    for variant in wanted:
+        if not any(kind.has_variant(variant) for kind in KINDS.values() if variant):
+            known = {v for kind in KINDS.values() for v in kind.variants if v}
+            raise UnknownNameError("variant", variant, known, "--variants")
+    return tuple(wanted)
+
+
+def _check(selection: Selection) -> None:
+    candidates = selection.kinds or tuple(KINDS.values())
+    for sizes in selection.sizes:
+        if not any(sizes.fits(kind) for kind in candidates):
+            names = ", ".join(kind.name for kind in candidates)
+            raise UserError(f"{sizes.option}: none of the kinds has that dimension ({names})")
+    for types in selection.types:
+        have = [t.name for k in candidates for v in k.variants for t in k.types(v)]
+        if types.name not in have:
+            names = ", ".join(kind.name for kind in candidates)
+            raise UnknownNameError("element type", types.name, set(have), f"--types: {names}")
+    if not any(map(selection.accepts, candidates)):
+        raise UserError(
+            "no kind has all the dimensions, types, layouts and variants asked for; "
+            "`tilewright profile generate --help` lists the kinds, or name one with --kind"
+        )
+
+
+@dataclass
+class Suite:
+    """Operations, each once, and remarks on what was left out."""
+
+    operations: list[Operation] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def make_suite(selection: Selection, shapes: Sequence[Shape] | None = None) -> Suite:
+    """The operations of a selection. `shapes`: the user's own, in place of the predefined ones.
+
+    Sizes given for a dimension take the place of that dimension's in every shape. Raises UserError
+    where a shape is impossible, unless others of its kind are possible (a note says so then).
+    """
+    suite = Suite()
+    found: dict[str, Operation] = {}
+    if shapes is None:
+        shapes = predefined(KINDS.values())
+    problems: dict[str, list[str]] = {}
+    for shape in shapes:
+        if not selection.accepts(shape.kind):
+            continue
+        for dims in _with_sizes(shape, selection):
+            for types, layout, variant in _forms(shape, selection):
+                try:
+                    operation = make_operation(shape.kind, dims, types, layout, variant)
+                except UserError as error:
+                    problems.setdefault(shape.kind.name, []).append(str(error))
+                    continue
+                found[operation.name] = operation
+    suite.operations = list(found.values())
+    made = {operation.kind.name for operation in suite.operations}
+    for kind, reasons in problems.items():
+        if kind not in made:
+            raise UserError(reasons[0])
+        suite.notes += [f"left out: {reason}" for reason in dict.fromkeys(reasons)]
+    if not suite.operations:
+        raise UserError("no operation has the types, layouts and variants asked for")
+    return suite
+
+
+def _with_sizes(shape: Shape, selection: Selection) -> Iterator[dict[str, int]]:
+    """The shape's dimensions with every combination of the sizes given."""
+    fitting = [sizes for sizes in selection.sizes if sizes.fits(shape.kind)]
+    for values in itertools.product(*(sizes.values for sizes in fitting)):
+        dims = dict(shape.dims)
+        for sizes, value in zip(fitting, values, strict=True):
+            dims.update(dict.fromkeys(sizes.dimensions, value))
+        yield dims
+
+
+def _forms(shape: Shape, selection: Selection) -> Iterator[tuple[ElementTypes, str, str]]:
+    """Element types, layout and variant: what the shape says, else what is asked for."""
+    kind = shape.kind
+    if shape.layout:
+        layouts: Sequence[str] = [shape.layout]
+    elif selection.layouts is None:
+        layouts = kind.layouts
+    else:
+        layouts = [w for w in selection.layouts if w in kind.layouts] or kind.layouts[:1]
+    variants = _shape_variants(shape, selection)
+    have = {variant: kind.types(variant) for variant in variants}
+    if shape.types is not None and all(shape.types not in types for types in have.values()):
+        names = {t.name for types in have.values() for t in types}
+        raise UnknownNameError("element type", shape.types.name, names, kind.name)
+    for variant in variants:
+        wanted = [t for t in have[variant] if shape.types in (None, t)]
+        if selection.types:
+            wanted = [t for t in wanted if t in selection.types]
+        yield from itertools.product(wanted, layouts, [variant])
+
+
+def _shape_variants(shape: Shape, selection: Selection) -> Sequence[str]:
+    if shape.variant:
+        return [shape.variant]
+    chosen = [v for v in selection.variants if v and shape.kind.has_variant(v)]
+    return chosen or shape.kind.variants

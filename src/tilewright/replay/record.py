@@ -1,0 +1,391 @@
+"""Recording a space: every configuration of a dispatch is compiled, measured and kept.
+
+The same stages as in tuning do it, with more samples. Every trial is in the database before the
+next is measured, so that a recording that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import UserError
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.machine import describe
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.timing import TimingPolicy
+from tilewright.replay.choose import Selection, select
+from tilewright.replay.passes import Passes, Programs
+from tilewright.replay.recording import KnobValues, Recording, Subject
+from tilewright.replay.recording_file import write_recording
+from tilewright.store import RunRecord, RunStatus, Store
+from tilewright.target import parse_target
+from tilewright.toolchain import installed_version
+from tilewright.trial import Configuration, Trial
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import Event, Note
+from tilewright.tuning.experience import space_to_json
+from tilewright.tuning.files import check_writable_file
+from tilewright.tuning.inspect import given_arguments
+from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.outcome import DEFAULT_VARIANT
+from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks, task_key
+from tilewright.tuning.search_loop import SearchLoop
+from tilewright.tuning.search_phase import compile_limit_s
+from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages
+from tilewright.tuning.task import DispatchTask
+
+RECORD_TIMING = TimingPolicy(
+    warmup_max_s=0.02,
+    warmup_max_calls=3,
+    min_samples=5,
+    max_samples=5,
+    max_s=0.3,
+    min_sample_s=500e-6,
+    drop_factor=None,
+)
+"""How a configuration is timed in each pass. None is dropped early, as tuning does: the recording
+must know how slow it is."""
+
+PASSES = 4
+_BATCH = 16
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What to record: a dispatch of a program, by a regular expression if it has several.
+
+    `knobs` holds lists of values as text, by knob (none: lists of about `points` configurations are
+    chosen); `output` is the file; every program is timed in so many `passes`. Of `options` the
+    target, threads, seed, flags, function, inputs, database and `resume` are read.
+    """
+
+    program: Path
+    options: TuneOptions
+    output: Path
+    dispatch: str | None = None
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    points: int = 1000
+    name: str = ""
+    passes: int = PASSES
+
+
+@dataclass(frozen=True)
+class RecordProgress:
+    """A configuration was measured; `done` of `total`, `failed` of those done."""
+
+    done: int
+    total: int
+    failed: int
+    best_s: float | None
+    default_s: float
+
+
+class RecordSession:
+    """One run of `tilewright replay record`.
+
+    `say` is told remarks as text, `progress` each configuration.
+    """
+
+    def __init__(
+        self,
+        request: RecordRequest,
+        say: Callable[[str], None] = lambda text: None,
+        progress: Callable[[RecordProgress], None] = lambda progress: None,
+        timing: TimingPolicy = RECORD_TIMING,
+    ) -> None:
+        if request.dispatch is not None:
+            try:
+                re.compile(request.dispatch)
+            except re.error as error:
+                raise UserError(
+                    f"--dispatch: '{request.dispatch}' is not a regular expression ({error})"
+                ) from error
+        check_writable_file(request.output, "-o")
+        self.request = request
+        self.timing = timing
+        self.stopping = False
+        self._say = say
+        self._progress = progress
+
+    def request_stop(self) -> None:
+        """End at the next configuration; what was measured stays in the database."""
+        self.stopping = True
+
+    def run(self) -> Recording | None:
+        """Measure and write the file. None when it was asked to stop before the end.
+
+        Raises UserError for what the user can mend.
+        """
+        options = self.request.options
+        target = parse_target(options.target, options.threads)
+        with (
+            open_program(
+                self.request.program,
+                target,
+                iree_flags=options.iree_flags,
+                function=options.function,
+            ) as opened,
+            Store.open(options.db) as store,
+            Benchmark(DeviceOptions.cpu(target.cores)) as benchmark,
+        ):
+            context = RunContext(
+                options=options,
+                target=target,
+                toolchain=opened.toolchain,
+                compilers=opened.compilers,
+                benchmark=benchmark,
+                store=store,
+                run_id=-1,
+                compiler_version=installed_version("iree-base-compiler"),
+                work=opened.work,
+                listener=self._listen,
+            )
+            return self._record(context, opened)
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, Note):
+            self._say(event.text)
+
+    def _record(self, context: RunContext, opened: OpenProgram) -> Recording | None:
+        if context.options.inputs:
+            context.arguments = given_arguments(context, opened)
+        folder = opened.work / DEFAULT_VARIANT.name
+        extraction, flags = extract(context, opened.program, DEFAULT_VARIANT, folder)
+        prepared = read_tasks(context, extraction, DEFAULT_VARIANT, flags, folder)
+        task = self._choose(prepared)
+        given = self.request
+        selection = select(task.space, given.knobs, given.points, context.options.seed)
+        for note in selection.notes:
+            self._say(note)
+        self._say(_described(task, selection))
+        prepared.tasks = [task]
+        measure_defaults(context, prepared, 1.0)
+        if not prepared.tasks:
+            raise UserError(f"{given.program}: {prepared.skipped[-1].reason}")
+        context.run_id = self._begin(context, opened, task, selection)
+        try:
+            trials = self._measure(context, prepared, task, selection)
+        except BaseException:
+            # Whatever ended the run is what the user must hear of, not a database that is full too.
+            with contextlib.suppress(Exception):
+                context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
+            raise
+        if trials is None:
+            context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
+            return None
+        recording = self._recording(context, prepared, task, selection, trials)
+        write_recording(given.output, recording)
+        context.store.finish_run(context.run_id, RunStatus.FINISHED)
+        return recording
+
+    def _choose(self, prepared: Prepared) -> DispatchTask:
+        """The dispatch that was asked for; UserError with the names when it is not one alone."""
+        pattern = self.request.dispatch
+        names = ", ".join(task.name for task in prepared.tasks)
+        wanted = [
+            task
+            for task in prepared.tasks
+            if pattern is None or any(re.search(pattern, name) for name in task.names)
+        ]
+        if len(wanted) == 1:
+            return wanted[0]
+        if wanted:
+            raise UserError(
+                f"{self.request.program}: several dispatches; name one of them with --dispatch "
+                f"({', '.join(task.name for task in wanted)})"
+            )
+        if prepared.tasks:
+            raise UserError(f"--dispatch: none has '{pattern}' in its name (there are: {names})")
+        reasons = "; ".join(f"{s.name}: {s.reason}" for s in prepared.skipped)
+        raise UserError(
+            f"{self.request.program}: no dispatch to record" + (f" ({reasons})" if reasons else "")
+        )
+
+    # -- the run in the database ---------------------------------------------------------------
+
+    def _begin(
+        self, context: RunContext, opened: OpenProgram, task: DispatchTask, selection: Selection
+    ) -> int:
+        """A new run, or the unfinished one of the same recording that `--resume` goes on with."""
+        digest = self._digest(context, task, selection)
+        store, program = context.store, opened.program
+        if context.options.resume:
+            found = store.find_resumable(
+                program.digest, context.target.key, context.compiler_version, digest
+            )
+            if found is not None:
+                run = store.resume_run(found.id)
+                done = store.count_trials(run.id)
+                self._say(f"going on with run {run.id}, which has {done} configurations")
+                return run.id
+            self._say("no unfinished recording of this dispatch with these values; starting anew")
+        return store.begin_run(
+            RunRecord(
+                program=str(self.request.program),
+                program_digest=program.digest,
+                target=context.target.key,
+                compiler=context.compiler_version,
+                options=context.options.to_json(),
+                options_digest=digest,
+                seed=context.options.seed,
+            )
+        )
+
+    def _digest(self, context: RunContext, task: DispatchTask, selection: Selection) -> str:
+        """Equal for recordings of which one can go on with the trials of the other."""
+        identity = {
+            "what": "replay record",
+            "workload": task.workload.key,
+            "flags": list(task.flags),
+            "seed": context.options.seed,
+            "timing": asdict(self.timing),
+            "lists": {name: list(values) for name, values in selection.lists.items()},
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+
+    # -- measuring -----------------------------------------------------------------------------
+
+    def _measure(
+        self, context: RunContext, prepared: Prepared, task: DispatchTask, selection: Selection
+    ) -> dict[Configuration, Trial] | None:
+        """The trial of every member; None when stopped."""
+        store = context.store
+        assert prepared.target is not None
+        made_from = space_to_json(task, prepared.target)
+        task.store_id = store.task_id(task_key(context, prepared, task), task.default_s, made_from)
+        # No correction for drift: what disturbs one program does not slow another as much.
+        task.baseline = None
+        programs = Programs()
+        earlier = store.trials(context.run_id, task.store_id)
+        task.trials.extend(earlier)
+        done = {trial.configuration: trial for trial in earlier}
+        # In random order, so that no drift of the machine falls together with a knob.
+        order = np.random.default_rng(context.options.seed).permutation(len(selection.members))
+        waiting = [selection.members[i] for i in order]
+        waiting = [c for c in waiting if c not in done]
+        failed = sum(not trial.ok for trial in earlier)
+
+        def record(trial: Trial) -> None:
+            store.record_trial(context.run_id, task.store_id, trial)
+
+        def observe(trial: Trial, best_s: float | None) -> None:
+            nonlocal failed
+            done[trial.configuration] = trial
+            failed += not trial.ok
+            assert task.default_s is not None
+            self._progress(
+                RecordProgress(len(done), len(selection.members), failed, best_s, task.default_s)
+            )
+
+        compiler = DispatchCompiler(
+            task, context.compilers, prepared.flags, timeout_s=compile_limit_s(task)
+        )
+        loop = SearchLoop(
+            Stages(_Listed(), compiler, DispatchMeasurer(task, context.benchmark, self.timing)),
+            record,
+            observe=observe,
+            stop=lambda: self.stopping,
+            discard=programs.keep,
+            known=earlier,
+        )
+        while waiting and not self.stopping:
+            loop.try_all(waiting[:_BATCH])
+            del waiting[:_BATCH]
+        if self.stopping:
+            return None
+        passes = Passes(
+            store,
+            context.run_id,
+            task,
+            compiler,
+            context.benchmark,
+            programs,
+            self.timing,
+            context.options.seed,
+            lambda: self.stopping,
+        )
+        for number in range(2, self.request.passes + 1):
+            self._say(f"pass {number} of {self.request.passes}")
+            if not passes.measure(done, number):
+                return None
+        return passes.combined(done, self.request.passes)
+
+    # -- the result ----------------------------------------------------------------------------
+
+    def _recording(
+        self,
+        context: RunContext,
+        prepared: Prepared,
+        task: DispatchTask,
+        selection: Selection,
+        trials: Mapping[Configuration, Trial],
+    ) -> Recording:
+        assert prepared.target is not None
+        machine = describe()
+        facts: dict[str, Any] = {
+            "program": self.request.program.name,
+            "dispatch": task.name,
+            "workload": task.workload.name,
+            "default_s": trials[task.space.default].time_s or task.default_s,
+            "passes": self.request.passes,
+            "combinations": selection.combinations,
+            "rejected": selection.rejected,
+            "iree": context.compiler_version,
+            "tilewright": installed_version("tilewright"),
+            "processor": machine.cpu,
+            "threads": context.target.cores,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seed": context.options.seed,
+            "repeats": task.repeats,
+            "timing": asdict(self.timing),
+        }
+        return Recording.of(
+            self.request.name or self.request.output.stem,
+            _all_values(selection),
+            [trials[member] for member in selection.members],
+            default=task.space.default,
+            subject=Subject(task.workload, task.template, prepared.target),
+            facts=facts,
+        )
+
+
+class _Listed:
+    """Stands in for a search: what is tried is known beforehand."""
+
+    def ask(self, n: int) -> list[Configuration]:
+        return []
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        pass
+
+
+def _all_values(selection: Selection) -> tuple[KnobValues, ...]:
+    """Every knob with its values, those without effect with the one that they have."""
+    found = [KnobValues(name, values) for name, values in selection.lists.items()]
+    for knob in selection.space.knobs:
+        if knob.name not in selection.lists:
+            held = dict.fromkeys(dict(member.items).get(knob.name) for member in selection.members)
+            found.append(KnobValues(knob.name, tuple(v for v in held if v is not None)))
+    return tuple(found)
+
+
+def _described(task: DispatchTask, selection: Selection) -> str:
+    varied = ", ".join(
+        f"{name} ({len(values)})" for name, values in selection.lists.items() if len(values) > 1
+    )
+    rejected = f"; {selection.rejected:,} more are invalid" if selection.rejected else ""
+    return (
+        f"{task.name} ({task.workload.name}): {len(selection.members):,} configurations of "
+        f"{varied or 'no knob'}{rejected}"
+    )

@@ -1,0 +1,207 @@
+"""A search of a recorded space in simulated time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.replay.arena import Arena, Race
+from tilewright.replay.recording import FloatArray, IntArray
+from tilewright.search.interface import Strategy
+from tilewright.search.registry import find_strategy
+from tilewright.search.transfer import Experience
+from tilewright.space.interface import Space
+from tilewright.trial import Configuration, Trial
+from tilewright.tuning.stages import Source
+
+MakeSearch = Callable[[Space, int, tuple[Trial, ...]], Source]
+"""Makes a search of a space from a seed and the trials that are known beforehand."""
+
+BATCH = 8
+# A run that has not come near the optimum goes on for so many times random search's trials: so
+# random search itself, whose median they are, has a median.
+_PATIENCE = 1.25
+EVALUATION, SECOND = "evaluation", "second"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a search is told and how it is scored.
+
+    - `per`: whether progress counts by `evaluation` or by simulated `second`.
+    - `batch`: configurations asked for at a time (8, as in tuning).
+    - `noisy`: it is told a single sample of each configuration instead of the robust time.
+    - `prior`: whether the space has its prior.
+    - `default`: whether it is told the trial of the compiler's own choice beforehand, as in tuning.
+      That configuration then counts neither for the search nor for random search. Without, a random
+      member of the space is shown as the default, and nothing is known.
+    - `transfer`: of every other space of the same kind it is told this many trials, drawn at
+      random anew in each run (see :mod:`tilewright.replay.transfer`).
+    """
+
+    per: str = EVALUATION
+    batch: int = BATCH
+    noisy: bool = False
+    prior: bool = True
+    default: bool = True
+    transfer: int = 0
+
+    def race(self, arena: Arena) -> Race:
+        """What searches of the space are measured against."""
+        return arena.race(self.default, self.per == SECOND)
+
+
+@dataclass(frozen=True)
+class StrategyChoice:
+    """A registered strategy with its options, and the label that results go under."""
+
+    label: str
+    name: str
+    options: tuple[tuple[str, str], ...] = field(default=())
+
+    def __call__(
+        self,
+        space: Space,
+        seed: int,
+        known: tuple[Trial, ...],
+        experience: tuple[Experience, ...] = (),
+    ) -> Strategy:
+        return find_strategy(self.name)(space, seed, dict(self.options), known, experience)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one search did: the members it tried, in order, and what it was told of each (seconds,
+    NaN for a failure); `seconds` is the simulated time after each."""
+
+    members: IntArray
+    told: FloatArray
+    seconds: FloatArray
+
+
+def simulate(arena: Arena, make: MakeSearch, conditions: Conditions, seed: int) -> Run:
+    """Search the space until the budget is used up, and on to a configuration near the optimum, or
+    until random search would most likely have found one.
+
+    The same seed gives the same run.
+    """
+    race = conditions.race(arena)
+    noise = np.random.default_rng([seed, 1]) if conditions.noisy else None
+    space, known = _given(arena, conditions, seed)
+    search = make(space, seed, known)
+    tried: list[int] = []
+    told: list[float] = []
+    seen: set[Configuration] = set()
+    best, seconds = math.inf, 0.0
+    while _goes_on(race, conditions, len(tried), seconds, best):
+        configs = [c for c in search.ask(conditions.batch) if c not in seen]
+        if not configs:
+            break
+        seen.update(configs)
+        batch = [arena.number[config] for config in configs]
+        trials = [arena.trial(member, noise) for member in batch]
+        search.tell(trials)
+        tried += batch
+        told += [t.time_s if t.ok and t.time_s is not None else math.nan for t in trials]
+        best = min(best, float(race.values[batch].min()))
+        if conditions.per == SECOND:
+            seconds = float(arena.cost_s(np.array(tried, dtype=np.int64)).sum())
+    members = np.array(tried, dtype=np.int64)
+    return Run(members, np.array(told, dtype=np.float64), np.cumsum(arena.cost_s(members)))
+
+
+def _given(arena: Arena, conditions: Conditions, seed: int) -> tuple[Space, tuple[Trial, ...]]:
+    """The space as the search sees it, and what it is told beforehand."""
+    space = arena.space
+    if conditions.default and arena.default is not None:
+        trial = arena.trial(arena.number[arena.default])
+        return space.seen_as(default=arena.default, prior=conditions.prior), (trial,)
+    anywhere = int(np.random.default_rng([seed, 2]).integers(len(space.members)))
+    return space.seen_as(default=space.members[anywhere], prior=conditions.prior), ()
+
+
+def _goes_on(race: Race, conditions: Conditions, done: int, seconds: float, best: float) -> bool:
+    if conditions.per == SECOND:
+        if seconds < race.budget * race.trial_s:
+            return True
+    elif done < race.budget:
+        return True
+    return best > race.near and done < _PATIENCE * race.random_trials
+
+
+# -- what a run is worth ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run against random search.
+
+    `best` is the true time of the best so far at each step of the budget: of what looked best to
+    the search; `explored` of what was best among what it tried (the same without noise). `trials`
+    until a configuration near the optimum was tried (infinite: never).
+    """
+
+    best: FloatArray
+    explored: FloatArray
+    trials: float
+
+
+def evaluate(arena: Arena, run: Run, conditions: Conditions) -> Outcome:
+    """The outcome of a run under the conditions that it was made under."""
+    race = conditions.race(arena)
+    values = race.values[run.members]
+    near = np.flatnonzero(arena.ok[run.members] & (values <= race.near))
+    explored = np.minimum.accumulate(values) if len(values) else values
+    best = explored
+    if conditions.noisy:
+        best = _looked_best(run.told, values)
+    at = _done_at_steps(race, run, conditions)
+    return Outcome(
+        best=_at(best, at, race.worst),
+        explored=_at(explored, at, race.worst),
+        trials=float(near[0]) + 1 if len(near) else math.inf,
+    )
+
+
+def _looked_best(told: FloatArray, values: FloatArray) -> FloatArray:
+    """The true time of what looked best so far; the value of the first while nothing succeeded."""
+    seen = np.where(np.isnan(told), np.inf, told)
+    chosen = np.zeros(len(seen), dtype=np.int64)
+    at = 0
+    for i, time_s in enumerate(seen.tolist()):
+        if time_s < seen[at]:
+            at = i
+        chosen[i] = at
+    return values[chosen]
+
+
+def _done_at_steps(race: Race, run: Run, conditions: Conditions) -> IntArray:
+    """How many trials were done at each step of the budget."""
+    steps = np.arange(1, race.budget + 1)
+    if conditions.per == SECOND:
+        # A trial counts from when it is done.
+        return np.searchsorted(run.seconds, steps * race.trial_s, side="right").astype(np.int64)
+    return np.minimum(steps, len(run.members)).astype(np.int64)
+
+
+def _at(curve: FloatArray, done: IntArray, before: float) -> FloatArray:
+    """The curve after so many trials; `before` where there is none yet."""
+    padded = np.concatenate([[before], curve])
+    return padded[np.minimum(done, len(curve))]
+
+
+def score(race: Race, best: FloatArray) -> float:
+    """Mean over the budget of (random's expected best - the best so far) / (random's - optimum).
+
+    1: at the optimum from the first; 0: as good as random search; below: worse. Steps at which
+    random search is certain of the optimum are left out.
+    """
+    expected = race.expected[: race.budget]
+    gap = expected - race.optimum
+    open_ = gap > 1e-9 * race.optimum
+    if not open_.any():
+        return 1.0 if bool((best <= race.optimum).all()) else 0.0
+    return float(((expected - best)[open_] / gap[open_]).mean())

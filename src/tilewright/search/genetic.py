@@ -1,0 +1,110 @@
+"""Genetic search: crossover and mutation of the best, repaired to the nearest valid configuration.
+
+J. H. Holland, Adaptation in Natural and Artificial Systems, 1975, with uniform crossover (G.
+Syswerda, ICGA 1989) and elites that stay parents for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.search.interface import Strategy
+from tilewright.search.opening import Opening, start_options
+from tilewright.search.options import Option
+from tilewright.search.pool import Pool
+from tilewright.search.registry import register
+from tilewright.search.unseen import UnseenSampler
+from tilewright.trial import Configuration, Value
+
+_SAMPLE = 1024
+# Children drawn for one place before it is given to a uniform draw.
+_TRIES = 3
+
+
+@register("genetic", aliases=("GATuner",))
+class GeneticSearch(Strategy):
+    """An opening of `population` trials, then children of the best: each takes every knob from one
+    of two parents, mutates some, and is moved to the nearest valid configuration.
+
+    Parents are the `elites` fastest trials of all, and of the last `population` that were proposed
+    the faster half. They are drawn by rank. A child that was tried before takes some further steps.
+    """
+
+    summary = "population with elites, crossover and mutation over knobs, repair to the valid"
+    options_table = (
+        Option("population", 12, "trials of the opening, and of one generation", 2, 10_000),
+        Option("elites", 4, "fastest trials that always stay parents", 1, 1000),
+        Option("crossover", 0.8, "share of children with two parents", 0, 1),
+        Option("mutation", 0.15, "probability that a knob of a child mutates", 0, 1),
+        Option("leap", 0.2, "share of mutations to any value, the others are steps", 0, 1),
+        *start_options(use_prior=False),
+    )
+
+    def _start(self) -> None:
+        self._sampler = UnseenSampler(self.space, self.rng)
+        self._pool = Pool(self.space, self.rng, _SAMPLE)
+        self._knobs = [k for k in self.space.knobs if k.effect and k.cardinality > 1]
+        self._opening = Opening(
+            self.space,
+            self._sampler,
+            use_default=bool(self.options["use_default"]),
+            use_prior=bool(self.options["use_prior"]),
+        )
+
+    def _propose(self, n: int) -> Sequence[Configuration]:
+        chosen: dict[Configuration, None] = {}
+        opening = min(n, self.count("population") - len(self.seen))
+        if opening > 0:
+            candidates = self._pool.members(self.seen) if self.options["use_prior"] else []
+            proposed = self._opening.propose(opening, self.seen, candidates)
+            chosen.update(dict.fromkeys(proposed))
+        parents = self._parents()
+        tries = _TRIES * (n - len(chosen)) if parents else 0
+        while len(chosen) < n and tries > 0:
+            tries -= 1
+            child = self._child(parents)
+            if child not in self.seen:
+                chosen[child] = None
+        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
+            chosen[config] = None
+        return list(chosen)
+
+    def _parents(self) -> list[Configuration]:
+        """The fastest first."""
+        elites = [t.configuration for t in self.history.best(self.count("elites"))]
+        recent = [c for batch in self.asked for c in batch if c in self.history]
+        generation = set(recent[-self.count("population") :])
+        ranked = [t.configuration for t in self.history.best(len(self.history))]
+        of_late = [c for c in ranked if c in generation]
+        return list(dict.fromkeys([*elites, *of_late[: (len(of_late) + 1) // 2]]))
+
+    def _drawn(self, parents: Sequence[Configuration]) -> int:
+        """Position of one of the parents: the faster of two drawn uniformly."""
+        return int(self.rng.integers(len(parents), size=2).min())
+
+    def _child(self, parents: Sequence[Configuration]) -> Configuration:
+        at = self._drawn(parents)
+        first = dict(parents[at].items)
+        values = dict(first)
+        others = [*parents[:at], *parents[at + 1 :]]
+        if others and self.rng.random() < self.option("crossover"):
+            second = dict(others[self._drawn(others)].items)
+            values |= {
+                name: second[name] for name in first if name in second and self.rng.random() < 0.5
+            }
+        self._mutate(values, self.option("mutation"))
+        child = self.space.nearest_valid(Configuration.of(values))
+        for reach in (1, 1, 2, 2):
+            if child not in self.seen:
+                break
+            child = self.space.step_many([child], self.rng, reach)[0]
+        return child
+
+    def _mutate(self, values: dict[str, Value], probability: float) -> None:
+        for knob in self._knobs:
+            if knob.name in values and self.rng.random() < probability:
+                near = knob.neighbours(values[knob.name], 2)
+                if near and self.rng.random() >= self.option("leap"):
+                    values[knob.name] = near[int(self.rng.integers(len(near)))]
+                else:
+                    values[knob.name] = knob.sample(self.rng)

@@ -1,0 +1,80 @@
+"""Candidates that a model or a prior chooses from: all of a small space, else a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from tilewright.space.interface import Space
+from tilewright.trial import Configuration
+
+LISTED = 8192
+"""A space of at most this many members is looked at as a whole."""
+
+
+def all_members(space: Space, most: int = LISTED) -> list[Configuration] | None:
+    """Every member, in the order of the space; None when there may be more than `most`."""
+    if space.order_size > most:
+        return None
+    return [c for c in space.ordered(range(space.order_size)) if c is not None]
+
+
+class Pool:
+    """Members not tried yet.
+
+    Of a small space all of them. Of a larger one a sample of `size`, a fifth of it new each time:
+    uniform members, a share of which (`anchored`) take most of their values from the compiler's own
+    choice, which in a space of many knobs a uniform sample never comes near.
+    """
+
+    def __init__(
+        self, space: Space, rng: np.random.Generator, size: int, anchored: float = 0.0
+    ) -> None:
+        self._space = space
+        self._rng = rng
+        self._size = size
+        self._anchored = anchored
+        self._all = all_members(space)
+        self._held: list[Configuration] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it holds all members that were not tried."""
+        return self._all is not None
+
+    def members(self, seen: Set[Configuration]) -> list[Configuration]:
+        """The candidates now; draws from the generator only where the space is not small."""
+        if self._all is not None:
+            return [c for c in self._all if c not in seen]
+        held = [c for c in self._held if c not in seen]
+        fresh = max(self._size // 5, 16) if held else self._size
+        keep = max(0, self._size - fresh)
+        found = dict.fromkeys(held[len(held) - min(keep, len(held)) :])
+        drawn = self._anchor(self._space.sample(self._rng, fresh))
+        found.update(dict.fromkeys(c for c in drawn if c not in seen))
+        self._held = list(found)
+        return list(self._held)
+
+    def _anchor(self, sample: Sequence[Configuration]) -> list[Configuration]:
+        """The sample, a share of it moved towards the default where that gives a member."""
+        if not self._anchored:
+            return list(sample)
+        default = dict(self._space.default.items)
+        width = len(default)
+        draws = self._rng.random((len(sample), width + 2))
+        moved = list(sample)
+        at = [
+            i
+            for i, config in enumerate(sample)
+            if draws[i, 0] < self._anchored and {k for k, _ in config.items} == default.keys()
+        ]
+        for i in at:
+            kept = draws[i, 2:] < draws[i, 1]
+            pairs = zip(sample[i].items, kept.tolist(), strict=True)
+            moved[i] = Configuration(tuple((k, v if own else default[k]) for (k, v), own in pairs))
+        valid = self._space.contains_many([moved[i] for i in at])
+        for i, ok in zip(at, valid, strict=True):
+            if not ok:
+                moved[i] = sample[i]
+        return moved

@@ -1,0 +1,154 @@
+"""A Gaussian process over a pool of candidates, from which batches are chosen.
+
+Regression of the logarithm of the time (C. E. Rasmussen and C. K. I. Williams, Gaussian Processes
+for Machine Learning, 2006, chapter 2) with a mean that follows the analytic prior as far as the
+trials bear it out. A batch is chosen one by one: after each the model believes its own prediction
+for it (D. Ginsbourger, R. Le Riche and L. Carraro, "Kriging is well-suited to parallelize
+optimization", 2010), so that the next is sought where there is still something to learn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.search.features import squared_distances
+from tilewright.search.ranking import informative, log_times, prior_line
+from tilewright.space.interface import FloatArray
+
+_ROOT5 = float(np.sqrt(5.0))
+# Trials that the assumed spread weighs.
+_SPREAD_TRIALS = 4.0
+# With fewer trials than this, length and noise stay as they are given.
+_FITTED_FROM = 12
+_FITTED_MOST = 192
+# Rows that an array of explained variance grows by.
+_GROWTH = 64
+FACTORS = (0.5, 1.0, 2.0)
+"""By these the length and the noise of a kernel may differ from what was given."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Matérn 5/2 over scaled features.
+
+    length: distance over which trials tell of each other, per square root of the features.
+    noise: standard deviation of what no model explains, relative to the process's.
+    spread: standard deviation of a log time about what is expected beforehand, as it is taken to be
+        before there are trials.
+    """
+
+    length: float
+    noise: float
+    spread: float = 0.3
+
+    def __call__(self, a: FloatArray, b: FloatArray) -> FloatArray:
+        """Covariances between rows, shape (rows of a, rows of b); 1 of a row with itself."""
+        return self._of_distances(np.sqrt(squared_distances(a, b)), a.shape[1])
+
+    def _of_distances(self, distances: FloatArray, features: int) -> FloatArray:
+        r = _ROOT5 * distances / (self.length * np.sqrt(max(1, features)))
+        return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
+
+    def fitted(self, x: FloatArray, residual: FloatArray) -> Kernel:
+        """The kernel among `FACTORS` times this one's length and noise that makes the residuals at
+        `x` most likely (their variance integrated out under what `spread` says of it)."""
+        if len(residual) < _FITTED_FROM:
+            return self
+        distances = np.sqrt(squared_distances(x, x))
+        candidates = [
+            replace(self, length=self.length * a, noise=self.noise * b)
+            for a in FACTORS
+            for b in FACTORS
+        ]
+        return max(candidates, key=lambda k: k._likelihood(distances, x.shape[1], residual))
+
+    def _likelihood(self, distances: FloatArray, features: int, residual: FloatArray) -> float:
+        gram = self._of_distances(distances, features) + self.noise**2 * np.eye(len(residual))
+        factor = np.linalg.cholesky(gram)
+        white = np.linalg.solve(factor, residual)
+        freedom = _SPREAD_TRIALS + len(residual)
+        squares = float(white @ white) + _SPREAD_TRIALS * self.spread**2
+        return float(-0.5 * freedom * np.log(squares) - np.log(np.diag(factor)).sum())
+
+
+class Surrogate:
+    """What is believed of the candidates of a pool, given the trials.
+
+    pool, trials: scaled features, shape (candidates or trials, features).
+    pool_mean, trial_mean: what is expected of each without the trials, as a log time up to an
+        offset and a factor (minus the prior; zeros without one).
+    times: seconds, NaN for a failure, which counts as slow.
+    belief: how many trials the belief weighs that this factor is 1.
+    most: trials that the model is made from at most: its cost grows with their cube.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        pool: FloatArray,
+        pool_mean: FloatArray,
+        trials: FloatArray,
+        trial_mean: FloatArray,
+        times: FloatArray,
+        belief: float = 2.0,
+        most: int = 512,
+    ) -> None:
+        kept = informative(times, most)
+        trials, trial_mean, times = trials[kept], trial_mean[kept], times[kept]
+        self._pool = pool
+        y = log_times(times)
+        ok = ~np.isnan(times)
+        slope, level = prior_line(-trial_mean[ok], y[ok], belief)
+        residual = y - (level + slope * trial_mean)
+        # The likelihood is taken of some: it is computed for many kernels.
+        some = informative(times, _FITTED_MOST)
+        self._kernel = kernel.fitted(trials[some], residual[some])
+        self.best = float(y[ok].min()) if ok.any() else np.inf
+        gram = self._kernel(trials, trials) + self._kernel.noise**2 * np.eye(len(trials))
+        # Rows that the trials explain, one for each trial and later one for each belief.
+        self._kept = kept
+        self._factor = np.linalg.cholesky(gram)
+        self._of_trials = np.linalg.solve(self._factor, self._kernel(trials, pool))
+        self._explained = self._of_trials
+        self._rows = len(trials)
+        white = np.linalg.solve(self._factor, residual)
+        # A few trials say little of how far all are spread; until there are more, as assumed.
+        squares = float(white @ white) + _SPREAD_TRIALS * kernel.spread**2
+        self.scale = max(float(np.sqrt(squares / (len(y) + _SPREAD_TRIALS))), 1e-3)
+        freedom = _SPREAD_TRIALS + len(y)
+        self.evidence = float(
+            -0.5 * freedom * np.log(squares) - np.log(np.diag(self._factor)).sum()
+        )
+        self.mean = level + slope * pool_mean + self._of_trials.T @ white
+        self._variance = np.maximum(1.0 - (self._of_trials**2).sum(axis=0), 1e-9)
+
+    def _expected(self, residual: FloatArray) -> FloatArray:
+        return np.asarray(self._of_trials.T @ np.linalg.solve(self._factor, residual))
+
+    def expect(self, values: FloatArray) -> FloatArray:
+        """What another number known of every trial is expected to be for each candidate."""
+        if len(values) == 0:
+            return np.zeros(len(self._pool), dtype=np.float64)
+        level = float(np.median(values))
+        return level + self._expected(values[self._kept] - level)
+
+    @property
+    def deviation(self) -> FloatArray:
+        """Standard deviation of the log time of each candidate."""
+        return np.asarray(self.scale * np.sqrt(self._variance))
+
+    def believe(self, at: int) -> None:
+        """Take the prediction for a candidate for its time: less is left to learn near to it."""
+        cross = self._kernel(self._pool[at : at + 1], self._pool)[0]
+        known = self._explained[: self._rows]
+        cross -= known[:, at] @ known
+        row = cross / np.sqrt(self._variance[at] + self._kernel.noise**2)
+        if self._rows == len(self._explained):
+            grown = np.empty((self._rows + _GROWTH, len(self._pool)), dtype=np.float64)
+            grown[: self._rows] = self._explained
+            self._explained = grown
+        self._explained[self._rows] = row
+        self._rows += 1
+        self._variance = np.maximum(self._variance - row**2, 1e-9)

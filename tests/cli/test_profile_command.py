@@ -1,0 +1,195 @@
+"""`tilewright profile` from the command line."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tilewright.cli.main import commands
+
+SIZES = ("--problem-m=16", "--problem-n=24", "--problem-k=8")
+NAME = "matmul_16x24x8_f32t_f32t_f32t"
+
+
+@pytest.fixture(autouse=True)
+def peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peak that is known: measuring it takes longer than these tests."""
+    from tilewright.profiler import peaks
+
+    class Peaks:
+        def __init__(self, threads: int) -> None:
+            pass
+
+        def gflops(self, types: object, seen: float) -> float:
+            return 4 * seen
+
+    monkeypatch.setattr(peaks, "Peaks", Peaks)
+
+
+def run(folder: Path, command: str, *args: str) -> Result:
+    line = ["profile", command, "--generated-dir", str(folder), *args]
+    return CliRunner().invoke(commands, line, prog_name="tilewright")
+
+
+def ok(result: Result) -> str:
+    assert result.exit_code == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def generate(folder: Path, *args: str) -> str:
+    return ok(run(folder, "generate", "--kind", "matmul", "--types", "f32", *SIZES, *args))
+
+
+def test_from_shapes_to_numbers(tmp_path: Path) -> None:
+    text = generate(tmp_path, "--configs", "default,sample:1")
+    assert "1 operation (1 written), 2 dispatches (2 new)" in text
+    text = ok(run(tmp_path, "compile", "--jobs", "1"))
+    assert "2 dispatches: 2 compiled, 0 up to date, 0 failed" in text
+    text = ok(run(tmp_path, "compile", "--jobs", "1"))
+    assert "2 dispatches: 0 compiled, 2 up to date, 0 failed" in text
+    out = tmp_path / "data.csv"
+    text = ok(
+        run(tmp_path, "run", "--threads", "1", "--repetitions", "3", "--output", str(out),
+            "--tags", "cpu:here", "--dispatches", "default$")
+    )  # fmt: skip
+    assert f"Dispatch      : {NAME}_tile_config_default" in text
+    assert "Verification  : SUCCESS" in text
+    assert "3 samples" in text
+    assert "25.0% of" in text
+    assert "1 dispatch: 1 SUCCESS" in text
+    assert f"{out}: 1 row" in text
+    with out.open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["cpu"], row["Operation"], row["Samples"]) == ("here", NAME, "3")
+
+
+def test_a_table_for_many(tmp_path: Path) -> None:
+    sizes = ("--problem-m=4,5,6", "--problem-n=4,5", "--problem-k=8")
+    ok(run(tmp_path, "generate", "--kind", "matmul", "--types", "f32", *sizes))
+    ok(run(tmp_path, "compile", "--dispatches", "_4x|_5x"))
+    result = run(tmp_path, "run", "--no-profile", "--threads", "1")
+    text = ok(result)
+    assert "Dispatch" in text.splitlines()[0]
+    assert text.count("SUCCESS") == 5
+    assert "4 SUCCESS, 2 Not verified" in text
+    assert "matmul_6x5x8_f32t_f32t_f32t_tile_config_default: not compiled" in text
+    assert "[6/6]" in result.stderr
+
+
+def test_a_wrong_result_is_shown_and_makes_the_exit_status(tmp_path: Path) -> None:
+    generate(tmp_path)
+    (program,) = tmp_path.rglob(f"{NAME}.mlir")
+    text = program.read_text()
+    # Another constant to begin the sums with.
+    program.write_text(text.replace("0.000000e+00", "5.000000e-01"))
+    ok(run(tmp_path, "compile"))
+    result = run(tmp_path, "run", "--no-profile", "--threads", "1")
+    assert result.exit_code == 3
+    shown = " ".join(result.stdout.split())
+    assert "Verification : FAILED" in shown
+    assert "384 of 384 elements are out of tolerance; worst at [" in shown
+    assert "is expected (off by 0.5" in shown
+
+
+def test_dry_run_and_saved_commands(tmp_path: Path) -> None:
+    generate(tmp_path)
+    ok(run(tmp_path, "compile"))
+    script = tmp_path / "commands.sh"
+    text = ok(run(tmp_path, "run", "--dry-run", "--threads", "1", "--save-commands", str(script)))
+    assert script.read_text().splitlines()[2:] == text.splitlines()
+    comment, compile_, run_, time_ = text.splitlines()
+    assert comment == f"# {NAME}_tile_config_default"
+    assert shlex.split(compile_)[0] == "iree-compile"
+    assert "--compile-from=executable-configurations" in compile_
+    assert shlex.split(run_)[0] == "iree-run-module"
+    assert shlex.split(time_)[0] == "iree-benchmark-module"
+    assert not list(tmp_path.rglob("input_*")), "nothing was run"
+
+
+@pytest.mark.slow
+def test_the_saved_commands_do_what_the_profiler_does(tmp_path: Path) -> None:
+    ok(run(tmp_path, "generate", "--kind", "matmul", "--types", "f32,bf16-f32", *SIZES))
+    ok(run(tmp_path, "compile"))
+    script = tmp_path / "commands.sh"
+    ok(run(tmp_path, "run", "--threads", "1", "--no-profile", "--save-commands", str(script)))
+    for vmfb in tmp_path.rglob("*.vmfb"):
+        vmfb.unlink()
+    tools = str(Path(sys.executable).parent)
+    subprocess.run(
+        ["sh", "-e", script], env={"PATH": f"{tools}:/usr/bin:/bin"}, check=True,
+        capture_output=True, timeout=300,
+    )  # fmt: skip
+    results = [p for p in tmp_path.rglob("*.npy") if p.name.startswith("matmul")]
+    assert len(results) == 2
+    for result in results:
+        with np.load(result.parent / "reference" / "expected.npz") as expected:
+            np.testing.assert_allclose(np.load(result), expected["output_0"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "message"),
+    [
+        ("generate", ("--kind", "matmull"), "did you mean 'matmul'?"),
+        ("generate", ("--problem-m=8x8",), "--problem-m: '8x8' has no size '8x8'"),
+        ("generate", ("--problem-m=64:8:8",), "ends before it begins"),
+        ("generate", ("--problem-q=8",), "No such option"),
+        ("generate", ("--kind", "softmax", "--types", "i8"), "unknown element type 'i8'"),
+        ("generate", ("--configs", "some"), "--configs: unknown choice"),
+        ("generate", ("--shapes", "none.json"), "cannot read the shape file"),
+        ("generate", ("--jobs", "0"), "--jobs: '0' is not a whole number"),
+        ("compile", (), "no generated dispatches; run `tilewright profile generate"),
+        ("run", (), "no generated dispatches"),
+        ("run", ("--tags", "x"), "--tags: 'x' is not key:value"),
+        ("run", ("--output", "none/data.csv"), "--output: there is no directory"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, command: str, args: tuple[str, ...], message: str
+) -> None:
+    result = run(tmp_path, command, *args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--dispatches", "softmax"), "'softmax' matches none of the 1 dispatches"),
+        (("--dispatches", "matmul("), "is no regular expression"),
+        (("--kind", "softmax"), "no generated dispatch is of the kinds"),
+        (("--problem-m=99",), "no generated dispatch is of the kinds and sizes"),
+        (("--repetitions", "0"), "--repetitions"),
+        (("--threads", "x"), "--threads"),
+    ],
+)
+def test_mistakes_about_what_is_there(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
+    generate(tmp_path)
+    result = run(tmp_path, "run", *args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_shell_pattern_is_noted(tmp_path: Path) -> None:
+    generate(tmp_path)
+    result = run(tmp_path, "compile", "--dispatches", f"{NAME}_*_default")
+    ok(result)
+    assert "note: --dispatches:" in result.stderr
+
+
+def test_options_restrict_what_is_compiled(tmp_path: Path) -> None:
+    ok(run(tmp_path, "generate", "--kind", "matmul,softmax", "--types", "f32",
+           "--problem-m=4,5", "--problem-n=6", "--problem-k=8"))  # fmt: skip
+    text = ok(run(tmp_path, "compile", "--problem-m=4", "--kind", "softmax"))
+    assert "1 dispatch: 1 compiled" in text
+    assert "softmax_4x6" in text

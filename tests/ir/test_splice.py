@@ -1,0 +1,136 @@
+"""A candidate made by exchanging a dispatch's code is the program that compiling it whole gives."""
+
+import iree.runtime as rt
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+import dispatch_corpus as corpus
+from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
+from tilewright.ir.session import CompileError, CompilerSession
+from tilewright.ir.signature import declared_signature
+from tilewright.ir.sizes import Sizes
+from tilewright.ir.splice import NotSpliceable, SplicedTemplate
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.measure.inputs import random_array
+from tilewright.space.generators import dispatch_space
+
+HOST = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-codegen-add-tuner-attributes",
+)
+ENCODED = (*HOST, "--iree-opt-data-tiling")
+CASES = [
+    ("matmul_bias_relu", HOST),
+    ("matmul_odd", HOST),
+    ("matmul_bias_relu", ENCODED),
+    ("softmax", HOST),
+    ("conv_nhwc", HOST),
+    ("sum", HOST),
+]
+
+
+def dispatch_of(name, flags):
+    session = CompilerSession(flags)
+    text = session.compile(corpus.CASES[name].source, compile_to="flow")
+    module = ir.Module.parse(text, session.context)
+    return corpus.read(module, find_dispatches(module)[-1], session)
+
+
+def places(module):
+    """The code of every executable, and the workgroups of every dispatch."""
+    code, counts = [], []
+    for op in walk(module.operation):
+        if op.name == "vm.rodata" and string_attribute(op, "mime_type") == "application/x-elf":
+            code.append(bytes(np.array(op.attributes["value"]).astype(np.uint8)))
+        elif op.name == "vm.call.variadic" and "dispatch" in str(op.attributes["callee"]):
+            counts.append(
+                [str(v.owner.operation.attributes.get("value", 0)) for v in op.operands][3:6]
+            )
+    return code, counts
+
+
+def workgroups(value):
+    op = value.owner.operation
+    return 0 if op.name == "vm.const.i32.zero" else ir.IntegerAttr(op.attributes["value"]).value
+
+
+def run(vmfb, inputs):
+    config = rt.Config("local-sync")
+    module = rt.load_vm_module(rt.VmModule.copy_buffer(config.vm_instance, vmfb), config)
+    return module["main"](*inputs).to_host()
+
+
+@pytest.mark.parametrize(("name", "flags"), CASES)
+def test_equal_to_a_whole_compile(name, flags):
+    d = dispatch_of(name, flags)
+    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 3)
+    space = dispatch_space(d.template, d.workload, corpus.TARGET)
+    signature = declared_signature(
+        entry_function(ir.Module.parse(d.isolated, d.session.context), "main")
+    )
+    inputs = [random_array(t, 1, i) for i, t in enumerate(signature.inputs)]
+    drawn = space.space.sample(np.random.default_rng(5), 6)
+    tried = 0
+    for configuration in [space.default, *drawn]:
+        lowered = space.lower(configuration)
+        whole = make_candidate(d.configured, d.session.context, d.executable, d.entry, lowered, 3)
+        try:
+            expected = d.session.compile(whole.operation, compile_from=COMPILE_FROM)
+        except CompileError:
+            with pytest.raises(CompileError):
+                spliced.compile(lowered)
+            continue
+        made = spliced.compile(lowered)
+        assert len(made) == pytest.approx(len(expected), abs=1024)
+        np.testing.assert_array_equal(run(made, inputs), run(expected, inputs))
+        tried += 1
+    assert tried >= 2
+
+
+def test_its_code_and_its_workgroups_are_those_of_the_whole():
+    d = dispatch_of("matmul_bias_relu", HOST)
+    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
+    space = dispatch_space(d.template, d.workload, corpus.TARGET)
+    seen = set()
+    for configuration in space.space.sample(np.random.default_rng(1), 5):
+        lowered = space.lower(configuration)
+        whole = make_candidate(d.configured, d.session.context, d.executable, d.entry, lowered, 2)
+        try:
+            d.session.run(whole.operation, COMPILE_FROM, "vm")
+        except CompileError:
+            continue
+        (code,), counts = places(whole)
+        (made,), made_counts = places(spliced.host_with(lowered))
+        assert made == code
+        assert made_counts == counts
+        seen.add(str(counts))
+    assert len(seen) > 1
+
+
+def test_the_template_stays_as_it_is():
+    d = dispatch_of("matmul_bias_relu", HOST)
+    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
+    first = spliced.compile(None)
+    space = dispatch_space(d.template, d.workload, corpus.TARGET)
+    spliced.compile(space.lower(space.default))
+    assert spliced.compile(None) == first
+
+
+def test_run_time_sizes_are_compiled_whole():
+    session = CompilerSession(HOST)
+    source = """
+    func.func @main(%a: tensor<?x64xf32>) -> tensor<?x64xf32> {
+      %0 = math.exp %a : tensor<?x64xf32>
+      return %0 : tensor<?x64xf32>
+    }"""
+    text = session.compile(source, compile_to="flow")
+    module = ir.Module.parse(text, session.context)
+    (site,) = find_dispatches(module)
+    alone = isolate(module, site, Sizes.of_entry(entry_function(module, "main"), [(32, 64)]))
+    configured = session.compile(alone.module.operation.get_asm(), compile_to=corpus.CONFIGURED)
+    with pytest.raises(NotSpliceable, match="run time"):
+        SplicedTemplate(session, configured, site.executable, site.entry, 2)

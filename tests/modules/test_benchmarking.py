@@ -1,0 +1,149 @@
+"""Benchmarks: which functions, how often, and the report in Google Benchmark's form."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import UserError
+from tilewright.modules.benchmarking import (
+    BenchPolicy,
+    Row,
+    bench_module,
+    choose_functions,
+    context,
+    to_json,
+)
+from tilewright.modules.opening import OpenModule, open_module
+from tilewright.modules.options import ModuleOptions
+
+SHORT = BenchPolicy(min_time_s=1e-4)
+ONE_THREAD = ModuleOptions(threads=1)
+
+
+@pytest.fixture(scope="module")
+def many(modules: Path):
+    with open_module(modules / "many.vmfb", ONE_THREAD) as module:
+        yield module
+
+
+def test_without_a_name_all_functions_without_arguments_are_timed(many: OpenModule) -> None:
+    results = bench_module(many, None, policy=SHORT)
+    assert [result.function for result in results] == ["constant", "also"]
+    for result in results:
+        (row,) = result.rows
+        assert row.name == result.function
+        assert row.iterations * row.real_s >= SHORT.min_time_s
+        assert row.cpu_s > 0
+        assert row.items_per_s == pytest.approx(1 / row.real_s)
+
+
+def test_a_named_function_gets_random_data(many: OpenModule) -> None:
+    ((row,),) = [result.rows for result in bench_module(many, "add", policy=SHORT)]
+    assert row.function == "add"
+
+
+def test_the_only_function_is_found_though_it_takes_arguments(modules: Path) -> None:
+    with open_module(modules / "crash.vmfb", ONE_THREAD) as module:
+        assert [f.name for f in choose_functions(module, None)] == ["divide"]
+
+
+def test_repetitions_have_statistics(many: OpenModule) -> None:
+    told: list[tuple[Row, str]] = []
+    policy = BenchPolicy(repetitions=4, min_time_s=1e-4, batch_size=3)
+    (result,) = bench_module(many, "also", policy=policy, on_row=lambda *row: told.append(row))
+    assert [row for row, _ in told] == list(result.rows)
+    assert {unit for _, unit in told} == {result.unit}
+    runs, aggregates = result.rows[:4], {row.statistic: row for row in result.rows[4:]}
+    assert [row.name for row in runs] == ["also/repeats:4"] * 4
+    assert len({row.iterations for row in runs}) == 1
+    assert runs[0].items_per_s == pytest.approx(3 / runs[0].real_s)
+    times = [row.real_s for row in runs]
+    assert aggregates["mean"].real_s == pytest.approx(statistics.fmean(times))
+    assert aggregates["median"].real_s == pytest.approx(statistics.median(times))
+    assert aggregates["stddev"].real_s == pytest.approx(statistics.stdev(times))
+    spread = statistics.stdev(times) / statistics.fmean(times)
+    assert aggregates["cv"].real_s == pytest.approx(spread)
+    assert aggregates["median"].name == "also/repeats:4_median"
+    assert aggregates["median"].iterations == 4
+
+
+def test_one_repetition_has_none(many: OpenModule) -> None:
+    (result,) = bench_module(many, "also", policy=SHORT)
+    assert [row.statistic for row in result.rows] == [""]
+
+
+def test_the_json_is_what_scripts_for_google_benchmark_read(many: OpenModule) -> None:
+    policy = BenchPolicy(repetitions=3, min_time_s=1e-4)
+    results = bench_module(many, None, policy=policy)
+    data = json.loads(json.dumps(to_json(results, context(many))))
+    about, rows = data["context"], data["benchmarks"]
+    assert {"date", "host_name", "executable", "num_cpus", "mhz_per_cpu", "load_avg", "caches",
+            "cpu_scaling_enabled"} <= set(about)  # fmt: skip
+    assert len(rows) == 2 * (3 + 4)
+    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+    for row, shown in zip([r for result in results for r in result.rows], rows, strict=True):
+        assert shown["name"] == row.name
+        assert shown["run_name"] == f"{row.function}/repeats:3"
+        assert shown["repetitions"] == 3
+        if row.statistic:
+            assert (shown["run_type"], shown["aggregate_name"]) == ("aggregate", row.statistic)
+        else:
+            assert (shown["run_type"], shown["repetition_index"]) == ("iteration", row.index)
+        size = 1.0 if row.statistic == "cv" else scale[shown["time_unit"]]
+        assert shown["real_time"] * size == pytest.approx(row.real_s)
+        assert shown["cpu_time"] * size == pytest.approx(row.cpu_s)
+
+
+def test_a_function_that_fails_has_an_error_beside_the_others_rows(modules: Path) -> None:
+    options = ModuleOptions(threads=1, timeout_s=1.0)
+    with open_module(modules / "spin.vmfb", options) as module:
+        (result,) = bench_module(module, None, ["-1"], policy=SHORT)
+        assert result.rows == ()
+        assert "'spin' gave no answer within 1 s" in result.error
+        (row,) = to_json([result], {})["benchmarks"]
+        assert row["error_occurred"] is True
+        assert row["error_message"] == result.error
+        # The worker that was killed is replaced.
+        (result,) = bench_module(module, None, ["3"], policy=SHORT)
+        assert not result.error
+
+
+def test_inputs_for_several_functions_are_a_mistake(many: OpenModule) -> None:
+    with pytest.raises(UserError, match=r"--input: name the function .*allowed: constant, also"):
+        bench_module(many, None, ["1"], policy=SHORT)
+
+
+def test_benchmarks_of_dispatches_are_told_how_often_to_run(tmp_path: Path) -> None:
+    """The functions that `--iree-hal-dump-executable-benchmarks-to=` makes take a number."""
+    from module_programs import FLAGS
+
+    from tilewright.ir.session import CompilerSession
+
+    source = """
+    func.func @spin(%n: i32) attributes {iree.reflection = {iree.benchmark = "dispatch"}} {
+      %zero = arith.constant 0 : i32
+      %one = arith.constant 1 : i32
+      %r = scf.while (%i = %n) : (i32) -> i32 {
+        %go = arith.cmpi ne, %i, %zero : i32
+        scf.condition(%go) %i : i32
+      } do {
+      ^bb0(%i: i32):
+        %next = arith.subi %i, %one : i32
+        scf.yield %next : i32
+      }
+      return
+    }
+    """
+    vmfb = tmp_path / "dispatch.vmfb"
+    vmfb.write_bytes(CompilerSession(FLAGS).compile(source))
+    with open_module(vmfb, ONE_THREAD) as module:
+        assert module.functions["spin"].takes_nothing
+        policy = BenchPolicy(min_time_s=1e-4, batch_size=1000)
+        (result,) = bench_module(module, None, policy=policy)
+        assert not result.error
+        (row,) = result.rows
+        assert row.items_per_s == pytest.approx(1000 / row.real_s)

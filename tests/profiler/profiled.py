@@ -1,0 +1,118 @@
+"""What several tests of the profiler share: small suites, and kernels broken on purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.profiler import (
+    CompileOptions,
+    GeneratedFolder,
+    GenerateOptions,
+    Selected,
+    compile_dispatches,
+    generate,
+    parse_configs,
+    parse_operation,
+)
+from tilewright.target import parse_target
+
+TARGET = parse_target("cpu", 1)
+COMPILE = CompileOptions(TARGET)
+
+SQUARE = "matmul_24x24x24_f32t_f32t_f32t"
+
+# A small size for every dimension that a kind can have.
+SMALL = {
+    "m": 5, "n": 7, "k": 12, "slices": 3, "batch": 2, "h": 8, "w": 9, "ci": 3, "co": 4,
+    "kh": 3, "kw": 2, "sh": 2, "sw": 1, "dh": 1, "dw": 2, "ph": 1, "pw": 2, "k1": 6, "k2": 4,
+}  # fmt: skip
+
+# A product of two 24x24 matrices; the tests put other steps around it.
+_PROGRAM = """
+func.func @main(%a: tensor<24x24xf32>, %b: tensor<24x24xf32>) -> tensor<24x24xf32> {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<24x24xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<24x24xf32>) -> tensor<24x24xf32>
+  %p = linalg.matmul ins({operands} : tensor<24x24xf32>, tensor<24x24xf32>)
+    outs(%f : tensor<24x24xf32>) -> tensor<24x24xf32>
+  {after}
+}}
+"""
+_RETURN = "return %p : tensor<24x24xf32>"
+
+# An 8x8 tile that comes out with the other sign.
+_WRONG_TILE = """
+  %t = tensor.extract_slice %p[8, 16] [8, 8] [1, 1] : tensor<24x24xf32> to tensor<8x8xf32>
+  %n = arith.negf %t : tensor<8x8xf32>
+  %r = tensor.insert_slice %n into %p[8, 16] [8, 8] [1, 1]
+    : tensor<8x8xf32> into tensor<24x24xf32>
+  return %r : tensor<24x24xf32>"""
+
+# A row that keeps what the buffer was filled with.
+_UNWRITTEN_ROW = """
+  %t = tensor.extract_slice %f[23, 0] [1, 24] [1, 1] : tensor<24x24xf32> to tensor<1x24xf32>
+  %r = tensor.insert_slice %t into %p[23, 0] [1, 24] [1, 1]
+    : tensor<1x24xf32> into tensor<24x24xf32>
+  return %r : tensor<24x24xf32>"""
+
+# Waits for itself: no value of the loop ends it.
+_HANG = """
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %minus = arith.constant -1 : i64
+  %i = tensor.empty() : tensor<i64>
+  %w = scf.while (%n = %minus) : (i64) -> i64 {
+    %go = arith.cmpi ne, %n, %zero : i64
+    scf.condition(%go) %n : i64
+  } do {
+  ^bb0(%n: i64):
+    %next = arith.subi %n, %one : i64
+    %opaque = util.optimization_barrier %next : i64
+    scf.yield %opaque : i64
+  }
+  %k = arith.index_cast %w : i64 to index
+  %s = arith.sitofp %w : i64 to f32
+  %r = tensor.insert %s into %p[%k, %k] : tensor<24x24xf32>
+  return %r : tensor<24x24xf32>"""
+
+BROKEN = {
+    "operands swapped": _PROGRAM.format(operands="%b, %a", after=_RETURN),
+    "one wrong tile": _PROGRAM.format(operands="%a, %b", after=_WRONG_TILE),
+    "one unwritten row": _PROGRAM.format(operands="%a, %b", after=_UNWRITTEN_ROW),
+}
+RIGHT = _PROGRAM.format(operands="%a, %b", after=_RETURN)
+HANGS = _PROGRAM.format(operands="%a, %b", after=_HANG)
+# Takes one matrix only, so that it cannot be called with two.
+OTHER_SIGNATURE = """
+func.func @main(%a: tensor<24x24xf32>) -> tensor<24x24xf32> {
+  %r = arith.addf %a, %a : tensor<24x24xf32>
+  return %r : tensor<24x24xf32>
+}
+"""
+NO_PROGRAM = "func.func @main( {"
+
+
+def make(folder: Path, *names: str, configs: str = "default", jobs: int = 1) -> GeneratedFolder:
+    """Generate operations by name."""
+    operations = [parse_operation(name) for name in names]
+    options = GenerateOptions(TARGET, parse_configs(configs), jobs=jobs)
+    generate(folder, operations, options)
+    return GeneratedFolder(folder)
+
+
+def dispatches(generated: GeneratedFolder) -> list[Selected]:
+    """Everything that has been generated, read anew."""
+    return [Selected(f, name) for f in generated.operations() for name in f.dispatches]
+
+
+def compiled(generated: GeneratedFolder) -> list[Selected]:
+    """Everything that has been generated, compiled."""
+    found = dispatches(generated)
+    compile_dispatches(generated, found, COMPILE)
+    return found
+
+
+def sabotage(generated: GeneratedFolder, name: str, program: str) -> None:
+    """Put another program in the place of an operation's own."""
+    (folder,) = (f for f in generated.operations() if f.operation.name == name)
+    folder.program.write_text(program)

@@ -1,0 +1,275 @@
+"""Generating and compiling: only what changed, nothing lost, no failure another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from profiled import COMPILE, NO_PROGRAM, SQUARE, TARGET, compiled, dispatches, make, sabotage
+
+from tilewright.errors import UserError
+from tilewright.profiler import (
+    Choice,
+    GeneratedFolder,
+    GenerateOptions,
+    compile_dispatches,
+    generate,
+    parse_configs,
+    parse_configuration,
+    parse_operation,
+)
+from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
+from tilewright.profiler.folder import MANIFEST, Compiled
+from tilewright.target import parse_target
+from tilewright.trial import Status
+
+OTHER = "softmax_16x32_f32t_f32t"
+
+
+def compile_all(generated: GeneratedFolder) -> CompileSummary:
+    return compile_dispatches(generated, dispatches(generated), COMPILE)
+
+
+def test_the_folder_of_an_operation(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    compiled(generated)
+    folder = tmp_path / "generated" / "linalg" / "matmul" / SQUARE
+    files = {path.name for path in folder.iterdir()}
+    dispatch = f"{SQUARE}_tile_config_default"
+    assert files == {
+        f"{SQUARE}.mlir",
+        f"{dispatch}.mlir",
+        f"{dispatch}.vmfb",
+        "compile.log",
+        MANIFEST,
+    }
+    assert f"== {dispatch}: ok" in (folder / "compile.log").read_text()
+
+
+def test_only_what_changed_is_compiled(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE, OTHER)
+    assert compile_all(generated) == CompileSummary(compiled=2)
+    before = [d.vmfb.stat().st_mtime_ns for d in dispatches(generated)]
+    assert compile_all(generated) == CompileSummary(kept=2)
+    make(tmp_path, SQUARE, OTHER)
+    assert compile_all(generated) == CompileSummary(kept=2), "generated again, the same"
+    assert [d.vmfb.stat().st_mtime_ns for d in dispatches(generated)] == before
+    (folder, _) = generated.operations()
+    folder.program.write_text(folder.program.read_text() + "// changed\n")
+    assert compile_all(generated) == CompileSummary(compiled=1, kept=1)
+
+
+def test_all_that_decides_makes_another_compile(tmp_path: Path) -> None:
+    (dispatch,) = dispatches(make(tmp_path, SQUARE))
+    key = dispatch_key(dispatch, COMPILE)
+    flags = replace(COMPILE, iree_flags=("--iree-opt-level=O2",))
+    processor = replace(COMPILE, target=parse_target("cpu:znver4"))
+    assert len({key, dispatch_key(dispatch, flags), dispatch_key(dispatch, processor)}) == 3
+    assert dispatch_key(dispatch, replace(COMPILE, jobs=7, timeout_s=1.0)) == key
+    dispatch.entry.compiled = Compiled(key, Status.OK)
+    assert not is_current(dispatch, key), "there is no vmfb"
+    dispatch.vmfb.touch()
+    assert is_current(dispatch, key)
+    assert not is_current(dispatch, "another")
+
+
+def test_a_failure_is_recorded_and_disturbs_no_other(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE, OTHER)
+    sabotage(generated, SQUARE, NO_PROGRAM)
+    assert compile_all(generated) == CompileSummary(compiled=2, failed=1)
+    bad, good = dispatches(generated)
+    assert bad.entry.compiled is not None
+    assert bad.entry.compiled.status is Status.COMPILE_ERROR
+    assert f"{SQUARE}.mlir:1:17" in bad.entry.compiled.message
+    assert bad.entry.compiled.message in bad.folder.log.read_text()
+    assert not bad.vmfb.exists()
+    assert good.entry.compiled is not None
+    assert good.entry.compiled.ok
+    assert compile_all(generated) == CompileSummary(kept=2, failed=1), "an error stands"
+
+
+def test_a_failed_compile_leaves_no_program_of_before(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    (dispatch,) = compiled(generated)
+    assert dispatch.vmfb.exists()
+    sabotage(generated, SQUARE, NO_PROGRAM)
+    compile_all(generated)
+    assert not dispatch.vmfb.exists()
+
+
+def test_what_timed_out_is_tried_again(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    hasty = replace(COMPILE, timeout_s=1e-4)
+    assert compile_dispatches(generated, dispatches(generated), hasty).failed == 1
+    (dispatch,) = dispatches(generated)
+    assert dispatch.entry.compiled is not None
+    assert dispatch.entry.compiled.status is Status.COMPILE_TIMEOUT
+    assert compile_all(generated) == CompileSummary(compiled=1)
+
+
+def test_changed_programs_are_to_be_compiled_again(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    compiled(generated)
+    sabotage(generated, SQUARE, "module {}")
+    make(tmp_path, SQUARE)
+    (dispatch,) = dispatches(generated)
+    assert dispatch.entry.compiled is None
+
+
+def test_configurations_come_from_the_search_space(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE, configs="sample:3,default")
+    (folder,) = generated.operations()
+    assert len(folder.dispatches) == 4
+    for name, entry in folder.dispatches.items():
+        parsed = parse_configuration(name)
+        assert (parsed is None) == (entry.tuned is None)
+        if parsed is not None and entry.tuned is not None:
+            assert entry.tuned.configuration.translation == parsed.translation
+            assert parsed.tiling in dict(entry.tuned.configuration.tilings).values()
+            assert entry.tuned.knobs
+    again = make(tmp_path / "again", SQUARE, configs="sample:3,default")
+    assert list(again.operations()[0].dispatches) == list(folder.dispatches), "one seed, one sample"
+
+
+def test_the_best_comes_from_the_database(tmp_path: Path) -> None:
+    from tilewright.profiler.configurations import Chooser
+    from tilewright.store import Store, TaskResult
+
+    sampled = make(tmp_path / "a", SQUARE, configs="sample:1")
+    ((name, entry),) = sampled.operations()[0].dispatches.items()
+    assert entry.tuned is not None
+    db = tmp_path / "t.db"
+    with Store.open(db) as store:
+        # The key under which a tuning run would store it is the one that is looked up.
+        keys = []
+        original = store.result_for
+
+        class Spy:
+            def result_for(self, key):
+                keys.append(key)
+                return original(key)
+
+        from tilewright.measure.compile_worker import compile_pool
+
+        chooser = Chooser(parse_configs("best"), TARGET, (), 0, Spy())  # type: ignore[arg-type]
+        with compile_pool(1) as pool:
+            ((_, chosen),) = chooser.choose(sampled.operations(), pool)
+        assert "no result" in chosen.notes[0]
+        from tilewright.store.codec import configuration_from_json
+
+        winner = configuration_from_json(dict(entry.tuned.knobs))
+        store.record_result(store.task_id(keys[0]), TaskResult(winner, 2e-3, 1e-3, 1.9, 2.1))
+    options = GenerateOptions(TARGET, parse_configs("best"), db=db)
+    generate(tmp_path / "b", [parse_operation(SQUARE)], options)
+    (folder,) = GeneratedFolder(tmp_path / "b").operations()
+    assert list(folder.dispatches) == [name]
+
+
+@pytest.mark.parametrize(
+    ("text", "choices"),
+    [
+        ("default", (Choice("default"),)),
+        ("sample:7,best", (Choice("sample", 7), Choice("best"))),
+        ("all,all", (Choice("all"),)),
+    ],
+)
+def test_choices_of_configurations(text: str, choices: tuple[Choice, ...]) -> None:
+    assert parse_configs(text) == choices
+
+
+@pytest.mark.parametrize(
+    "text", ["", "sample", "sample:", "sample:0", "sample:x", "al", "best:2", "sample:99999"]
+)
+def test_wrong_choices_of_configurations(text: str) -> None:
+    with pytest.raises(UserError, match="--configs"):
+        parse_configs(text)
+
+
+def test_too_many_configurations(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--configs all: .* ask for sample:N"):
+        make(tmp_path, "matmul_512x512x512_f32t_f32t_f32t", configs="all")
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    with generated.locked(), pytest.raises(UserError, match="another tilewright"):
+        compile_all(generated)
+    compile_all(generated)
+
+
+def test_without_dispatches(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="tilewright profile generate"):
+        GeneratedFolder(tmp_path).operations()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"format": 99}', '{"format": 1, "operation": "x", "dispatches": {}}'],
+)
+def test_damaged_manifests_say_what_to_do(tmp_path: Path, content: str) -> None:
+    generated = make(tmp_path, SQUARE)
+    (folder,) = generated.operations()
+    (folder.path / MANIFEST).write_text(content)
+    with pytest.raises(UserError, match="generate it again"):
+        generated.operations()
+
+
+def test_names_too_long_for_a_file_are_cut(tmp_path: Path) -> None:
+    generated = make(tmp_path, SQUARE)
+    (folder,) = generated.operations()
+    long, other = ("tile_config_" + "_".join(["123x" * 40, tail]) for tail in "ab")
+    assert len(folder.vmfb(long).name) < 230
+    assert folder.vmfb(long) != folder.vmfb(other)
+
+
+_COMPILE_SLOWLY = """
+import sys
+from pathlib import Path
+from tilewright.profiler import *
+from tilewright.target import parse_target
+generated = GeneratedFolder(Path(sys.argv[1]))
+chosen = [Selected(f, name) for f in generated.operations() for name in f.dispatches]
+options = CompileOptions(parse_target("cpu", 1), jobs=1)
+compile_dispatches(generated, chosen, options, lambda *_: print("done", flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_compile_is_gone_on_with(tmp_path: Path) -> None:
+    """Killed after two of several dispatches: these are not compiled again."""
+    sizes = (16, 20, 24, 28)
+    generated = make(tmp_path, *(f"matmul_{n}x{n}x{n}_f32t_f32t_f32t" for n in sizes))
+    command = [sys.executable, "-c", _COMPILE_SLOWLY, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == b"done\n"
+        os.kill(process.pid, signal.SIGKILL)
+    made = {d.name: d.vmfb.stat().st_mtime_ns for d in dispatches(generated) if d.entry.compiled}
+    assert len(made) >= 2
+    # What a killed writer leaves behind.
+    (generated.operations()[0].path / "half.vmfb.123.part").write_bytes(b"x")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            summary = compile_all(generated)
+            break
+        except UserError:
+            assert time.monotonic() < deadline, "the lock outlived its process"
+            time.sleep(0.05)
+    assert summary.kept == len(made)
+    assert summary.compiled == len(sizes) - len(made)
+    for dispatch in dispatches(generated):
+        assert dispatch.vmfb.is_file()
+        if dispatch.name in made:
+            assert dispatch.vmfb.stat().st_mtime_ns == made[dispatch.name]
+    assert not list(tmp_path.rglob("*.part"))
+    for manifest in tmp_path.rglob(MANIFEST):
+        json.loads(manifest.read_text())

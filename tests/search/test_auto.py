@@ -1,0 +1,162 @@
+"""The default strategy: what it believes, and what it makes of other shapes' trials."""
+
+import numpy as np
+import pytest
+from synthetic import matmul, rugged
+
+from tilewright.search import create_strategy
+from tilewright.search.surrogate import Kernel, Surrogate
+from tilewright.search.transfer import Experience, Transfer
+from tilewright.trial import Status, Trial
+
+KERNEL = Kernel(0.5, 0.05)
+
+
+def surrogate(pool, trials, times, pool_mean=None, trial_mean=None):
+    pool, trials = np.array(pool, dtype=float)[:, None], np.array(trials, dtype=float)[:, None]
+    return Surrogate(
+        KERNEL,
+        pool,
+        np.zeros(len(pool)) if pool_mean is None else np.array(pool_mean),
+        trials,
+        np.zeros(len(trials)) if trial_mean is None else np.array(trial_mean),
+        np.array(times, dtype=float),
+    )
+
+
+class TestSurrogate:
+    def test_is_sure_where_there_are_trials_and_not_elsewhere(self):
+        model = surrogate([0.0, 0.5, 1.0, 9.0], [0.0, 0.5, 1.0], [1e-3, 2e-3, 4e-3])
+        assert np.exp(model.mean[:3]) == pytest.approx([1e-3, 2e-3, 4e-3], rel=0.2)
+        assert model.deviation[3] > 3 * model.deviation[:3].max()
+        assert np.exp(model.best) == pytest.approx(1e-3)
+
+    def test_follows_the_prior_where_it_has_seen_nothing(self):
+        model = surrogate(
+            [5.0, 6.0],
+            [0.0, 0.1, 0.2],
+            [1e-3, 2e-3, 4e-3],
+            pool_mean=[0.0, 3.0],
+            trial_mean=[0.0, 0.7, 1.4],
+        )
+        assert model.mean[1] - model.mean[0] > 1.0
+
+    def test_a_belief_leaves_less_to_learn_near_to_it_and_changes_no_prediction(self):
+        model = surrogate([0.0, 0.1, 5.0], [2.0], [1e-3])
+        mean, before = model.mean.copy(), model.deviation.copy()
+        model.believe(0)
+        assert model.deviation[1] < 0.5 * before[1]
+        assert model.deviation[2] > 0.9 * before[2]
+        assert (model.mean == mean).all()
+
+    def test_beliefs_equal_trials(self):
+        """Believing one after another leaves the uncertainty of having tried them all."""
+        model = surrogate([0.0, 0.3, 0.9, 1.7], [2.0], [1e-3])
+        for at in (0, 2):
+            model.believe(at)
+        both = surrogate([0.0, 0.3, 0.9, 1.7], [2.0, 0.0, 0.9], [1e-3, 1e-3, 1e-3])
+        assert model.deviation / model.scale == pytest.approx(both.deviation / both.scale)
+
+    def test_failures_count_as_slow(self):
+        model = surrogate([0.0, 1.0], [0.0, 1.0, 1.2], [np.nan, 1e-3, 1.5e-3])
+        assert model.mean[0] > model.mean[1]
+
+    def test_without_trials(self):
+        model = surrogate([0.0, 1.0], [], [], pool_mean=[1.0, 0.0])
+        assert model.mean[0] > model.mean[1]
+        assert np.isinf(model.best)
+
+
+def experience_of(problem, count, seed=0):
+    """Trials of another shape, as a database would have them."""
+    space = problem.space
+    configs = list(dict.fromkeys(space.sample(np.random.default_rng(seed), count)))
+    times = [problem.trial(c).time_s for c in configs]
+    return Experience(
+        tuple(space.descriptor_names),
+        space.describe_many(configs),
+        np.array([np.nan if t is None else t for t in times], dtype=float),
+    )
+
+
+def searched(problem, seed, trials, experience=(), **options):
+    """The true time of the best of so many trials."""
+    strategy = create_strategy("auto", problem.space, seed, options, experience=experience)
+    best = np.inf
+    for _ in range(trials // 8):
+        results = [problem.trial(c) for c in strategy.ask(8)]
+        strategy.tell(results)
+        best = min([best, *(problem.time(t.configuration) for t in results if t.ok)])
+    return best
+
+
+def test_other_shapes_help():
+    target, other = matmul(512, 256, 128, prior="none"), matmul(256, 512, 256, prior="none")
+    taught = [experience_of(other, 300)]
+    alone = np.mean([np.log(searched(target, s, 16)) for s in range(6)])
+    helped = np.mean([np.log(searched(target, s, 16, taught)) for s in range(6)])
+    assert helped < alone - 0.1
+
+
+def test_other_shapes_can_be_left_out():
+    target, other = matmul(256, 256, 64), matmul(512, 256, 128)
+    taught = [experience_of(other, 50)]
+    plain = create_strategy("auto", target.space, 1).ask(8)
+    assert create_strategy("auto", target.space, 1, experience=taught).ask(8) != plain
+    off = create_strategy("auto", target.space, 1, {"transfer": False}, experience=taught)
+    assert off.ask(8) == plain
+
+
+def test_misleading_experience_is_unlearned():
+    """Times turned upside down: the search recovers."""
+    target = matmul(256, 256, 64, prior="none")
+    right = experience_of(target, 200, seed=4)
+    wrong = Experience(right.names, right.descriptors, 1 / right.times)
+    space = target.space
+    drawn = [target.time(c) for c in space.sample(np.random.default_rng(0), 400)]
+    good = np.quantile([t for t in drawn if t is not None], 0.02)
+    found = [searched(target, s, 64, [wrong]) for s in range(4)]
+    assert np.median(found) < good
+
+
+def test_a_transfer_orders_what_it_was_taught():
+    problem = rugged(3)
+    taught = experience_of(problem, 300)
+    model = Transfer([taught], problem.space.descriptor_names, Kernel(0.5, 0.1), use_prior=False)
+    fresh = problem.space.sample(np.random.default_rng(9), 200)
+    fresh = [c for c in fresh if problem.time(c) is not None]
+    expected = model.correction(problem.space.describe_many(fresh))
+    times = np.log([problem.time(c) for c in fresh])
+    ranks = [np.argsort(np.argsort(v)) for v in (expected, times)]
+    assert np.corrcoef(*ranks)[0, 1] > 0.5
+
+
+def test_experience_of_failures_only_says_nothing():
+    space = matmul(64, 64, 64).space
+    configs = space.sample(np.random.default_rng(0), 20)
+    dead = Experience(
+        tuple(space.descriptor_names), space.describe_many(configs), np.full(20, np.nan)
+    )
+    strategy = create_strategy("auto", space, 0, experience=[dead])
+    assert len(strategy.ask(8)) == 8
+
+
+def test_what_takes_long_to_try_can_be_avoided():
+    """Of two kinds of candidates equally fast, those that compile quickly come first."""
+    space = rugged(1).space
+    rng = np.random.default_rng(0)
+    known = [
+        Trial(
+            c,
+            Status.OK,
+            1e-3 * float(rng.uniform(0.9, 1.1)),
+            phase_s={"compile": 20.0 if dict(c.items)["mode"] == "a" else 0.1},
+        )
+        for c in dict.fromkeys(space.sample(rng, 60))
+    ]
+
+    def dear(cost):
+        asked = create_strategy("auto", space, 0, {"cost": cost}, known=known).ask(16)
+        return sum(dict(c.items)["mode"] == "a" for c in asked)
+
+    assert dear(1.0) < dear(0.0)

@@ -1,0 +1,1 @@
+"""Tensor expressions, schedules of them, and their lowering to loops (user-facing: `te`)."""

@@ -15,18 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, builtin, flow, func, hal, llvm, scf, vector
+from iree.compiler.dialects import arith, func, hal, llvm, scf, vector
 
+from tilewright.ir.hand_written import Binding, Executable, dispatch, executable, index
 from tilewright.ir.peak_instructions import BITS, ArithmeticKernel, Kernel, MemoryKernel
 
 #: The function of every program made here.
 FUNCTION = "main"
 
 _KERNEL = "kernel"
-_NO_PIPELINE = "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline>"
-_READ_ONLY = '"ReadOnly|Indirect"'
-_WRITTEN = "Indirect"
-_ALIGNMENT = 64
 # Vectors that a memory kernel handles in one step of its loop.
 _UNROLLED = 4
 
@@ -50,16 +47,17 @@ def build(context: ir.Context, kernel: Kernel) -> ir.Module:
         result = ir.RankedTensorType.get([size], inputs[0].element_type)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            buffers, workgroup = _executable(kernel.workgroups, inputs, result)
-            with ir.InsertionPoint.at_block_terminator(workgroup.owner.operation.block):
+            made, workgroup = _executable(kernel.workgroups, inputs, result)
+            buffers = made.buffers
+            with ir.InsertionPoint.at_block_terminator(made.body):
                 last = (
                     _arithmetic(kernel, buffers)
                     if isinstance(kernel, ArithmeticKernel)
                     else _memory(kernel, buffers, workgroup)
                 )
-                place = arith.muli(workgroup, _index(kernel.lanes))
+                place = arith.muli(workgroup, index(kernel.lanes))
                 vector.StoreOp(last, buffers[-1], [place], alignment=kernel.vector_bytes)
-            _entry_point(inputs, result)
+            _entry_point(made, inputs, result)
     module.operation.verify()
     return module
 
@@ -72,13 +70,13 @@ def _arithmetic(kernel: ArithmeticKernel, buffers: Sequence[ir.Value]) -> ir.Val
     type_ = ir.VectorType.get([kernel.lanes], _type(kernel.instruction.accumulator))
     loaded = [
         vector.LoadOp(
-            type_, buffers[0], [_index(i * kernel.lanes)], alignment=kernel.vector_bytes
+            type_, buffers[0], [index(i * kernel.lanes)], alignment=kernel.vector_bytes
         ).result
         for i in range(kernel.accumulators + 2)
     ]
     *starts, a, b = loaded
     step = _EMITTERS[kernel.instruction.kind](kernel)
-    loop = scf.ForOp(_index(0), _index(kernel.steps), _index(1), starts)
+    loop = scf.ForOp(index(0), index(kernel.steps), index(1), starts)
     with ir.InsertionPoint(loop.body):
         scf.YieldOp([step(accumulator, a, b) for accumulator in loop.inner_iter_args])
     return _sum(list(loop.results))
@@ -89,18 +87,18 @@ def _memory(kernel: MemoryKernel, buffers: Sequence[ir.Value], workgroup: ir.Val
     lanes, arrays = kernel.lanes, len(kernel.arguments)
     type_ = ir.VectorType.get([lanes], _type("f32"))
     part = kernel.elements // kernel.workgroups
-    start = arith.muli(workgroup, _index(part))
+    start = arith.muli(workgroup, index(part))
     zero = arith.ConstantOp(
         type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.0))
     ).result
     factor = arith.ConstantOp(
         type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.5))
     ).result
-    loop = scf.ForOp(_index(0), _index(part), _index(lanes * _UNROLLED), [zero] * _UNROLLED)
+    loop = scf.ForOp(index(0), index(part), index(lanes * _UNROLLED), [zero] * _UNROLLED)
     with ir.InsertionPoint(loop.body):
         sums = []
         for i, total in enumerate(loop.inner_iter_args):
-            offset = arith.addi(loop.induction_variable, _index(i * lanes))
+            offset = arith.addi(loop.induction_variable, index(i * lanes))
             place = arith.addi(start, offset)
             read = [
                 vector.LoadOp(type_, source, [place], alignment=kernel.vector_bytes).result
@@ -189,61 +187,26 @@ def _narrow(kernel: ArithmeticKernel, value: ir.Value) -> ir.Value:
 
 def _executable(
     workgroups: int, inputs: Sequence[ir.Type], result: ir.Type
-) -> tuple[list[ir.Value], ir.Value]:
-    """An executable with a kernel that has no code yet; its buffers, and its workgroup's number.
+) -> tuple[Executable, ir.Value]:
+    """An executable with a kernel that has no code yet, and its workgroup's number.
 
     All inputs are declared as read only: a memory kernel that writes to its last one does so
     behind the compiler's back, which would otherwise make a new buffer for every call, and what
     would be measured is how fast the system hands out memory.
     """
-    flags = [*[_READ_ONLY] * len(inputs), _WRITTEN]
-    bindings = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
-    layout = ir.Attribute.parse(f"#hal.pipeline.layout<bindings = [{bindings}]>")
-    source = hal.ExecutableSourceOp("executable", sym_visibility="private")
-    with ir.InsertionPoint(source.body.blocks.append()):
-        export = hal.ExecutableExportOp(
-            _KERNEL,
-            layout,
-            sym_visibility="public",
-            ordinal=ir.IntegerAttr.get(ir.IndexType.get(), 0),
-        )
-        count = export.operation.regions[0].blocks.append(ir.Type.parse("!hal.device"))
-        with ir.InsertionPoint(count):
-            hal.ReturnOp([_index(workgroups), _index(1), _index(1)])
-        inner = builtin.ModuleOp()
-        hal.ExecutableSourceEndOp()
-    with ir.InsertionPoint(inner.body):
-        kernel = func.FuncOp(_KERNEL, ir.FunctionType.get([], []))
-        kernel.operation.attributes["translation_info"] = ir.Attribute.parse(_NO_PIPELINE)
-        with ir.InsertionPoint(kernel.add_entry_block()):
-            zero = _index(0)
-            buffers = [
-                hal.InterfaceBindingSubspanOp(
-                    ir.MemRefType.get(ir.RankedTensorType(type_).shape, type_.element_type),
-                    layout,
-                    number,
-                    [],
-                    byte_offset=zero,
-                    alignment=_ALIGNMENT,
-                ).result
-                for number, type_ in enumerate([*inputs, result])
-            ]
-            workgroup = hal.InterfaceWorkgroupIDOp(0).result
-            func.ReturnOp([])
-    return buffers, workgroup
+    bindings = [
+        Binding(ir.MemRefType.get(ir.RankedTensorType(type_).shape, type_.element_type), read_only)
+        for type_, read_only in [*((one, True) for one in inputs), (result, False)]
+    ]
+    made = executable(_KERNEL, bindings, [workgroups])
+    with ir.InsertionPoint.at_block_terminator(made.body):
+        return made, hal.InterfaceWorkgroupIDOp(0).result
 
 
-def _entry_point(inputs: Sequence[ir.Type], result: ir.Type) -> None:
+def _entry_point(made: Executable, inputs: Sequence[ir.Type], result: ir.Type) -> None:
     function = func.FuncOp(FUNCTION, ir.FunctionType.get(list(inputs), [result]))
     with ir.InsertionPoint(function.add_entry_block()):
-        entry = ir.SymbolRefAttr.get(["executable", _KERNEL])
-        arguments = list(function.arguments)
-        call = flow.DispatchOp([result], [], ir.ArrayAttr.get([entry]), arguments, [], [])
-        func.ReturnOp(list(call.results))
-
-
-def _index(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IndexType.get(), value).result
+        func.ReturnOp(dispatch(made, [result], list(function.arguments)))
 
 
 def _type(name: str) -> ir.Type:

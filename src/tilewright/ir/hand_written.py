@@ -1,0 +1,109 @@
+"""Executables written by hand: what the compiler takes without tiling or vectorizing anything.
+
+The body of a `hal.executable.source` whose function says `no_pipeline` goes through IREE's code
+generation as it is; `flow.dispatch` calls it from the host's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, builtin, flow, func, hal
+
+#: Bytes that buffers of the runtime are aligned to.
+ALIGNMENT = 64
+
+_READ_ONLY = '"ReadOnly|Indirect"'
+_WRITTEN = "Indirect"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A buffer of an executable: its memref type, and whether it is only read."""
+
+    type: ir.MemRefType
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Executable:
+    """An executable without code: put operations into `body`, before its terminator.
+
+    entry: what `dispatch` calls. buffers: one value for each binding.
+    """
+
+    entry: ir.Attribute
+    body: ir.Block
+    buffers: tuple[ir.Value, ...]
+
+
+def index(value: int) -> ir.Value:
+    """A constant of type `index`, at the insertion point."""
+    return arith.ConstantOp(ir.IndexType.get(), value).result
+
+
+def executable(
+    name: str,
+    bindings: Sequence[Binding],
+    workgroups: Sequence[int],
+    *,
+    workgroup_size: Sequence[int] | None = None,
+    subgroup_size: int | None = None,
+) -> Executable:
+    """Add an executable of this name, whose function has it too, at the insertion point.
+
+    workgroups: their numbers in up to three dimensions. workgroup_size: threads in each of three
+    dimensions, for GPUs. What follows in the module needs an insertion point of its own.
+    """
+    flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
+    listed = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
+    layout = ir.Attribute.parse(f"#hal.pipeline.layout<bindings = [{listed}]>")
+    source = hal.ExecutableSourceOp(name, sym_visibility="private")
+    with ir.InsertionPoint(source.body.blocks.append()):
+        export = hal.ExecutableExportOp(
+            name,
+            layout,
+            sym_visibility="public",
+            ordinal=ir.IntegerAttr.get(ir.IndexType.get(), 0),
+        )
+        count = export.operation.regions[0].blocks.append(ir.Type.parse("!hal.device"))
+        with ir.InsertionPoint(count):
+            hal.ReturnOp([index(n) for n in (*workgroups, 1, 1, 1)[:3]])
+        inner = builtin.ModuleOp()
+        hal.ExecutableSourceEndOp()
+    with ir.InsertionPoint(inner.body):
+        kernel = func.FuncOp(name, ir.FunctionType.get([], []))
+        kernel.operation.attributes["translation_info"] = _translation(
+            workgroup_size, subgroup_size
+        )
+        block = kernel.add_entry_block()
+        with ir.InsertionPoint(block):
+            zero = index(0)
+            buffers = tuple(
+                hal.InterfaceBindingSubspanOp(
+                    binding.type, layout, number, [], byte_offset=zero, alignment=ALIGNMENT
+                ).result
+                for number, binding in enumerate(bindings)
+            )
+            func.ReturnOp([])
+    return Executable(ir.SymbolRefAttr.get([name, name]), block, buffers)
+
+
+def dispatch(
+    executable: Executable, results: Sequence[ir.Type], arguments: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Call an executable at the insertion point; the tensors that it makes."""
+    entries = ir.ArrayAttr.get([executable.entry])
+    return list(
+        flow.DispatchOp(list(results), [], entries, list(arguments), [], []).operation.results
+    )
+
+
+def _translation(workgroup_size: Sequence[int] | None, subgroup_size: int | None) -> ir.Attribute:
+    size = f" workgroup_size = {list(workgroup_size)}" if workgroup_size else ""
+    subgroup = f" subgroup_size = {subgroup_size}" if subgroup_size else ""
+    return ir.Attribute.parse(
+        f"#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline{size}{subgroup}>"
+    )

@@ -89,7 +89,6 @@ def interleave(
 
     executions: how often each call runs its program before it returns.
     """
-    rng = np.random.default_rng(policy.seed)
 
     def timed(call: Callable[[], object], repeats: int) -> float:
         begin = clock()
@@ -101,19 +100,49 @@ def interleave(
     for call in calls:
         call_s = min(timed(call, 1), timed(call, 1))
         batches.append(max(1, math.ceil(policy.min_sample_s / call_s)) if call_s > 0 else 1)
-    samples: list[list[float]] = [[] for _ in calls]
-    begin = clock()
-    for done in range(policy.rounds):
-        if done and clock() - begin >= policy.max_s:
-            break
-        for i in rng.permutation(len(calls)):
+
+    def sampler(i: int) -> Callable[[], float]:
+        def sample() -> float:
             for _ in range(policy.warm_calls):
                 calls[i]()
-            samples[i].append(timed(calls[i], batches[i]) / (batches[i] * executions[i]))
+            return timed(calls[i], batches[i]) / (batches[i] * executions[i])
+
+        return sample
+
+    samples = interleaved_rounds([sampler(i) for i in range(len(calls))], policy, clock=clock)
     return [
         Measurement(tuple(s), executions_per_sample=b * e)
         for s, b, e in zip(samples, batches, executions, strict=True)
     ]
+
+
+def interleaved_rounds(
+    samplers: Sequence[Callable[[], float | None]],
+    policy: ComparisonPolicy,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[list[float]]:
+    """Take a sample of each once per round, in an order drawn anew. At least one round is done.
+
+    A sampler that gives None instead of seconds takes part in no later round. The samples at one
+    position are of one round for all that took part in every round.
+    """
+    rng = np.random.default_rng(policy.seed)
+    samples: list[list[float]] = [[] for _ in samplers]
+    left = set(range(len(samplers)))
+    begin = clock()
+    for done in range(policy.rounds):
+        if done and clock() - begin >= policy.max_s:
+            break
+        for i in rng.permutation(len(samplers)):
+            if i not in left:
+                continue
+            seconds = samplers[i]()
+            if seconds is None:
+                left.discard(int(i))
+            else:
+                samples[i].append(seconds)
+    return samples
 
 
 def judge_all(measurements: Sequence[Measurement], policy: ComparisonPolicy) -> list[Finalist]:

@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,40 @@ def measure_peak(threads: int) -> Peak:
 
     Raises TilewrightError if nothing can be measured.
     """
+    with peak_meter(threads) as meter:
+        return meter.read()
+
+
+class PeakMeter:
+    """The peak measured as often as one likes, from kernels that are compiled once."""
+
+    def __init__(
+        self, machine: Machine, threads: int, kernels: list[tuple[Kernel, Path]], pool: WorkerPool
+    ) -> None:
+        self._machine = machine
+        self._threads = threads
+        self._kernels = kernels
+        self._pool = pool
+
+    def read(self, rounds: int = _ROUNDS) -> Peak:
+        """The peak as it is now. Raises TilewrightError if nothing can be measured."""
+        rates = _rates(self._pool, self._kernels, rounds)
+        # What is far behind now is so the next time.
+        best: dict[str, float] = {}
+        for kernel, rate in rates.items():
+            best[kernel.limit] = max(rate, best.get(kernel.limit, 0.0))
+        self._kernels = [
+            (k, path) for k, path in self._kernels if rates.get(k, 0.0) >= _HOPELESS * best[k.limit]
+        ]
+        return _peak(self._machine, self._threads, rates, rounds)
+
+
+@contextlib.contextmanager
+def peak_meter(threads: int) -> Iterator[PeakMeter]:
+    """Compile the kernels and open a worker for them; all is gone at the end.
+
+    Raises TilewrightError if nothing can be measured.
+    """
     machine = describe()
     request = PlanRequest(
         parse_target("cpu", threads).flags,
@@ -159,8 +193,7 @@ def measure_peak(threads: int) -> Peak:
     with scratch.folder() as folder:
         kernels = _build(request, folder)
         with Benchmark(DeviceOptions.cpu(threads), timeout_s=_JOB_TIMEOUT_S) as benchmark:
-            rates = _rates(benchmark.pool, kernels)
-    return _peak(machine, threads, rates)
+            yield PeakMeter(machine, threads, kernels, benchmark.pool)
 
 
 def cache_path() -> Path:
@@ -206,13 +239,15 @@ def _build(request: PlanRequest, folder: Path) -> list[tuple[Kernel, Path]]:
     return [(k, r.value) for k, r in zip(kernels, results, strict=True) if r.ok]
 
 
-def _rates(pool: WorkerPool, kernels: list[tuple[Kernel, Path]]) -> dict[Kernel, float]:
+def _rates(
+    pool: WorkerPool, kernels: list[tuple[Kernel, Path]], rounds: int
+) -> dict[Kernel, float]:
     """The highest rate of each kernel, in 10^9 a second; what fails is left out.
 
     The rounds go through all kernels, so that none depends on one moment.
     """
     rates: dict[Kernel, float] = {}
-    for number in range(_ROUNDS):
+    for number in range(rounds):
         for kernel, vmfb in kernels:
             rate = rates.get(kernel, 0.0)
             leading = max((r for k, r in rates.items() if k.limit == kernel.limit), default=0.0)
@@ -224,7 +259,9 @@ def _rates(pool: WorkerPool, kernels: list[tuple[Kernel, Path]]) -> dict[Kernel,
     return rates
 
 
-def _peak(machine: Machine, threads: int, rates: Mapping[Kernel, float]) -> Peak:
+def _peak(
+    machine: Machine, threads: int, rates: Mapping[Kernel, float], rounds: int = _ROUNDS
+) -> Peak:
     best: dict[str, float] = {}
     words: dict[str, str] = {}
     for kernel, rate in rates.items():
@@ -243,7 +280,7 @@ def _peak(machine: Machine, threads: int, rates: Mapping[Kernel, float]) -> Peak
         compute,
         memory,
         {kind: words[kind] for kind in compute},
-        f"IREE {installed_version('iree-base-compiler')}: the best of {_ROUNDS} rounds",
+        f"IREE {installed_version('iree-base-compiler')}: the best of {rounds} rounds",
         time.time(),
         is_busy(machine),
     )

@@ -31,6 +31,10 @@ _COMMANDS = {
         "tilewright.cli.profile",
         "Generate, compile, verify and measure kernels of many kinds.",
     ),
+    "compare": (
+        "tilewright.cli.compare",
+        "Compare IREE, tuned and not, with other compilers and libraries.",
+    ),
     "devices": (
         "tilewright.cli.devices",
         "Show drivers, devices, targets, and this machine's peak.",

@@ -72,6 +72,11 @@ class InputSet:
     arguments: tuple[InputFile | ScalarInput, ...]
 
 
+def load_arguments(inputs: InputSet) -> list[Any]:
+    """The arguments in their order: arrays (memory-mapped), and scalars as Python numbers."""
+    return [a.load() if isinstance(a, InputFile) else a.value for a in inputs.arguments]
+
+
 def argument_sizes(inputs: InputSet) -> tuple[tuple[int, ...] | int | None, ...]:
     """For each argument a tensor's shape or an integer's value; None for other numbers."""
     sizes: list[tuple[int, ...] | int | None] = []

@@ -83,11 +83,8 @@ def _compile(
     proof = prove_strategy(opened, strategy) if strategy else None
     variant = strategy.tuned.variant if strategy else DEFAULT_VARIANT
     plain = program_flags(opened.program, opened.target, opened.iree_flags, variant)
-    limits: dict[str, Mapping[int, int]] = {}
-    integers = any(takes_integers(one) for one in opened.program.functions.values())
-    if with_limits and options.compile_to is None and integers:
-        request = LimitsRequest(opened.program.path, plain)
-        limits = opened.run(_LIMITS, request, _TIMEOUT_S, str(opened.program.source))
+    wanted = with_limits and options.compile_to is None
+    limits = find_limits(opened, plain) if wanted else {}
     flags = spec_flags(opened, strategy.tuned) if strategy else plain
     made, phases = _make(opened, flags, options)
     vmfb = made if options.compile_to is None else None
@@ -150,6 +147,17 @@ def _run(
 
 
 # In the workers
+
+
+def find_limits(opened: OpenProgram, flags: tuple[str, ...]) -> Mapping[str, Mapping[int, int]]:
+    """By function and position of an argument, what its integers must stay below since they are
+    used as indices. Raises UserError for a program that does not compile with these flags."""
+    if not any(takes_integers(one) for one in opened.program.functions.values()):
+        return {}
+    request = LimitsRequest(opened.program.path, flags)
+    found: Mapping[str, Mapping[int, int]]
+    found = opened.run(_LIMITS, request, _TIMEOUT_S, str(opened.program.source))
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,30 +6,23 @@ neither parses IR nor computes, and no program can take it down.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.argument import ArgumentType
-from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.workload import Workload
 
-if TYPE_CHECKING:
-    from tilewright.ir.splice import SplicedTemplate
-
 _MODULE = "tilewright.tuning.worker_tasks"
-LOAD, CONFIGURE, REFERENCE, CANDIDATE, SPEC, READ_APPLIED = (
+LOAD, CONFIGURE, REFERENCE, SPEC, READ_APPLIED = (
     f"{_MODULE}:{name}"
     for name in (
         "load",
         "configure",
         "reference",
-        "candidate",
         "spec",
         "read_applied",
     )
@@ -198,7 +191,7 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
     """Task: see ReferenceRequest."""
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
     from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
-    from tilewright.measure.inputs import InputFile, ScalarInput
+    from tilewright.measure.inputs import load_arguments
     from tilewright.measure.verify import is_float_type
 
     request.folder.mkdir(parents=True, exist_ok=True)
@@ -211,12 +204,7 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
     )
     compiler = session(state, request.flags)
     module = parse_module(compiler, request.isolated.read_bytes())
-    values: list[Any] = []
-    for argument in inputs.arguments:
-        if isinstance(argument, InputFile):
-            values.append(argument.load())
-        elif isinstance(argument, ScalarInput):
-            values.append(argument.value)
+    values = load_arguments(inputs)
     try:
         limits = accuracy(module, ISOLATED_FUNCTION, _largest(request.arguments))
         expected = evaluate(module, ISOLATED_FUNCTION, values)
@@ -251,93 +239,6 @@ def _largest(arguments: tuple[ArgumentType, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class CandidateRequest:
-    """Compile a configured dispatch with another configuration (None: the compiler's own).
-
-    `splice`: many candidates of this dispatch are to come; what they share is compiled once.
-    """
-
-    configured: Path
-    executable: str
-    entry: str
-    configuration: DispatchConfiguration | None
-    repeats: int
-    flags: tuple[str, ...]
-    vmfb: Path
-    keep: Path | None = None
-    splice: bool = False
-
-
-def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
-    """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
-    from tilewright.ir.candidate import COMPILE_FROM, make_candidate
-    from tilewright.ir.splice import NotSpliceable
-
-    compiler = session(state, request.flags)
-
-    def whole() -> Any:
-        return make_candidate(
-            _template(state, request.configured),
-            compiler.context,
-            request.executable,
-            request.entry,
-            request.configuration,
-            request.repeats,
-        ).operation
-
-    if request.keep is not None:
-        write_whole(request.keep, whole().get_asm().encode())
-    vmfb = None
-    if request.splice:
-        with contextlib.suppress(NotSpliceable):
-            vmfb = _spliced(state, request).compile(request.configuration)
-    if vmfb is None:
-        vmfb = compiler.compile(whole(), compile_from=COMPILE_FROM)
-    write_whole(request.vmfb, vmfb)
-    return hashlib.sha256(vmfb).hexdigest()[:20]
-
-
-_MAX_SPLICED = 16
-
-
-def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplate:
-    """The template that this candidate's code is put into, kept between candidates.
-
-    Raises NotSpliceable where candidates must be compiled as a whole.
-    """
-    from tilewright.ir.splice import NotSpliceable, SplicedTemplate
-
-    kept: dict[Any, SplicedTemplate | str] = state.setdefault("tilewright.spliced", {})
-    key = (request.configured, request.executable, request.entry, request.repeats, request.flags)
-    found = kept.pop(key, None)
-    if found is None:
-        template = _template(state, request.configured)
-        compiler = session(state, request.flags)
-        try:
-            found = SplicedTemplate(
-                compiler, template, request.executable, request.entry, request.repeats
-            )
-        except (NotSpliceable, CompileError) as error:
-            found = str(error)
-        while len(kept) >= _MAX_SPLICED:
-            del kept[next(iter(kept))]
-    kept[key] = found
-    if isinstance(found, str):
-        raise NotSpliceable(found)
-    return found
-
-
-def _template(state: dict[str, Any], path: Path) -> bytes:
-    """The configured dispatch, kept between candidates."""
-    kept: dict[Path, bytes] = state.setdefault("tilewright.templates", {})
-    if path not in kept:
-        if len(kept) >= 64:
-            kept.clear()
-        kept[path] = path.read_bytes()
-    return kept[path]
-
-
-@dataclass(frozen=True)
 class SpecEntryRequest:
     """One entry of a spec: the configured dispatch that it is for, and what it sets."""
 
@@ -365,7 +266,7 @@ def spec(state: dict[str, Any], request: SpecRequest) -> Path:
     modules, entries = [], []
     with compiler.context:
         for one in request.entries:
-            module = parse_module(compiler, _template(state, one.configured))
+            module = parse_module(compiler, one.configured.read_bytes())
             modules.append(module)  # the functions live as long as their modules
             entries.append(
                 SpecEntry(

@@ -1,0 +1,139 @@
+"""Two results of comparisons against each other, with a verdict for each row beyond the noise.
+
+Runs of different days are not paired, so what moves all of a machine (its clock, a neighbour) would
+be taken for a change of what is measured. Three things are allowed for. The statistic is the lower
+quartile of a row's samples: what else runs on a machine only ever adds time, so the lower samples
+say more of the program than the middle ones. Its bootstrap interval is widened by what the two runs
+themselves tell of how steady the machine is: a row's spread over the rounds. And the whole interval
+must clear a margin, below which a change is nobody's concern.
+
+All intervals of a diff hold together at the confidence (Bonferroni), so that a table of a hundred
+rows gives no more false alarms than one of one row.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.compare.results import Outcome, Row, Run
+from tilewright.errors import UserError
+from tilewright.measure.statistics import Interval
+
+CONFIDENCE = 0.95
+MARGIN = 0.05
+_RESAMPLES = 4000
+_QUARTILE = 0.25
+
+
+class Verdict(enum.StrEnum):
+    """How a row stands to the one before."""
+
+    SLOWER = "slower"
+    BROKEN = "broken"
+    """It was ok and is not any more."""
+    FASTER = "faster"
+    FIXED = "fixed"
+    SAME = "same"
+    NEW = "new"
+    GONE = "gone"
+    NONE = "-"
+    """Ok in neither."""
+
+    @property
+    def is_regression(self) -> bool:
+        return self in (Verdict.SLOWER, Verdict.BROKEN)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A workload with a provider, before and after; `ratio` is new time over old time, None unless
+    both are ok."""
+
+    workload: str
+    provider: str
+    verdict: Verdict
+    ratio: Interval | None = None
+    old: Row | None = None
+    new: Row | None = None
+
+
+def diff(
+    old: Run, new: Run, *, margin: float = MARGIN, confidence: float = CONFIDENCE
+) -> list[Change]:
+    """A verdict for each row of either. Raises UserError for runs with other numbers of threads,
+    or on other processors."""
+    _check(old, new)
+    keys = dict.fromkeys((r.workload, r.provider) for run in (old, new) for r in run.rows)
+    pairs = [(key, old.row(*key), new.row(*key)) for key in keys]
+    compared = sum(_both(a, b) for _, a, b in pairs)
+    each = 1 - (1 - confidence) / max(1, compared)
+    return [_change(workload, provider, a, b, margin, each) for (workload, provider), a, b in pairs]
+
+
+def _check(old: Run, new: Run) -> None:
+    if old.threads != new.threads:
+        raise UserError(
+            f"the results are of {old.threads} and of {new.threads} threads: nothing to compare"
+        )
+    before, after = (run.state.machine.get("cpu") for run in (old, new))
+    if before != after:
+        raise UserError(f"the results are of other processors: {before} and {after}")
+
+
+def _both(old: Row | None, new: Row | None) -> bool:
+    return old is not None and new is not None and old.ok and new.ok
+
+
+def _change(
+    workload: str,
+    provider: str,
+    old: Row | None,
+    new: Row | None,
+    margin: float,
+    confidence: float,
+) -> Change:
+    def made(verdict: Verdict, ratio: Interval | None = None) -> Change:
+        return Change(workload, provider, verdict, ratio, old, new)
+
+    if old is None or new is None:
+        return made(Verdict.NEW if old is None else Verdict.GONE)
+    if not (old.ok and new.ok):
+        if old.ok:
+            # What is not installed any more has not become worse.
+            return made(Verdict.GONE if new.outcome is Outcome.SKIPPED else Verdict.BROKEN)
+        return made(Verdict.FIXED if new.ok else Verdict.NONE)
+    ratio = quartile_ratio(new.samples, old.samples, confidence)
+    if ratio.low > 1 + margin:
+        return made(Verdict.SLOWER, ratio)
+    if ratio.high < 1 / (1 + margin):
+        return made(Verdict.FASTER, ratio)
+    return made(Verdict.SAME, ratio)
+
+
+def quartile_ratio(
+    times: Sequence[float], reference: Sequence[float], confidence: float, seed: int = 0
+) -> Interval:
+    """Bootstrap interval of the ratio of lower quartiles of two independent samples."""
+    rng = np.random.default_rng(seed)
+
+    def replicates(samples: Sequence[float]) -> tuple[float, np.ndarray]:
+        data = np.asarray(samples, np.float64)
+        picks = rng.integers(0, data.size, size=(_RESAMPLES, data.size))
+        return float(np.quantile(data, _QUARTILE)), np.quantile(data[picks], _QUARTILE, axis=-1)
+
+    (new, news), (old, olds) = replicates(times), replicates(reference)
+    tail = 100 * (1 - confidence) / 2
+    low, high = np.percentile(news / olds, [tail, 100 - tail])
+    value = new / old
+    return Interval(value, min(float(low), value), max(float(high), value), confidence)
+
+
+def mean_ratio(changes: Sequence[Change]) -> float | None:
+    """Geometric mean of new time over old; None where nothing was compared."""
+    logs = [math.log(c.ratio.value) for c in changes if c.ratio is not None]
+    return math.exp(sum(logs) / len(logs)) if logs else None

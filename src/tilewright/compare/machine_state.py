@@ -1,0 +1,114 @@
+"""The state of the machine around a comparison: what it is, how busy and how fast."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.measure.machine import Machine, describe, warnings
+from tilewright.measure.peak import Peak
+
+# A peak that has moved by more than this makes the times of a comparison doubtful.
+PEAK_MOVED = 0.1
+
+_SYS_CPU = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What can change: load (runnable processes, mean of a minute), frequencies in MHz of every
+    processor where they can be read, and the measured peak (None: not measured)."""
+
+    load: float | None
+    frequencies: tuple[float, ...]
+    gflops: float | None = None
+    gbytes_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """The machine, and the moments before and after."""
+
+    machine: dict[str, Any]
+    before: Moment
+    after: Moment
+
+    @property
+    def peak_moved(self) -> float | None:
+        """By what part the peak changed, of GFLOP/s or GB/s, whichever moved more."""
+        pairs = (
+            (self.before.gflops, self.after.gflops),
+            (self.before.gbytes_per_s, self.after.gbytes_per_s),
+        )
+        moves = [abs(b / a - 1) for a, b in pairs if a and b]
+        return max(moves, default=None)
+
+    @property
+    def gflops(self) -> float | None:
+        """The higher peak of both: what the machine can do when nothing disturbs it."""
+        return max((m.gflops for m in (self.before, self.after) if m.gflops), default=None)
+
+    @property
+    def gbytes_per_s(self) -> float | None:
+        found = [m.gbytes_per_s for m in (self.before, self.after) if m.gbytes_per_s]
+        return max(found, default=None)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the times doubtful, a line for each."""
+        found = list(self.machine.get("warnings", ()))
+        moved = self.peak_moved
+        if moved is not None and moved > PEAK_MOVED:
+            found.append(
+                f"the machine's peak moved by {100 * moved:.0f}% while this was measured (from "
+                f"{_peak(self.before)} to {_peak(self.after)}): compare within a round only"
+            )
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> MachineState:
+        moments = [
+            Moment(**{**data[when], "frequencies": tuple(data[when]["frequencies"])})
+            for when in ("before", "after")
+        ]
+        return MachineState(data["machine"], *moments)
+
+
+def machine_facts() -> dict[str, Any]:
+    """What the machine is, with warnings about the state that it is in."""
+    machine: Machine = describe()
+    facts = machine.to_json()
+    del facts["features"]
+    return {**facts, "warnings": list(warnings(machine))}
+
+
+def moment(peak: Peak | None = None) -> Moment:
+    """The machine now; the peak where it has been measured just now."""
+    return Moment(
+        os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        _frequencies(),
+        peak.gflops if peak else None,
+        peak.gbytes_per_s if peak else None,
+    )
+
+
+def _frequencies() -> tuple[float, ...]:
+    files = sorted(_SYS_CPU.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
+    found = []
+    for file in files:
+        try:
+            found.append(float(file.read_text()) / 1000)
+        except (OSError, ValueError):
+            return ()
+    if found:
+        return tuple(found)
+    frequency = describe().frequency_mhz
+    return (frequency,) if frequency else ()
+
+
+def _peak(moment: Moment) -> str:
+    return f"{moment.gflops or 0:.0f} GFLOP/s and {moment.gbytes_per_s or 0:.1f} GB/s"

@@ -1,0 +1,1 @@
+"""Providers of code to compare, one module for each library or compiler."""

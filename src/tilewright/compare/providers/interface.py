@@ -1,0 +1,189 @@
+"""What a provider of code must say and do: the one interface of all that are compared.
+
+An object of a provider is made in the main process, asked there whether it is installed and what it
+has, and sent to its own worker process, which it sets up, and where it prepares and runs workloads.
+Libraries are imported inside methods only: none of them is needed to list, skip or test providers.
+"""
+
+from __future__ import annotations
+
+import abc
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from tilewright.compare.workloads import Task, Workload
+from tilewright.errors import UserError
+from tilewright.target import Target
+
+Array = NDArray[Any]
+Say = Callable[[str], object]
+
+#: How a provider is told its threads by the environment, before its library is loaded.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "TVM_NUM_THREADS",
+    "HL_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a provider that searches may spend on a workload: candidates, seconds, or both.
+
+    None: no limit of that kind; without any limit nothing is searched."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.trials is not None or self.seconds is not None
+
+
+NO_BUDGET = Budget()
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What a provider may use to build a workload in the main process.
+
+    folder: its own, for this workload. inputs: of programs, as the user wrote them. db: the tuning
+    database (None: the user's).
+    """
+
+    target: Target
+    folder: Path
+    iree_flags: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    budget: Budget = NO_BUDGET
+    db: Path | None = None
+    seed: int = 0
+    say: Say = lambda line: None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A point of a search: seconds since it began, candidates so far, seconds of the best one."""
+
+    wall_s: float
+    trials: int
+    best_s: float
+
+
+@dataclass(frozen=True)
+class Built:
+    """What building gave: whatever the provider's worker takes, remarks for the result, and how the
+    search went, where there was one."""
+
+    artifact: Any = None
+    note: str = ""
+    progress: tuple[Progress, ...] = ()
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How many threads a library says that it uses (None: it does not say), and how it said so."""
+
+    count: int | None
+    how: str
+
+
+@dataclass
+class Prepared:
+    """A workload ready to run in the worker.
+
+    call: runs it once and returns when the result is complete. outputs: the arrays of what `call`
+    returned, with the shapes of the reference. kept: what must live as long.
+    """
+
+    call: Callable[[], Any]
+    outputs: Callable[[Any], Sequence[Array]]
+    built: Built = field(default_factory=Built)
+    kept: tuple[Any, ...] = ()
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+class Provider(abc.ABC):
+    """One peer.
+
+    name: as `--providers` takes it; `takes`: what must follow it after a colon (''; nothing).
+    modules: what must be importable; pip: what brings it. searches: spends the budget.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    takes: ClassVar[str] = ""
+    modules: ClassVar[tuple[str, ...]] = ()
+    pip: ClassVar[str] = ""
+    searches: ClassVar[bool] = False
+
+    def __init__(self, argument: str = "") -> None:
+        if bool(argument) != bool(self.takes):
+            form = f"{self.name}:{self.takes}" if self.takes else self.name
+            raise UserError(
+                f"--providers: '{self.name}:{argument}' is not a provider; write {form}"
+            )
+        self.argument = argument
+
+    @property
+    def label(self) -> str:
+        """The provider in results: its name, with what it was given."""
+        return f"{self.name}:{self.argument}" if self.argument else self.name
+
+    # -- in the main process
+
+    @classmethod
+    def absent(cls) -> str:
+        """'' when it is installed, else the pip line that would bring it."""
+        if all(_is_there(module) for module in cls.modules):
+            return ""
+        return f"pip install {cls.pip}"
+
+    def environment(self, threads: int) -> Mapping[str, str]:
+        """Variables of its worker, over those of THREAD_VARIABLES."""
+        return {}
+
+    @abc.abstractmethod
+    def reason_against(self, workload: Workload) -> str:
+        """Why it does not have this workload; '' when it does."""
+
+    def build(self, task: Task, context: BuildContext) -> Built:
+        """Compile, in the main process, what the worker will run. Raises UserError."""
+        return Built()
+
+    def prepare_s(self, budget: Budget) -> float:
+        """Seconds after which preparing a workload is given up."""
+        return 600.0
+
+    # -- in the worker
+
+    def open(self, threads: int) -> None:  # noqa: B027
+        """Load the library and tell it its threads; the first that is called in a worker. What
+        needs no more than the environment does nothing."""
+
+    @abc.abstractmethod
+    def version(self) -> str:
+        """The versions of what computes."""
+
+    @abc.abstractmethod
+    def threads(self) -> Threads:
+        """What the library itself says of its threads."""
+
+    @abc.abstractmethod
+    def prepare(
+        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> Prepared:
+        """Make a task ready to run on these arguments (arrays of the element types)."""

@@ -1,0 +1,164 @@
+"""IREE: with its default flags, with a variant's, and tuned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.compare.providers.interface import (
+    Budget,
+    BuildContext,
+    Built,
+    Prepared,
+    Progress,
+    Provider,
+    Threads,
+)
+from tilewright.compare.workloads import Task, Workload
+from tilewright.errors import UserError
+from tilewright.measure.runtime import Device, DeviceOptions, Parameters
+from tilewright.toolchain import Toolchain, installed_version
+from tilewright.tuning.events import Event, ProgramMeasured, TrialDone
+from tilewright.tuning.parse import VariantChoice
+from tilewright.tuning.variants import resolve_variants
+
+_COMPILE_TIMEOUT_S = 1800.0
+_WORKER_NAME = "iree-worker"
+
+
+class Iree(Provider):
+    """`iree-compile` with the flags of the target and the user's own, run by IREE's runtime."""
+
+    name = "iree"
+    about = "IREE with its default flags"
+    modules = ("iree.compiler", "iree.runtime")
+    pip = "'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"
+
+    def reason_against(self, workload: Workload) -> str:
+        return ""
+
+    def build(self, task: Task, context: BuildContext) -> Built:
+        return self._compile(task, context, ())
+
+    def _compile(
+        self, task: Task, context: BuildContext, more: tuple[str, ...], note: str = ""
+    ) -> Built:
+        vmfb = context.folder / "program.vmfb"
+        outcome = Toolchain().compile(
+            task.mlir, vmfb, (*task.flags, *more), timeout_s=_COMPILE_TIMEOUT_S
+        )
+        if not outcome.ok:
+            raise UserError(f"it does not compile: {outcome.error}")
+        return Built(str(vmfb), note)
+
+    def open(self, threads: int) -> None:
+        self._device = Device(DeviceOptions.cpu(threads))
+
+    def version(self) -> str:
+        return " ".join(
+            f"{name} {installed_version(name)}"
+            for name in ("iree-base-compiler", "iree-base-runtime")
+        )
+
+    def threads(self) -> Threads:
+        options = self._device.options
+        if options.threads is None:
+            return Threads(1, f"{options.uri}: the calling thread computes")
+        names = [_thread_name(task) for task in Path("/proc/self/task").glob("*")]
+        workers = sum(name.startswith(_WORKER_NAME) for name in names)
+        return Threads(workers or None, f"{options.uri}: its threads named {_WORKER_NAME}-N")
+
+    def prepare(
+        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> Prepared:
+        program = self._device.load(built.artifact, Parameters(task.parameters))
+        on_device = self._device.arguments(task.inputs)
+        return Prepared(
+            program.bind(task.function, on_device),
+            program.outputs,
+            kept=(program, on_device),
+        )
+
+
+class IreeVariant(Iree):
+    """IREE with the flags of one of the tuner's whole-program variants."""
+
+    name = "iree-variant"
+    about = "IREE as a whole-program variant, such as iree-variant:data-tiling"
+    takes = "NAME"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        (self._variant,) = resolve_variants([VariantChoice(argument)], "quick")
+
+    def build(self, task: Task, context: BuildContext) -> Built:
+        return self._compile(task, context, self._variant.flags, " ".join(self._variant.flags))
+
+
+class IreeTuned(Iree):
+    """What `tilewright tune` makes of the program: from the database, with a budget also from a
+    search here."""
+
+    name = "iree-tuned"
+    about = "IREE tuned by tilewright: from the database, or within --budget"
+    searches = True
+
+    def build(self, task: Task, context: BuildContext) -> Built:
+        from tilewright import api
+
+        start = time.perf_counter()
+        best: dict[str, Any] = {"whole": None, "trials": 0}
+        progress: list[Progress] = []
+
+        def listen(event: Event) -> None:
+            """The whole program's best so far: a variant that was measured, or the trials' gain."""
+            if isinstance(event, ProgramMeasured) and event.time_s is not None:
+                whole = best["whole"]
+                best["whole"] = event.time_s if whole is None else min(whole, event.time_s)
+            elif isinstance(event, TrialDone) and event.best_s is not None:
+                best["trials"] = event.done
+                best[event.task] = min(1.0, event.best_s / event.default_s)
+            else:
+                return
+            gains = [v for k, v in best.items() if k not in ("whole", "trials")]
+            if best["whole"] is not None:
+                # One dispatch does the work of an operation; of a program this is a bound.
+                seconds = best["whole"] * min(gains, default=1.0)
+                point = Progress(time.perf_counter() - start, best["trials"], seconds)
+                if not task.workload.is_program:
+                    progress.append(point)
+
+        output = context.folder / "tuned"
+        result = api.tune(
+            task.mlir,
+            target=context.target.name,
+            threads=context.target.cores,
+            function=task.function,
+            inputs=context.inputs,
+            parameters=dict(task.parameters),
+            iree_flags=(*_own_flags(task), *context.iree_flags),
+            max_trials=context.budget.trials if context.budget else 1,
+            time_limit=context.budget.seconds,
+            db=context.db,
+            seed=context.seed,
+            output=output,
+            on_event=listen,
+        )
+        note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
+        if context.budget:
+            note += f", {result.trials_total} trials in {result.wall_s:.0f} s"
+        return Built(str(output / "program.vmfb"), note, tuple(progress))
+
+
+def _own_flags(task: Task) -> tuple[str, ...]:
+    operation = task.workload.operation
+    return operation.flags if operation is not None else ()
+
+
+def _thread_name(task: Path) -> str:
+    try:
+        return (task / "comm").read_text().strip()
+    except OSError:
+        return ""

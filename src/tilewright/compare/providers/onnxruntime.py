@@ -1,0 +1,47 @@
+"""ONNX Runtime, for ONNX models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.workloads import Task, Workload
+
+
+class OnnxRuntime(Provider):
+    """A model run by ONNX Runtime's CPU provider with all of its graph optimisations."""
+
+    name = "onnxruntime"
+    about = "ONNX Runtime, for .onnx models"
+    modules = ("onnxruntime",)
+    pip = "onnxruntime"
+
+    def reason_against(self, workload: Workload) -> str:
+        return "" if workload.is_onnx else "ONNX Runtime runs .onnx models only"
+
+    def open(self, threads: int) -> None:
+        import onnxruntime
+
+        self._runtime: Any = onnxruntime
+        self._options: Any = onnxruntime.SessionOptions()
+        self._options.intra_op_num_threads = threads
+        self._options.inter_op_num_threads = 1
+        self._options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        self._options.log_severity_level = 3
+
+    def version(self) -> str:
+        return f"onnxruntime {self._runtime.__version__}"
+
+    def threads(self) -> Threads:
+        return Threads(self._options.intra_op_num_threads, "SessionOptions.intra_op_num_threads")
+
+    def prepare(
+        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> Prepared:
+        session = self._runtime.InferenceSession(
+            str(task.workload.program), self._options, providers=["CPUExecutionProvider"]
+        )
+        names = [one.name for one in session.get_inputs()]
+        feeds = dict(zip(names, arguments, strict=True))
+        return Prepared(lambda: session.run(None, feeds), list, kept=(session,))

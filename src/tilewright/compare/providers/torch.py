@@ -1,0 +1,231 @@
+"""PyTorch on the CPU: oneDNN and MKL underneath, eager or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilewright.compare.providers.interface import (
+    Array,
+    Budget,
+    Built,
+    Prepared,
+    Provider,
+    Threads,
+)
+from tilewright.compare.workloads import Task, Workload
+from tilewright.profiler.operation import Operation
+
+Function = Callable[..., Any]
+
+
+class Torch(Provider):
+    """Eager PyTorch. Filters of convolutions are laid out once, as a model's weights are."""
+
+    name = "torch"
+    about = "PyTorch, eager"
+    modules = ("torch",)
+    pip = "torch"
+
+    def reason_against(self, workload: Workload) -> str:
+        operation = workload.operation
+        if operation is None:
+            return "torch runs no MLIR or ONNX programs"
+        types = operation.types
+        if operation.kind.name not in _KINDS:
+            return f"torch has no {operation.kind.name}"
+        if types.operand != types.result:
+            if types.name == "i8" and operation.kind.name == "matmul":
+                return ""
+            return f"torch does not compute {types.operand} into {types.result}"
+        return ""
+
+    def open(self, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        torch.set_num_interop_threads(1)
+        self._torch: Any = torch
+
+    def version(self) -> str:
+        built = self._torch.backends
+        parts = [
+            name
+            for name, there in (("MKL", built.mkl), ("oneDNN", built.mkldnn))
+            if there.is_available()
+        ]
+        return f"torch {self._torch.__version__} ({', '.join(parts) or 'no MKL, no oneDNN'})"
+
+    def threads(self) -> Threads:
+        return Threads(self._torch.get_num_threads(), "torch.get_num_threads()")
+
+    def prepare(
+        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> Prepared:
+        operation = task.workload.operation
+        assert operation is not None
+        torch = self._torch
+        tensors = [_tensor(torch, a) for a in arguments]
+        function, tensors = _KINDS[operation.kind.name](torch, operation, tensors)
+        function = self._made(function)
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return function(*tensors)
+
+        return Prepared(call, lambda result: [_array(torch, result)])
+
+    def _made(self, function: Function) -> Function:
+        return function
+
+
+class TorchCompiled(Torch):
+    """`torch.compile`, which generates C++ and needs a compiler for it."""
+
+    name = "torch-compiled"
+    about = "PyTorch through torch.compile"
+    searches: ClassVar[bool] = False
+
+    def _made(self, function: Function) -> Function:
+        compiled: Function = self._torch.compile(function, dynamic=False)
+        return compiled
+
+
+def _tensor(torch: Any, array: Array) -> Any:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _array(torch: Any, tensor: Any) -> Array:
+    tensor = tensor.contiguous()
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        bits: Array = tensor.view(torch.int16).numpy()
+        return bits.view(ml_dtypes.bfloat16)
+    found: Array = tensor.numpy()
+    return found
+
+
+# -- the kinds: each gives a function of tensors, and the tensors that it takes --------------------
+
+
+def _plain(operation: Operation, tensors: Sequence[Any]) -> list[Any]:
+    """Operands as if they were stored row-major, as views."""
+    return [
+        t.transpose(-1, -2) if i < len(operation.layout) and operation.transposed(i) else t
+        for i, t in enumerate(tensors)
+    ]
+
+
+def _steps(torch: Any, names: Sequence[str]) -> Function:
+    apply: Mapping[str, Function] = {
+        "add": lambda x, y: x + y,
+        "sub": lambda x, y: x - y,
+        "mul": lambda x, y: x * y,
+        "relu": lambda x, y: torch.relu(x),
+        "gelu": lambda x, y: torch.nn.functional.gelu(x),
+        "exp": lambda x, y: torch.exp(x),
+        "tanh": lambda x, y: torch.tanh(x),
+        "sigmoid": lambda x, y: torch.sigmoid(x),
+    }
+
+    def steps(value: Any, other: Any) -> Any:
+        for name in names:
+            value = apply[name](value, other)
+        return value
+
+    return steps
+
+
+def _matmul(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
+    if operation.types.operand == "i8":
+        return torch._int_mm, _plain(operation, tensors)
+    return torch.matmul, _plain(operation, tensors)
+
+
+def _matmul_steps(
+    torch: Any, operation: Operation, tensors: list[Any]
+) -> tuple[Function, list[Any]]:
+    steps = _steps(torch, getattr(operation.kind, "steps", ())[1:])
+    return (
+        lambda lhs, rhs, bias: steps(torch.addmm(bias, lhs, rhs), bias),
+        _plain(operation, tensors),
+    )
+
+
+def _convolution(
+    torch: Any, operation: Operation, tensors: list[Any]
+) -> tuple[Function, list[Any]]:
+    o = operation
+    nhwc, depthwise = o.variant.startswith("nhwc"), o.kind.name.startswith("depthwise")
+    image, filters, *bias = tensors
+    groups = o["ci"] if depthwise else 1
+    if depthwise:
+        filters = (filters.permute(2, 0, 1) if nhwc else filters)[:, None]
+    elif nhwc:
+        filters = filters.permute(3, 2, 0, 1)
+    if nhwc:
+        image = image.permute(0, 3, 1, 2)
+        filters = filters.contiguous(memory_format=torch.channels_last)
+    steps = _steps(torch, getattr(o.kind, "steps", ())[1:])
+
+    def convolve(image: Any, filters: Any, *bias: Any) -> Any:
+        found = torch.nn.functional.conv2d(
+            image,
+            filters,
+            bias[0] if bias else None,
+            (o["sh"], o["sw"]),
+            (o["ph"], o["pw"]),
+            (o["dh"], o["dw"]),
+            groups,
+        )
+        found = steps(found, None)
+        return found.permute(0, 2, 3, 1) if nhwc else found
+
+    return convolve, [image, filters.contiguous() if not nhwc else filters, *bias]
+
+
+def _reduction(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
+    axis = 0 if operation.transposed(0) else 1
+    if operation.variant == "sum":
+        return lambda x: torch.sum(x, axis), tensors
+    return lambda x: torch.amax(x, axis), tensors
+
+
+def _softmax(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
+    return lambda x: torch.softmax(x, -1), tensors
+
+
+def _attention(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
+    def attend(query: Any, key: Any, value: Any) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+    return attend, _plain(operation, tensors)
+
+
+def _elementwise(
+    torch: Any, operation: Operation, tensors: list[Any]
+) -> tuple[Function, list[Any]]:
+    return _steps(torch, operation.variant.split("_")), _plain(operation, tensors)
+
+
+_KINDS: Mapping[str, Callable[[Any, Operation, list[Any]], tuple[Function, list[Any]]]] = {
+    "matmul": _matmul,
+    "batch_matmul": _matmul,
+    "matmul_splitk": _matmul,
+    "matvec": _matmul,
+    "matmul_bias": _matmul_steps,
+    "matmul_bias_relu": _matmul_steps,
+    "matmul_bias_gelu": _matmul_steps,
+    "conv2d": _convolution,
+    "conv2d_bias_relu": _convolution,
+    "depthwise_conv2d": _convolution,
+    "reduction": _reduction,
+    "softmax": _softmax,
+    "attention": _attention,
+    "elementwise": _elementwise,
+}

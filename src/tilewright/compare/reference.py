@@ -1,0 +1,225 @@
+"""Tasks made from workloads: programs, inputs, and results in float64 to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.compare.workloads import Task, Workload
+from tilewright.errors import UserError
+from tilewright.ir.program import pick_function
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.compile_worker import compile_pool, session
+from tilewright.measure.input_syntax import parse_input, resolve_inputs
+from tilewright.measure.inputs import (
+    InputSet,
+    index_bounds,
+    load_arguments,
+    write_inputs,
+    write_outputs,
+)
+from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.modules.compiling import find_limits
+from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, ReferenceRequest
+from tilewright.target import Target
+from tilewright.toolchain import Toolchain
+from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
+
+EVALUATE = f"{__name__}:evaluate_program"
+
+_TIMEOUT_S = 1800.0
+NUMPY = "NumPy in float64"
+INTERPRETER = "the program evaluated in float64"
+_DEFAULT = "IREE's default, which is not float64"
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """target: what IREE compiles for. inputs: of programs, as `--input` takes them."""
+
+    target: Target
+    iree_flags: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@contextmanager
+def made_task(workload: Workload, options: TaskOptions, folder: Path) -> Iterator[Task]:
+    """A workload made ready; what belongs to it is gone at the end, but for what is in `folder`.
+
+    Raises UserError where it cannot be: a program that IREE cannot read, or an operation that is
+    too large for this machine.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        if workload.program is None:
+            yield _operation_task(workload, options, folder)
+        else:
+            opened = stack.enter_context(
+                open_program(workload.program, options.target, iree_flags=options.iree_flags)
+            )
+            yield _program_task(workload, opened, options, folder)
+
+
+def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> Task:
+    operation = workload.operation
+    assert operation is not None
+    mlir = folder / f"{workload.name}.mlir"
+    flags = (*options.target.flags, *operation.flags, *options.iree_flags)
+    with compile_pool(1, memory_limit=None) as pool:
+        emitted, made = pool.run(
+            [
+                Job(EmitRequest(((workload.name, mlir),), flags), EMIT, _TIMEOUT_S),
+                Job(
+                    ReferenceRequest(workload.name, folder / "data", options.seed),
+                    REFERENCE,
+                    _TIMEOUT_S,
+                ),
+            ]
+        )
+    for result in (emitted, made):
+        if result.failure is not None:
+            raise UserError(f"{workload.name}: no inputs or reference: {result.failure.message}")
+    return Task(
+        workload,
+        mlir,
+        "main",
+        made.value.inputs,
+        made.value.expected,
+        NUMPY,
+        operation.kind.reduction_length(operation),
+        (operation.kind.working_type(operation),),
+        operation.kind.accumulation_type(operation),
+        flags,
+    )
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def _program_task(
+    workload: Workload, opened: OpenProgram, options: TaskOptions, folder: Path
+) -> Task:
+    program = opened.program
+    name = pick_function(program.functions, None)
+    signature = program.functions[name]
+    flags = (*program.input_flags, *options.target.flags, *options.iree_flags)
+    given = [one for text in options.inputs for one in parse_input(text)]
+    limits = find_limits(opened, flags).get(name, {})
+    values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=index_bounds(limits))
+    inputs = write_inputs(folder / "data", signature.inputs, values)
+    parameters = tuple((scope, str(file)) for scope, file in program.parameters)
+    task = Task(
+        workload,
+        program.path,
+        name,
+        inputs,
+        folder / "data" / "expected.npz",
+        INTERPRETER,
+        PROGRAM_REDUCTION_LENGTH,
+        flags=flags,
+        parameters=parameters,
+    )
+    request = EvaluateRequest(program.path, workload.program, name, flags, inputs, task.expected)
+    (result,) = opened.compilers.run([Job(request, EVALUATE, _TIMEOUT_S)])
+    if result.failure is None:
+        return task
+    return _by_default(task, opened.toolchain, options, result.failure)
+
+
+def _by_default(task: Task, toolchain: Toolchain, options: TaskOptions, why: WorkerFailure) -> Task:
+    """The task with the results of IREE's default to compare with, where nothing better is."""
+    assert task.expected is not None
+    vmfb = task.expected.with_name("reference.vmfb")
+    built = toolchain.compile(task.mlir, vmfb, task.flags, timeout_s=_TIMEOUT_S)
+    if not built.ok:
+        raise UserError(f"{task.workload.name}: IREE cannot compile it: {built.error}")
+    with Benchmark(DeviceOptions.cpu(options.target.cores), timeout_s=_TIMEOUT_S) as benchmark:
+        outputs = benchmark.run(
+            str(vmfb),
+            task.inputs,
+            task.expected,
+            function=task.function,
+            parameters=Parameters(task.parameters),
+        )
+    if isinstance(outputs, WorkerFailure):
+        raise UserError(f"{task.workload.name}: it cannot be run: {outputs.message}")
+    return replace(task, reference=f"{_DEFAULT} ({why.message})")
+
+
+@dataclass(frozen=True)
+class EvaluateRequest:
+    """Evaluate a program in float64 and write its results to a .npz file. `source`: the file that
+    the user gave, which `program` was imported from."""
+
+    program: Path
+    source: Path | None
+    function: str
+    flags: tuple[str, ...]
+    inputs: InputSet
+    expected: Path | None
+
+
+def evaluate_program(state: dict[str, Any], request: EvaluateRequest) -> None:
+    """Task: see EvaluateRequest. Raises Unsupported, or ValueError for what is not known."""
+    from iree.compiler import ir
+
+    from tilewright.ir.reference import evaluate
+
+    values = load_arguments(request.inputs)
+    assert request.expected is not None
+    if request.source is not None and request.source.suffix == ".onnx":
+        outputs = evaluate_onnx(request.source, values)
+    else:
+        compiler = session(state, request.flags)
+        text = compiler.compile(
+            request.program.read_bytes(), compile_to="input", name=str(request.program)
+        )
+        with compiler.context:
+            module = ir.Module.parse(text)
+        outputs = evaluate(module, request.function, values)
+    write_outputs(request.expected, [np.ascontiguousarray(o) for o in outputs])
+
+
+def evaluate_onnx(model: Path, values: Sequence[Any]) -> list[Any]:
+    """The results of an ONNX model, all of its floats widened to float64, by ONNX's own reference.
+
+    Needs the `onnx` package, without which no model gets here.
+    """
+    import onnx
+    from onnx import TensorProto, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    loaded = onnx.load(str(model))
+    graph = loaded.graph
+    if any(a.type == onnx.AttributeProto.GRAPH for n in graph.node for a in n.attribute):
+        raise ValueError("the model has control flow")
+
+    def widen(tensor: Any) -> None:
+        if tensor.data_type == TensorProto.FLOAT:
+            wide = numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
+
+    for tensor in graph.initializer:
+        widen(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                widen(attribute.t)
+            elif node.op_type == "Cast" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.DOUBLE
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    weights = {tensor.name for tensor in graph.initializer}
+    names = [value.name for value in graph.input if value.name not in weights]
+    wide = [v.astype(np.float64) if v.dtype == np.float32 else v for v in map(np.asarray, values)]
+    results = ReferenceEvaluator(loaded).run(None, dict(zip(names, wide, strict=True)))
+    return [np.asarray(r) for r in results]

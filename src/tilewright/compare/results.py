@@ -1,0 +1,291 @@
+"""Results of comparisons: rows, runs, files in JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import enum
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.compare.machine_state import MachineState
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.measure.compile_worker import write_whole
+from tilewright.measure.statistics import (
+    Interval,
+    bootstrap_interval,
+    paired_ratio_interval,
+)
+from tilewright.tuning.files import check_writable_file, read_text
+
+FORMAT = 1
+_WHAT = "tilewright comparison"
+
+
+class Outcome(enum.StrEnum):
+    """What became of a workload with a provider."""
+
+    OK = "ok"
+    FAILED = "FAILED"
+    """Wrong numbers, or more threads than it was given: in no mean."""
+    ERROR = "error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    """Not installed; the reason is the line that would bring it."""
+    ABSENT = "not there"
+    """The provider does not have this workload."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A workload with a provider.
+
+    samples: seconds of one call, one for each round. cores: processor time over wall time while it
+    was timed; threads: what the library says of its threads. worst: the largest error over what is
+    allowed. progress: (seconds, candidates, best seconds) of a search.
+    """
+
+    workload: str
+    kind: str
+    provider: str
+    outcome: Outcome
+    reason: str = ""
+    version: str = ""
+    flops: int = 0
+    bytes: int = 0
+    element_type: str = ""
+    reference: str = ""
+    samples: tuple[float, ...] = ()
+    cores: float | None = None
+    threads: str = ""
+    worst: float | None = None
+    note: str = ""
+    build_s: float = 0.0
+    progress: tuple[tuple[float, int, float], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    @property
+    def time(self) -> Interval:
+        """The median of the samples in seconds, with its 95% bootstrap interval."""
+        return bootstrap_interval(self.samples)
+
+    @property
+    def gflops(self) -> Interval | None:
+        """GFLOP/s with the same interval; None for what has no known number of operations."""
+        if not self.flops or not self.samples:
+            return None
+        time = self.time
+        rates = (self.flops / s / 1e9 for s in (time.value, time.high, time.low))
+        return Interval(*rates, time.confidence)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Row:
+        return Row(
+            **{
+                **data,
+                "outcome": Outcome(data["outcome"]),
+                "samples": tuple(data["samples"]),
+                "progress": tuple((p[0], p[1], p[2]) for p in data["progress"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One comparison: when, how, on what, and its rows."""
+
+    date: str
+    command: str
+    threads: int
+    settings: dict[str, Any]
+    state: MachineState
+    versions: dict[str, str]
+    rows: tuple[Row, ...] = field(default=())
+
+    @property
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(row.workload for row in self.rows))
+
+    @property
+    def providers(self) -> list[str]:
+        return list(dict.fromkeys(row.provider for row in self.rows))
+
+    def row(self, workload: str, provider: str) -> Row | None:
+        found = (r for r in self.rows if r.workload == workload and r.provider == provider)
+        return next(found, None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **{k: getattr(self, k) for k in ("date", "command", "threads", "settings", "versions")},
+            "state": self.state.to_json(),
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Run:
+        return Run(
+            **{
+                **data,
+                "state": MachineState.from_json(data["state"]),
+                "rows": tuple(map(Row.from_json, data["rows"])),
+            }
+        )
+
+
+def read_runs(path: Path) -> list[Run]:
+    """The comparisons of a file, oldest first. Raises UserError."""
+    try:
+        data = json.loads(read_text(path, "results of a comparison"))
+        if data["what"] != _WHAT:
+            raise ValueError("another kind of file")
+        if data["format"] != FORMAT:
+            raise UserError(
+                f"{path}: it has the format {data['format']}, this version reads {FORMAT}"
+            )
+        return [Run.from_json(run) for run in data["runs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not results of a comparison, as `tilewright compare --output FILE.json` "
+            f"writes them ({error})"
+        ) from error
+
+
+def check_output(path: Path, append: bool) -> None:
+    """Raises UserError for a file that results cannot be written to; asked before the work."""
+    if path.suffix not in (".json", ".csv"):
+        raise UserError(f"--output: {path} must end in .json or .csv")
+    check_writable_file(path, "--output")
+    if append and path.is_file():
+        if path.suffix == ".json":
+            read_runs(path)
+        else:
+            _check_header(path)
+
+
+def write_run(path: Path, run: Run, append: bool = False) -> None:
+    """Write a comparison to a .json or .csv file, behind what is there with `append`."""
+    if path.suffix == ".csv":
+        _write_csv(path, run, append)
+        return
+    runs = read_runs(path) if append and path.is_file() else []
+    data = {"what": _WHAT, "format": FORMAT, "runs": [r.to_json() for r in (*runs, run)]}
+    write_whole(path, (json.dumps(data, indent=1) + "\n").encode())
+
+
+# -- CSV -------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "date",
+    "workload",
+    "kind",
+    "provider",
+    "outcome",
+    "threads",
+    "median_ms",
+    "low_ms",
+    "high_ms",
+    "rounds",
+    "gflops",
+    "cores",
+    "flops",
+    "bytes",
+    "version",
+    "reason",
+    "note",
+)
+
+
+def _write_csv(path: Path, run: Run, append: bool) -> None:
+    goes_on = append and path.is_file()
+    with path.open("a" if append else "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if not goes_on:
+            writer.writerow(COLUMNS)
+        writer.writerows(_cells(run, row) for row in run.rows)
+
+
+def _cells(run: Run, row: Row) -> list[object]:
+    time, rate = (row.time, row.gflops) if row.samples else (None, None)
+    return [
+        run.date,
+        row.workload,
+        row.kind,
+        row.provider,
+        str(row.outcome),
+        run.threads,
+        *([f"{1e3 * s:.6g}" for s in (time.value, time.low, time.high)] if time else [""] * 3),
+        len(row.samples),
+        f"{rate.value:.2f}" if rate else "",
+        "" if row.cores is None else f"{row.cores:.2f}",
+        row.flops or "",
+        row.bytes or "",
+        row.version,
+        row.reason,
+        row.note,
+    ]
+
+
+def _check_header(path: Path) -> None:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        if next(csv.reader(file), []) != list(COLUMNS):
+            raise UserError(f"--append: {path} has other columns; write another file")
+
+
+# -- what rows say together ------------------------------------------------------------------------
+
+
+def speedup(run: Run, workload: str, provider: str, base: str) -> Interval | None:
+    """The base's time over the provider's (above 1 is faster), from the ratios within the rounds;
+    None unless both are ok."""
+    one, other = run.row(workload, provider), run.row(workload, base)
+    if one is None or other is None or not (one.ok and other.ok):
+        return None
+    count = min(len(one.samples), len(other.samples))
+    return paired_ratio_interval(other.samples[:count], one.samples[:count])
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """None of nothing."""
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def mean_speedup(run: Run, provider: str, base: str) -> tuple[float | None, int]:
+    """The geometric mean of the speed-ups over the workloads where both are ok, and their number.
+
+    Everything else is in no mean.
+    """
+    found = [speedup(run, w, provider, base) for w in run.workloads]
+    values = [s.value for s in found if s is not None]
+    return geometric_mean(values), len(values)
+
+
+def default_base(run: Run, named: str | None = None) -> str:
+    """The provider that the others are compared with: the one named, else the first that is ok
+    anywhere. Raises UserError."""
+    if named is not None:
+        if named not in run.providers:
+            raise UnknownNameError("provider", named, run.providers, "--base")
+        return named
+    there = [p for p in run.providers if any(r.ok for r in run.rows if r.provider == p)]
+    return (there or run.providers)[0]
+
+
+def latest(runs: Sequence[Run]) -> Run:
+    """All rows of a file as one run: of each workload with a provider the newest, under the newest
+    run's date and machine."""
+    rows: dict[tuple[str, str], Row] = {}
+    for run in runs:
+        for row in run.rows:
+            rows[row.workload, row.provider] = row
+    return replace(runs[-1], rows=tuple(rows.values()))

@@ -1,0 +1,157 @@
+"""Results of comparisons as rows of text: for the terminal, for Markdown, for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compare.diff import Change
+from tilewright.compare.results import Outcome, Row, Run, mean_speedup, speedup
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns, those that are numbers, and rows of cells."""
+
+    columns: tuple[str, ...]
+    right: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+
+    def markdown(self) -> str:
+        """As a table in GitHub's Markdown."""
+        rule = ["---:" if c in self.right else "---" for c in self.columns]
+        lines = [self.columns, rule, *([_escaped(c) for c in row] for row in self.rows)]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{2 if value < 10 else 1}f}" if value >= 1 else f"{value:.3g}"
+
+
+def time_text(row: Row) -> str:
+    """`1.23 ms (1.20 to 1.26), 220 GFLOP/s`."""
+    time, rate = row.time, row.gflops
+    text = f"{digits(1e3 * time.value)} ms ({digits(1e3 * time.low)} to {digits(1e3 * time.high)})"
+    return f"{text}, {digits(rate.value)} GFLOP/s" if rate else text
+
+
+ROW_COLUMNS = (
+    "workload",
+    "provider",
+    "ms",
+    "95% interval",
+    "GFLOP/s",
+    "of peak",
+    "speed-up",
+    "95% interval of it",
+    "cores",
+    "remarks",
+)
+
+
+def rows_table(run: Run, base: str) -> Table:
+    """A row for each workload with each provider; speed-ups are over `base`."""
+    right = tuple(ROW_COLUMNS[i] for i in (2, 4, 5, 6, 8))
+    title = f"{run.threads} threads, speed-ups over {base}"
+    return Table(ROW_COLUMNS, right, tuple(_cells(run, row, base) for row in run.rows), title)
+
+
+def _cells(run: Run, row: Row, base: str) -> tuple[str, ...]:
+    if not row.ok:
+        return (
+            row.workload,
+            row.provider,
+            *("-",) * 7,
+            f"{row.outcome}: {row.reason}" if row.reason else str(row.outcome),
+        )
+    time, rate, peak = row.time, row.gflops, run.state.gflops
+    faster = speedup(run, row.workload, row.provider, base)
+    of_peak = rate and peak and row.element_type == "f32" and f"{100 * rate.value / peak:.0f}%"
+    return (
+        row.workload,
+        row.provider,
+        digits(1e3 * time.value),
+        f"{digits(1e3 * time.low)} to {digits(1e3 * time.high)}",
+        digits(rate.value) if rate else "-",
+        of_peak or "-",
+        f"{faster.value:.2f}" if faster else "-",
+        f"{faster.low:.2f} to {faster.high:.2f}" if faster else "-",
+        "-" if row.cores is None else f"{row.cores:.2f}",
+        row.note,
+    )
+
+
+def means_table(run: Run, base: str) -> Table:
+    """For each provider the geometric mean of its speed-ups, and what became of its rows."""
+    rows = []
+    for provider in run.providers:
+        own = [r for r in run.rows if r.provider == provider]
+        mean, count = mean_speedup(run, provider, base)
+        others = [o for o in Outcome if o is not Outcome.OK]
+        counts = [(sum(r.outcome is o for r in own), str(o)) for o in others]
+        rows.append(
+            (
+                provider,
+                f"{mean:.2f}" if mean is not None else "-",
+                str(count),
+                ", ".join(f"{n} {name}" for n, name in counts if n),
+                next((r.version for r in own if r.version), ""),
+            )
+        )
+    columns = ("provider", "geometric mean", "over", "not in it", "version")
+    return Table(columns, columns[1:3], tuple(rows), f"Speed-up over {base}")
+
+
+def wide_table(run: Run) -> Table:
+    """Workloads by providers: GFLOP/s, or milliseconds of what has no known operations."""
+    rows = []
+    for workload in run.workloads:
+        cells = [workload]
+        for provider in run.providers:
+            row = run.row(workload, provider)
+            if row is None or not row.ok:
+                cells.append(str(row.outcome) if row else "-")
+                continue
+            rate = row.gflops
+            cells.append(digits(rate.value) if rate else f"{digits(1e3 * row.time.value)} ms")
+        rows.append(tuple(cells))
+    return Table(("workload", *run.providers), tuple(run.providers), tuple(rows), "GFLOP/s")
+
+
+def changes_table(changes: Sequence[Change]) -> Table:
+    """A row for each change, the worst first."""
+    order = list(type(changes[0].verdict)) if changes else []
+    rows = []
+    for one in sorted(changes, key=lambda c: order.index(c.verdict)):
+        old, new, ratio = one.old, one.new, one.ratio
+        rows.append(
+            (
+                str(one.verdict),
+                one.workload,
+                one.provider,
+                digits(1e3 * old.time.value) if old and old.ok else "-",
+                digits(1e3 * new.time.value) if new and new.ok else "-",
+                f"{ratio.value:.3f}" if ratio else "-",
+                f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio else "-",
+                new.reason if new and not new.ok else "",
+            )
+        )
+    columns = (
+        "verdict",
+        "workload",
+        "provider",
+        "old ms",
+        "new ms",
+        "ratio",
+        "interval",
+        "remarks",
+    )
+    return Table(columns, columns[3:6], tuple(rows))

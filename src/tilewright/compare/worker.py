@@ -1,0 +1,143 @@
+"""Tasks of a provider's worker: set up, prepare a workload, take samples of it, check it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.argument import element_type_of
+from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.workloads import Task
+from tilewright.measure.inputs import load_arguments, read_outputs
+from tilewright.measure.repetition import Repetition, repeat
+from tilewright.measure.timing import TimingPolicy, measure
+from tilewright.measure.verify import Comparison, compare
+
+SETUP, ABOUT, PREPARE, SAMPLE, FINISH = (
+    f"{__name__}:{name}" for name in ("setup", "about", "prepare", "sample", "finish")
+)
+
+_PROVIDER, _PREPARED, _TASK = "provider", "prepared", "task"
+
+# Warm-up ends when two calls in a row differ by less than this, or here.
+_WARM_UP = TimingPolicy(
+    warmup_max_s=1.0,
+    warmup_max_calls=1000,
+    warmup_tolerance=0.02,
+    min_samples=1,
+    max_samples=1,
+    min_sample_s=0.005,
+    drop_factor=None,
+)
+
+
+@dataclass(frozen=True)
+class WorkerSetup:
+    """cpus: processors to stay on; None: all."""
+
+    provider: Provider
+    threads: int
+    cpus: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    version: str
+    threads: Threads
+
+
+@dataclass(frozen=True)
+class PrepareRequest:
+    task: Task
+    built: Built
+    budget: Budget
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A workload is prepared, right, and warm: seconds of a call, and what preparing said."""
+
+    call_s: float
+    comparisons: tuple[Comparison, ...]
+    built: Built
+
+    @property
+    def ok(self) -> bool:
+        return all(one.ok for one in self.comparisons)
+
+
+def setup(state: dict[str, Any], request: WorkerSetup) -> None:
+    """Task: before anything is imported that starts threads."""
+    if request.cpus is not None:
+        os.sched_setaffinity(0, request.cpus)
+    request.provider.open(request.threads)
+    state[_PROVIDER] = request.provider
+
+
+def about(state: dict[str, Any], _: None) -> About:
+    """Task: what computes here, and with how many threads it says it does."""
+    provider: Provider = state[_PROVIDER]
+    return About(provider.version(), provider.threads())
+
+
+def prepare(state: dict[str, Any], request: PrepareRequest) -> Ready:
+    """Task: prepare a workload, check its results, warm up. The one before is forgotten."""
+    _forget(state)
+    provider: Provider = state[_PROVIDER]
+    # Copies: mapped files are read-only, and pages of them may have to be fetched.
+    loaded = load_arguments(request.task.inputs)
+    arguments = [np.array(a) if isinstance(a, np.ndarray) else a for a in loaded]
+    prepared = provider.prepare(request.task, arguments, request.built, request.budget)
+    comparisons = _compare(prepared, request.task)
+    call_s = 0.0
+    if all(one.ok for one in comparisons):
+        call_s = measure(prepared.call, _WARM_UP).samples[0]
+    state[_PREPARED], state[_TASK] = prepared, request.task
+    built = prepared.built if prepared.built != Built() else request.built
+    return Ready(call_s, comparisons, Built(None, built.note, built.progress))
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """Calls before the clock starts, and calls while it runs."""
+
+    warm_calls: int
+    calls: int
+
+
+def sample(state: dict[str, Any], request: SampleRequest) -> Repetition:
+    """Task: time the prepared workload; wall and processor seconds of one call."""
+    prepared: Prepared = state[_PREPARED]
+    for _ in range(request.warm_calls):
+        prepared.call()
+    return repeat(prepared.call, iterations=request.calls, min_time_s=0.0)
+
+
+def finish(state: dict[str, Any], _: None) -> tuple[Comparison, ...]:
+    """Task: check the results once more, after all the timing, and forget the workload."""
+    comparisons = _compare(state[_PREPARED], state[_TASK])
+    _forget(state)
+    return comparisons
+
+
+def _forget(state: dict[str, Any]) -> None:
+    state.pop(_PREPARED, None)
+    state.pop(_TASK, None)
+    gc.collect()
+
+
+def _compare(prepared: Prepared, task: Task) -> tuple[Comparison, ...]:
+    outputs = [np.asarray(o) for o in prepared.outputs(prepared.call())]
+    assert task.expected is not None
+    expected = read_outputs(task.expected)
+    if len(outputs) != len(expected):
+        raise ValueError(f"{len(outputs)} results where {len(expected)} are expected")
+    types = task.element_types or tuple(element_type_of(o.dtype) for o in outputs)
+    return tuple(
+        compare(o, e, kind, task.reduction_length, task.accumulation_type)
+        for o, e, kind in zip(outputs, expected, types, strict=True)
+    )

@@ -1,0 +1,144 @@
+"""What is compared: operations of the profiler's kinds by shape, and whole programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.measure.inputs import InputSet
+from tilewright.profiler import KINDS, Operation, make_operation, parse_operation, read_shapes
+from tilewright.profiler.names import parse_types
+from tilewright.profiler.operation import ElementTypes
+from tilewright.profiler.shapes import Shape, predefined
+from tilewright.profiler.suite import Selection, make_suite
+
+PROGRAM = "program"
+PROGRAM_SUFFIXES = (".mlir", ".mlirbc", ".onnx")
+_SHAPES = ".json"
+_MATMUL = "write MxNxK, such as --matmul 512x1024x768:f32"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One thing to compute: an operation of the profiler, by its name, or a program.
+
+    flops, bytes: of one run; 0 for a program, of which they are not known.
+    """
+
+    name: str
+    kind: str
+    flops: int = 0
+    bytes: int = 0
+    element_type: str = ""
+    program: Path | None = None
+
+    @property
+    def operation(self) -> Operation | None:
+        """None for a program."""
+        return None if self.program is not None else parse_operation(self.name)
+
+    @property
+    def is_program(self) -> bool:
+        return self.program is not None
+
+    @property
+    def is_onnx(self) -> bool:
+        return self.program is not None and self.program.suffix == ".onnx"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload with all that a provider needs to compute it and to have it checked.
+
+    mlir: the program as IREE takes it, compiled with `flags`; parameters: (scope, file) of its
+    weights. expected: a .npz file with the results that are right; reference: whose they are, in
+    words. reduction_length, element_types, accumulation_type: as :func:`measure.verify.compare`
+    takes them; element_types None: those of the results.
+    """
+
+    workload: Workload
+    mlir: Path
+    function: str
+    inputs: InputSet
+    expected: Path | None
+    reference: str
+    reduction_length: int
+    element_types: tuple[str, ...] | None = None
+    accumulation_type: str | None = None
+    flags: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+def of_operation(operation: Operation) -> Workload:
+    """The workload of an operation."""
+    return Workload(
+        operation.name,
+        operation.kind.name,
+        operation.flops,
+        operation.bytes,
+        operation.types.operand,
+    )
+
+
+def parse_matmul(text: str, option: str = "--matmul") -> Workload:
+    """`512x1024x768:f32`: m, n and k, and the element types (f32 where they are left out).
+
+    Raises UserError.
+    """
+    sizes, _, types = text.partition(":")
+    numbers = sizes.split("x")
+    if len(numbers) != 3 or not all(n.isascii() and n.isdigit() and len(n) < 10 for n in numbers):
+        raise UserError(f"{option}: '{text}' is no matrix product; {_MATMUL}")
+    dims = dict(zip(("m", "n", "k"), map(int, numbers), strict=True))
+    kind = KINDS["matmul"]
+    given = parse_types(types, option) if types else ElementTypes("f32", "f32")
+    return of_operation(make_operation(kind, dims, given, kind.layouts[0], ""))
+
+
+def find_workloads(
+    texts: Iterable[str], matmuls: Iterable[str] = (), types: str | None = None
+) -> list[Workload]:
+    """The workloads that a user named, each once, in their order.
+
+    texts: files of shapes (.json), programs (.mlir, .mlirbc, .onnx), names of operations as
+    `profile generate` gives them, and names of kinds, which stand for their predefined shapes.
+    types: the element types of shapes that do not say theirs (default: f32). Raises UserError.
+    """
+    given = tuple(parse_types(t.strip()) for t in (types or "f32").split(","))
+    found: dict[str, Workload] = {}
+    for workload in [w for text in texts for w in _named(text, given)] + [
+        parse_matmul(text) for text in matmuls
+    ]:
+        found[workload.name] = workload
+    if not found:
+        raise UserError(
+            "there is nothing to compare; name shape files, programs, operations or kinds, or give "
+            "--matmul 512x512x512"
+        )
+    return list(found.values())
+
+
+def _named(text: str, types: tuple[ElementTypes, ...]) -> list[Workload]:
+    path = Path(text)
+    if path.suffix in PROGRAM_SUFFIXES:
+        if not path.is_file():
+            raise UserError(f"{text}: there is no such program")
+        return [Workload(path.name, PROGRAM, program=path)]
+    if path.suffix == _SHAPES:
+        return _operations(read_shapes(path), types)
+    if text in KINDS:
+        return _operations(predefined([KINDS[text]]), types)
+    if "_" in text and text.split("_")[0] in {name.split("_")[0] for name in KINDS}:
+        return [of_operation(parse_operation(text))]
+    raise UnknownNameError("workload", text, (*KINDS, "FILE.json", "PROGRAM.mlir", "MODEL.onnx"))
+
+
+def _operations(shapes: Sequence[Shape], types: tuple[ElementTypes, ...]) -> list[Workload]:
+    """Shapes that say their element types keep them; the others get those asked for."""
+    found: list[Workload] = []
+    for shape in shapes:
+        selection = Selection() if shape.types is not None else Selection(types=types)
+        found += [of_operation(o) for o in make_suite(selection, [shape]).operations]
+    return found

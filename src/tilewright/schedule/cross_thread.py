@@ -1,0 +1,99 @@
+"""Reductions over threads: each thread reduces its part, then all of them together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import TRUE, Expr, Load, index
+from tilewright.schedule.functions import conjunction
+from tilewright.schedule.nest import LOCAL, THREAD_TAGS, Allocate, Buffer, If, Stmt, Store, StoreAll
+from tilewright.schedule.nest import ThreadReduce as Combine
+from tilewright.schedule.plan import REDUCED, StagePlan
+from tilewright.schedule.walk import flat
+
+if TYPE_CHECKING:
+    from tilewright.schedule.lower import _StageLowering
+
+
+def reduced_by_threads(plan: StagePlan) -> list[str]:
+    """The thread tags that loops of the reduction are bound to."""
+    return [
+        plan.thread(leaf)
+        for leaf in plan.leaves
+        if plan.marks[leaf] & REDUCED and plan.thread(leaf) in THREAD_TAGS
+    ]
+
+
+def lowered_across_threads(stage: _StageLowering) -> Stmt:
+    """Loops of the result, then this thread's part of the reduction into a `local` buffer, then
+    the combination of all threads' parts, stored."""
+    plan, reduction = stage.plan, stage.reduction
+    assert reduction is not None
+    tags = tuple(reduced_by_threads(plan))
+    serial = [
+        i
+        for i, leaf in enumerate(plan.leaves)
+        if plan.marks[leaf] & REDUCED and not plan.thread(leaf)
+    ]
+    begin = serial[0] if serial else len(plan.leaves)
+    for leaf in plan.leaves[begin:]:
+        if not plan.marks[leaf] & REDUCED and not plan.thread(leaf) and plan.sizes[leaf] > 1:
+            raise ScheduleError(
+                f"stage '{plan.name}': its reduction is bound to {tags[0]}, so axis '{leaf.name}' "
+                "of the result cannot be inside of the reduction's loops; reorder it outwards"
+            )
+    result = stage._result_buffers()
+    part = [_local(stage, f"{b.name}.part", b.dtype) for b in result] if serial else []
+    total = [_local(stage, f"{b.name}.total", b.dtype) for b in result]
+    zero = (index(0),)
+    sources = [stage.resolved(s) for s in reduction.sources]
+    data_checks = stage.checks(plan.stage.compute.axis)
+    own = stage.checks(reduction.axes)
+    condition = stage.resolved(reduction.condition)
+    conditions = [] if condition is TRUE else [condition]
+    identity = [stage.resolved(e) for e in reduction.combiner.identity]
+
+    def contributed() -> tuple[list[Expr], Expr, Stmt | None]:
+        """What this thread gives, when, and the statements that compute it before."""
+        if not serial:
+            held = conjunction([*(c for _, c in data_checks), *(c for _, c in own), *conditions])
+            return sources, held, None
+        loads = [Load(b, zero) for b in part]
+        combined = reduction.combiner.combine(loads, sources)
+        stores = [
+            Store(b, zero, v, reduction.combiner) for b, v in zip(part, combined, strict=True)
+        ]
+        update = _together(stores)
+        if conditions:
+            update = If(conjunction(list(conditions)), update)
+        checks = [(max(level, begin), c) for level, c in (*data_checks, *own)]
+        first = _together([Store(b, zero, v) for b, v in zip(part, identity, strict=True)])
+        loops = stage.loops(begin, len(plan.leaves), checks, lambda: update)
+        return list(loads), TRUE, flat(first, loops)
+
+    def body() -> Stmt:
+        values, held, before = contributed()
+        targets = tuple(Store(b, zero, v) for b, v in zip(total, values, strict=True))
+        final: list[Expr] = [Load(b, zero) for b in total]
+        if reduction.init is not None:
+            final = list(reduction.combiner.combine(stage.start(), final))
+        stored = stage.store(final)
+        bounds = [c for _, c in data_checks]
+        if bounds:
+            stored = If(conjunction(bounds), stored, likely=True)
+        return flat(before, Combine(reduction.combiner, targets, tags, held), stored)
+
+    # The bound checks of the result do not stand around this: every thread has to take part.
+    nest = body()
+    for buffer in reversed((*part, *total)):
+        nest = Allocate(buffer, nest)
+    return stage.loops(0, begin, [], lambda: nest)
+
+
+def _local(stage: _StageLowering, name: str, dtype: str) -> Buffer:
+    return Buffer(name, (1,), dtype, LOCAL)
+
+
+def _together(stores: list[Store]) -> Stmt:
+    return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))

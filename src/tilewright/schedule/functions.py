@@ -1,0 +1,256 @@
+"""The functions of expressions: casts, choices, logic, mathematics."""
+
+from __future__ import annotations
+
+from functools import reduce as fold
+from typing import Any
+
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import (
+    TRUE,
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Not,
+    Operand,
+    Select,
+    Var,
+    _matched,
+    as_expr,
+    binary,
+    cast,
+    const,
+)
+from tilewright.schedule.types import BOOL, is_float, promoted
+
+# Functions of one float, by name; `Call.name` is one of these or of OTHER_FUNCTIONS.
+FLOAT_FUNCTIONS = (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "tan",
+    "sin",
+    "cos",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "erf",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+)
+# abs: one number of any type. pow, atan2: two floats. fma: a * b + c rounded once. isnan: bool.
+OTHER_FUNCTIONS = ("abs", "pow", "atan2", "fma", "isnan")
+FUNCTIONS = (*FLOAT_FUNCTIONS, *OTHER_FUNCTIONS)
+
+
+def _float_call(name: str, *operands: Operand) -> Expr:
+    args = [as_expr(o) for o in operands]
+    dtype = fold(promoted, (a.dtype for a in args))
+    if not is_float(dtype):
+        raise ScheduleError(
+            f"te.{name} needs a float, got {dtype} '{args[0]}': cast it first, .astype('f32')"
+        )
+    return Call(name, tuple(cast(dtype, a) for a in args), dtype)
+
+
+def _unary(name: str, about: str) -> Any:
+    def function(x: Operand) -> Expr:
+        return _float_call(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = about
+    return function
+
+
+exp = _unary("exp", "e to the power of a float.")
+exp2 = _unary("exp2", "2 to the power of a float.")
+expm1 = _unary("expm1", "exp(x) - 1, accurate near 0.")
+log = _unary("log", "Natural logarithm.")
+log2 = _unary("log2", "Logarithm to base 2.")
+log10 = _unary("log10", "Logarithm to base 10.")
+log1p = _unary("log1p", "log(1 + x), accurate near 0.")
+sqrt = _unary("sqrt", "Square root.")
+rsqrt = _unary("rsqrt", "1 / sqrt(x).")
+tanh = _unary("tanh", "Hyperbolic tangent.")
+tan = _unary("tan", "Tangent.")
+sin = _unary("sin", "Sine.")
+cos = _unary("cos", "Cosine.")
+sinh = _unary("sinh", "Hyperbolic sine.")
+cosh = _unary("cosh", "Hyperbolic cosine.")
+asin = _unary("asin", "Arc sine.")
+acos = _unary("acos", "Arc cosine.")
+atan = _unary("atan", "Arc tangent.")
+erf = _unary("erf", "The error function.")
+floor = _unary("floor", "The next integer below, as a float.")
+ceil = _unary("ceil", "The next integer above, as a float.")
+round = _unary("round", "The nearest integer as a float, ties to the even one.")
+trunc = _unary("trunc", "The next integer towards 0, as a float.")
+
+
+def sigmoid(x: Operand) -> Expr:
+    """1 / (1 + exp(-x))."""
+    value = as_expr(x)
+    return const(1, value.dtype) / (const(1, value.dtype) + exp(-value))
+
+
+def power(x: Operand, y: Operand) -> Expr:
+    """x to the power of y, floats."""
+    return _float_call("pow", x, y)
+
+
+def atan2(y: Operand, x: Operand) -> Expr:
+    """The angle of the point (x, y)."""
+    return _float_call("atan2", y, x)
+
+
+def fma(a: Operand, b: Operand, c: Operand) -> Expr:
+    """a * b + c, rounded once."""
+    return _float_call("fma", a, b, c)
+
+
+def abs(x: Operand) -> Expr:
+    """The absolute value of a number."""
+    value = as_expr(x)
+    return Call("abs", (value,), value.dtype)
+
+
+def isnan(x: Operand) -> Expr:
+    """Whether a float is NaN."""
+    call = _float_call("isnan", x)
+    assert isinstance(call, Call)
+    return Call("isnan", call.args, BOOL)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger of two values; NaN when either is."""
+    return binary("max", a, b)
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller of two values; NaN when either is."""
+    return binary("min", a, b)
+
+
+def truncdiv(a: Operand, b: Operand) -> Expr:
+    """Integer division rounded towards 0, as C's."""
+    return binary("truncdiv", a, b)
+
+
+def truncmod(a: Operand, b: Operand) -> Expr:
+    """Remainder of :func:`truncdiv`."""
+    return binary("truncmod", a, b)
+
+
+def floordiv(a: Operand, b: Operand) -> Expr:
+    """Integer division rounded towards minus infinity, as Python's `//`."""
+    return binary("floordiv", a, b)
+
+
+def floormod(a: Operand, b: Operand) -> Expr:
+    """Remainder of :func:`floordiv`, as Python's `%`."""
+    return binary("floormod", a, b)
+
+
+def _condition(value: Operand, where: str) -> Expr:
+    condition = as_expr(value)
+    if condition.dtype != BOOL:
+        raise ScheduleError(f"{where} needs a condition (bool), got {condition.dtype} '{value}'")
+    return condition
+
+
+def all(*conditions: Operand) -> Expr:
+    """Whether every condition holds."""
+    return _joined("logical_and", "te.all", conditions)
+
+
+def any(*conditions: Operand) -> Expr:
+    """Whether one of the conditions holds."""
+    return _joined("logical_or", "te.any", conditions)
+
+
+def _joined(op: str, where: str, conditions: tuple[Operand, ...]) -> Expr:
+    if not conditions:
+        raise ScheduleError(f"{where} needs one condition at least")
+    parts = [_condition(c, where) for c in conditions]
+    return fold(lambda a, b: Binary(op, a, b, BOOL), parts)
+
+
+def conjunction(conditions: list[Expr]) -> Expr:
+    """All conditions as one; true for none."""
+    parts = [c for c in conditions if not (isinstance(c, Const) and c.value is True)]
+    return all(*parts) if parts else TRUE
+
+
+def logical_not(condition: Operand) -> Expr:
+    """Whether the condition does not hold."""
+    return Not(_condition(condition, "te.logical_not"))
+
+
+def if_then_else(condition: Operand, a: Operand, b: Operand) -> Expr:
+    """`a` where the condition holds, else `b`; only the one that is taken is evaluated, so the
+    other may read outside of a tensor."""
+    x, y = _matched("select", a, b)
+    return Select(_condition(condition, "te.if_then_else"), x, y, guarded=True)
+
+
+def select(condition: Operand, a: Operand, b: Operand) -> Expr:
+    """`a` where the condition holds, else `b`; both may be evaluated."""
+    x, y = _matched("select", a, b)
+    return Select(_condition(condition, "te.select"), x, y, guarded=False)
+
+
+def var(name: str = "v", dtype: Any = "index") -> Var:
+    """A variable, for custom reducers and intrinsics."""
+    from tilewright.schedule.types import canonical
+
+    return Var(name, canonical(dtype))
+
+
+_RANGES = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
+_LARGEST = {
+    "f64": 1.7976931348623157e308,
+    "f32": 3.4028234663852886e38,
+    "f16": 65504.0,
+    "bf16": 3.3895313892515355e38,
+}
+
+
+def min_value(dtype: Any) -> Const:
+    """The smallest value of a type that is finite."""
+    from tilewright.schedule.types import canonical
+
+    name = canonical(dtype)
+    if name in _RANGES:
+        return const(-(2 ** (_RANGES[name] - 1)), name)
+    if name in _LARGEST:
+        return const(-_LARGEST[name], name)
+    return const(False, BOOL)
+
+
+def max_value(dtype: Any) -> Const:
+    """The largest value of a type that is finite."""
+    from tilewright.schedule.types import canonical
+
+    name = canonical(dtype)
+    if name in _RANGES:
+        return const(2 ** (_RANGES[name] - 1) - 1, name)
+    if name in _LARGEST:
+        return const(_LARGEST[name], name)
+    return const(True, BOOL)
+
+
+def infinity(dtype: Any) -> Const:
+    """Plus infinity."""
+    return const(float("inf"), dtype)

@@ -1,0 +1,578 @@
+"""From a schedule to its loop nests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.schedule.arith import FALSE
+from tilewright.schedule.barriers import with_barriers
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import TRUE, Binary, Expr, Load, Reduce, TensorRead, Var, index
+from tilewright.schedule.functions import conjunction
+from tilewright.schedule.nest import (
+    BLOCK_TAGS,
+    LOCAL,
+    SERIAL,
+    THREAD,
+    THREAD_TAGS,
+    VTHREAD,
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Prefetch,
+    Program,
+    Region,
+    Stmt,
+    Store,
+    StoreAll,
+    ThreadReduce,
+    compact,
+)
+from tilewright.schedule.plan import REDUCED, Plan, StagePlan
+from tilewright.schedule.regions import clipped, span_of, union
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import DATA, IterVar, Operation, Tensor
+from tilewright.schedule.threads import virtual_serialized
+from tilewright.schedule.types import BOOL
+from tilewright.schedule.walk import (
+    expressions,
+    flat,
+    nodes,
+    reads,
+    statements,
+    substitute,
+    transform,
+    variables,
+)
+
+
+def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -> Program:
+    """The loop nests of a schedule.
+
+    args: the tensors that the caller hands over, in the order in which it does: every placeholder
+        that is read and every output.
+    """
+    tensors = _arguments(schedule, args)
+    plan = Plan(schedule, frozenset(t for t in tensors if not schedule[t].is_placeholder))
+    return _Lowering(plan, tensors).program(name)
+
+
+def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
+    tensors = []
+    for arg in args:
+        if isinstance(arg, Operation):
+            tensors.extend(arg.outputs)
+        elif isinstance(arg, Tensor):
+            tensors.append(arg)
+        else:
+            raise ScheduleError(f"lower: argument {arg!r} is no tensor")
+    for tensor in tensors:
+        schedule[tensor]
+    if len(set(tensors)) < len(tensors):
+        raise ScheduleError("lower: a tensor is given twice among the arguments")
+    missing = [t.name for op in schedule.outputs for t in op.outputs if t not in tensors]
+    if missing:
+        raise ScheduleError(
+            f"lower: output '{missing[0]}' is not among the arguments "
+            f"({', '.join(t.name for t in tensors)})"
+        )
+    return tensors
+
+
+class _Lowering:
+    def __init__(self, plan: Plan, tensors: list[Tensor]) -> None:
+        self.plan = plan
+        self.tensors = tensors
+        self.arithmetic = plan.arithmetic
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.names: set[str] = set()
+        for tensor in tensors:
+            self._buffer(tensor, tensor.name, tensor.shape or (1,), "global", None)
+        self._check_inputs()
+        for stage in plan.stages:
+            self._allocate(plan.plans[stage])
+
+    def _buffer(
+        self,
+        tensor: Tensor,
+        name: str,
+        shape: tuple[int, ...],
+        scope: str,
+        strides: tuple[int, ...] | None,
+    ) -> None:
+        unique, number = name, 0
+        while unique in self.names:
+            number += 1
+            unique = f"{name}_{number}"
+        self.names.add(unique)
+        self.buffers[tensor] = Buffer(unique, shape, tensor.dtype, scope, strides)
+
+    def _check_inputs(self) -> None:
+        for stage in self.plan.stages:
+            for expr in self.plan.plans[stage].body:
+                for read in reads(expr):
+                    tensor = read.tensor
+                    if tensor not in self.plan.of and tensor not in self.buffers:
+                        raise ScheduleError(
+                            f"lower: '{stage.name}' reads placeholder '{tensor.name}', which is "
+                            "not among the arguments"
+                        )
+
+    def _allocate(self, plan: StagePlan) -> None:
+        stage = plan.stage
+        for tensor in stage.op.outputs:
+            if tensor in self.buffers:
+                continue
+            shape = plan.extents or (1,)
+            strides = aligned(shape, stage.alignments) if stage.alignments else None
+            name = stage.name + (f".v{tensor.index}" if stage.op.num_outputs > 1 else "")
+            self._buffer(tensor, name, shape, plan.scope, strides)
+        plan.buffers = tuple(self.buffers[t] for t in stage.op.outputs)
+
+    # -- program -----------------------------------------------------------------------------------
+
+    def program(self, name: str) -> Program:
+        kernels, temporaries = [], []
+        for stage in self.plan.stages:
+            plan = self.plan.plans[stage]
+            if plan.parent is None:
+                kernels.append(self._kernel(plan))
+                temporaries.extend(
+                    b
+                    for b, t in zip(plan.buffers, stage.op.outputs, strict=True)
+                    if t not in self.tensors
+                )
+        is_input = {
+            t: self.plan.schedule[t].is_placeholder for t in self.tensors
+        }
+        return Program(
+            name,
+            tuple(self.buffers[t] for t in self.tensors),
+            tuple(self.buffers[t] for t in self.tensors if is_input[t]),
+            tuple(self.buffers[t] for t in self.tensors if not is_input[t]),
+            tuple(temporaries),
+            tuple(kernels),
+        )
+
+    def _kernel(self, root: StagePlan) -> Kernel:
+        plans = list(root.subtree())
+        sizes: dict[str, int] = {}
+        bound: dict[StagePlan, set[str]] = {}
+        for plan in plans:
+            bound[plan] = set()
+            for leaf in plan.leaves:
+                tag = plan.thread(leaf)
+                if tag and tag != VTHREAD:
+                    sizes[tag] = plan.sizes[leaf]
+                    bound[plan].add(tag)
+        grid = {t: sizes[t] for t in BLOCK_TAGS if t in sizes}
+        block = {t: sizes[t] for t in THREAD_TAGS if t in sizes}
+        body = _StageLowering(self, root, bound, block).lowered()
+        body = with_barriers(virtual_serialized(body, self.arithmetic), self.arithmetic, block)
+        for tag in (*reversed(block), *reversed(grid)):
+            body = For(self.plan.thread_var(root, tag), sizes[tag], body, THREAD, tag)
+        read, written = used(body)
+        return Kernel(root.name, body, read, written, grid, block)
+
+
+def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+    """The buffers from outside that a body reads and writes."""
+    own: set[Buffer] = set()
+    read: dict[Buffer, None] = {}
+    written: dict[Buffer, None] = {}
+    for stmt in statements(body):
+        if isinstance(stmt, Allocate):
+            own.add(stmt.buffer)
+        elif isinstance(stmt, Store):
+            written[stmt.buffer] = None
+        elif isinstance(stmt, StoreAll | ThreadReduce):
+            stores = stmt.stores if isinstance(stmt, StoreAll) else stmt.targets
+            written.update((s.buffer, None) for s in stores)
+        elif hasattr(stmt, "intrinsic"):
+            written.update((r.buffer, None) for r in stmt.outputs)
+            read.update((r.buffer, None) for r in stmt.inputs)
+            if stmt.phase == "update":
+                read.update((r.buffer, None) for r in stmt.outputs)
+        elif isinstance(stmt, Prefetch):
+            read[stmt.region.buffer] = None
+        for expr in expressions(stmt):
+            read.update((n.buffer, None) for n in nodes(expr) if isinstance(n, Load))
+    return tuple(b for b in read if b not in own), tuple(b for b in written if b not in own)
+
+
+def aligned(
+    shape: tuple[int, ...], alignments: dict[int, tuple[int, int]]
+) -> tuple[int, ...]:
+    """Strides such that `stride % factor == offset` for the aligned dimensions."""
+    strides = [1] * len(shape)
+    step = 1
+    for i in reversed(range(len(shape))):
+        if i in alignments:
+            factor, offset = alignments[i]
+            step += (offset - step) % factor
+        strides[i] = step
+        step *= shape[i]
+    return tuple(strides)
+
+
+class _StageLowering:
+    """The loops of one stage, with those of the stages computed inside of it."""
+
+    def __init__(
+        self,
+        lowering: _Lowering,
+        plan: StagePlan,
+        bound: dict[StagePlan, set[str]],
+        block: dict[str, int],
+    ) -> None:
+        self.lowering = lowering
+        self.plan = plan
+        self.bound = bound
+        self.block = block
+        self.arithmetic = lowering.arithmetic
+        self.reduction = plan.reduction
+        self.leaves = plan.leaves
+        self.indices = tuple(
+            self._simplify(plan.values[axis] - low)
+            for axis, low in zip(plan.stage.compute.axis, plan.mins, strict=True)
+        ) or (index(0),)
+        self.begin = self._first_reduction()
+        # Bound checks stand inside of the last loop that has stages in it: those decide for
+        # themselves what they compute, and their barriers need every thread.
+        self.deepest = max(
+            (i for i, leaf in enumerate(self.leaves) if plan.children.get(leaf)), default=-1
+        )
+
+    def _simplify(self, expr: Expr) -> Expr:
+        return self.arithmetic.simplify(expr)
+
+    def _first_reduction(self) -> int:
+        if self.reduction is None:
+            return len(self.leaves)
+        for i, leaf in enumerate(self.leaves):
+            if self.plan.marks[leaf] & REDUCED:
+                return i
+        return len(self.leaves)
+
+    # -- the whole stage ---------------------------------------------------------------------------
+
+    def lowered(self) -> Stmt:
+        from tilewright.schedule.cross_thread import lowered_across_threads, reduced_by_threads
+        from tilewright.schedule.tensorize import tensorized, tensorized_leaf
+
+        self._check_vectorized()
+        leaf = tensorized_leaf(self.plan)
+        if leaf is not None:
+            return tensorized(self, leaf)
+        if self.reduction is not None and reduced_by_threads(self.plan):
+            return lowered_across_threads(self)
+        checks = self.checks(self.plan.stage.compute.axis)
+        if self.reduction is None:
+            return self.loops(0, len(self.leaves), checks, lambda: self.store(self.value()))
+        return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
+
+    def _check_vectorized(self) -> None:
+        for leaf in self.leaves:
+            marks = self.plan.stage.marks.get(leaf)
+            if marks and "vectorize" in marks.pragmas and marks.thread is not None:
+                raise ScheduleError(
+                    f"pragma vectorize: axis '{leaf.name}' of stage '{self.plan.name}' is bound to "
+                    f"{marks.thread.tag}"
+                )
+
+    def _reduction(self, checks: list[tuple[int, Expr]]) -> Stmt:
+        inner = [(level, check) for level, check in checks if level >= self.begin]
+        more = self.checks(self.reduction.axes) if self.reduction is not None else []
+        end = len(self.leaves)
+        update = self.loops(self.begin, end, [*inner, *more], self.update)
+        return flat(self.initialised(self.begin, checks), update)
+
+    def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> Stmt:
+        """Loops over the result's axes from a level on that store the reduction's start."""
+        renamed: dict[Expr, Expr] = {}
+        loops: list[tuple[IterVar, Var]] = []
+        for leaf in self.leaves[begin:]:
+            value = self.plan.loop_values[leaf]
+            if self.plan.marks[leaf] & ~REDUCED and isinstance(value, IterVar):
+                fresh = Var(leaf.name + ".init")
+                self.arithmetic.bind(fresh, 0, self.plan.sizes[leaf] - 1)
+                renamed[value] = fresh
+                loops.append((leaf, fresh))
+        stmt = self.store(self.start(), renamed=renamed)
+        own = [c for level, c in checks if level >= begin]
+        # What was checked further out, for the loops shared with the update, holds here.
+        conditions = [self._simplify(substitute(c, renamed)) for c in own]
+        outermost = len(loops)
+        while conditions and outermost and not self._uses(conditions, loops[outermost - 1][1]):
+            outermost -= 1
+        for i in reversed(range(len(loops) + 1)):
+            if i == outermost and conditions:
+                stmt = If(conjunction(conditions), stmt, likely=True)
+            if i:
+                leaf, fresh = loops[i - 1]
+                stmt = self.loop(leaf, stmt, fresh)
+        return stmt
+
+    @staticmethod
+    def _uses(conditions: list[Expr], var: Var) -> bool:
+        return any(var in variables(c) for c in conditions)
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def loops(
+        self,
+        begin: int,
+        end: int,
+        checks: list[tuple[int, Expr]],
+        body: Callable[[], Stmt],
+    ) -> Stmt:
+        """Loops of the levels from `begin` to `end`, with the stages computed in them, around a
+        body; each check stands where its level says."""
+        stmt = body()
+        for level in reversed(range(begin - 1, end)):
+            here = [c for at, c in checks if max(at, begin - 1) == level]
+            if begin == 0 or level >= begin:
+                if here:
+                    stmt = If(conjunction(here), stmt, likely=True)
+            if level >= begin:
+                leaf = self.leaves[level]
+                stmt = flat(*self._prefetches(level), self._with_children(leaf, stmt))
+                stmt = self.loop(leaf, stmt)
+        return stmt
+
+    def loop(self, leaf: IterVar, body: Stmt, var: Var | None = None) -> Stmt:
+        """The loop of a leaf; nothing where it has one iteration or is a thread's."""
+        marks = self.plan.stage.marks.get(leaf)
+        extent = self.plan.sizes[leaf]
+        tag = self.plan.thread(leaf)
+        pragmas = dict(marks.pragmas) if marks is not None else {}
+        if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
+            return body
+        kind = THREAD if tag else (marks.kind if marks is not None else "") or SERIAL
+        reduction = leaf.kind != DATA and var is None
+        return For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
+
+    def _with_children(self, leaf: IterVar, body: Stmt) -> Stmt:
+        for child in reversed(self.plan.children.get(leaf, [])):
+            inner = _StageLowering(self.lowering, child, self.bound, self.block).lowered()
+            body = flat(inner, body)
+            for buffer in reversed(child.buffers):
+                if buffer not in self.lowering.buffers.values():
+                    raise AssertionError(buffer.name)
+                body = Allocate(buffer, body)
+        return body
+
+    def checks(self, axes: Sequence[IterVar]) -> list[tuple[int, Expr]]:
+        """Conditions under which an iteration is one of the stage's, with the level from which on
+        they can stand."""
+        found: list[tuple[int, Expr]] = []
+        plan = self.plan
+        lows = dict(zip(plan.stage.compute.axis, plan.mins, strict=True))
+        shape = dict(zip(plan.stage.compute.axis, plan.stage.op.outputs[0].shape, strict=True))
+        for axis in axes:
+            value = plan.values[axis]
+            low = lows.get(axis, index(axis.dom[0] if axis.dom else 0))
+            conditions = []
+            if axis in plan.over:
+                end = self._simplify(low + index(plan.sizes[axis]))
+                conditions.append(Binary("lt", value, end, BOOL))
+            size = shape.get(axis)
+            if size is not None and plan.sizes[axis] < size:
+                conditions.append(Binary("lt", value, index(size), BOOL))
+                conditions.append(Binary("ge", value, index(0), BOOL))
+            for condition in conditions:
+                # Where the region starts inside of the tensor and ends in it, nothing is left.
+                decided = self._decided(condition, axis)
+                if decided is not TRUE:
+                    found.append((self._level(decided), decided))
+        return found
+
+    def _decided(self, condition: Binary, axis: IterVar) -> Expr:
+        form = self.arithmetic.linear(condition.a).plus(self.arithmetic.linear(condition.b), -1)
+        left = self.arithmetic.expr(form)
+        plain = self._simplify(Binary(condition.op, left, index(0), BOOL))
+        if plain is TRUE or plain is FALSE:
+            return plain
+        return self._simplify(condition)
+
+    def _level(self, condition: Expr) -> int:
+        """The innermost loop whose variable a condition has, but no stage further in."""
+        used_variables = variables(condition)
+        level = -1
+        for i, leaf in enumerate(self.leaves):
+            if self.plan.loop_values[leaf] in used_variables and not self.plan.thread(leaf):
+                level = i
+        return max(level, self.deepest)
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def resolved(self, expr: Expr, values: dict[Expr, Expr] | None = None) -> Expr:
+        """An expression of the stage's axes in terms of loops and buffers."""
+        known = self.plan.values if values is None else values
+
+        def change(node: Expr) -> Expr | None:
+            if isinstance(node, Var):
+                return known.get(node)
+            if isinstance(node, TensorRead):
+                return self.load(node.tensor, node.indices)
+            return None
+
+        return self._simplify(transform(expr, change))
+
+    def load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Load:
+        producer = self.lowering.plan.of.get(tensor)
+        buffer = self.lowering.buffers[tensor]
+        if producer is not None:
+            indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
+        return Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
+
+    def value(self) -> list[Expr]:
+        return [self.resolved(e) for e in self.plan.body]
+
+    def start(self) -> list[Expr]:
+        """What a reduction starts from."""
+        reduction = self.reduction
+        assert reduction is not None
+        first = reduction.init or reduction.combiner.identity
+        return [self.resolved(e) for e in first]
+
+    def update(self, sources: Sequence[Expr] | None = None) -> Stmt:
+        """The statement that takes another value into the result."""
+        reduction = self.reduction
+        assert reduction is not None
+        if sources is None:
+            sources = [self.resolved(s) for s in reduction.sources]
+        old = [Load(b, self.indices) for b in self._result_buffers()]
+        stmt = self.store(reduction.combiner.combine(old, sources), reduction=reduction)
+        condition = self.resolved(reduction.condition)
+        return stmt if condition is TRUE else If(condition, stmt)
+
+    def _result_buffers(self) -> list[Buffer]:
+        """The buffers in the order of the reduction's values."""
+        buffers = list(self.plan.buffers)
+        order = [e.index for e in self.plan.body if isinstance(e, Reduce)]
+        return [buffers[order.index(i)] for i in range(len(order))] if order else buffers
+
+    def store(
+        self,
+        values: Sequence[Expr],
+        renamed: dict[Expr, Expr] | None = None,
+        reduction: Reduce | None = None,
+    ) -> Stmt:
+        """Stores of the values at the stage's element, under the stage's predicate.
+
+        renamed: variables that have other names in the loops around this.
+        reduction: the reduction that the values take up.
+        """
+        buffers = self._result_buffers()
+        indices, renamed = self.indices, renamed or {}
+        if renamed:
+            indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
+            values = [self._simplify(substitute(v, renamed)) for v in values]
+        combiner = reduction.combiner if reduction is not None else None
+        stores = [
+            Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)
+        ]
+        stmt: Stmt = stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
+        predicate = self.predicate()
+        if predicate is not TRUE:
+            stmt = If(self._simplify(substitute(predicate, renamed)), stmt)
+        return stmt
+
+    def predicate(self) -> Expr:
+        """The condition under which elements are stored: the user's, and of all the threads that
+        would do the same one alone where they would disturb each other."""
+        conditions: list[Expr] = []
+        given = self.plan.stage.store_predicate
+        if given is not None:
+            conditions.append(self._simplify(substitute(given, self._predicate_values(given))))
+        shared = self.plan.scope != LOCAL and "." not in self.plan.scope
+        if self.reduction is not None and shared:
+            used_tags = self.bound[self.plan] | self._tags_around()
+            for tag in self.block:
+                if tag not in used_tags:
+                    var = self.lowering.plan.thread_var(self.plan, tag)
+                    conditions.append(Binary("eq", var, index(0), BOOL))
+        return conjunction([c for c in conditions if c is not TRUE])
+
+    def _tags_around(self) -> set[str]:
+        """Threads over whose iterations the result is spread: each has its own part."""
+        found = set()
+        for tag in self.block:
+            var = self.lowering.plan.thread_var(self.plan, tag)
+            if any(var in variables(m) for m in self.plan.mins):
+                found.add(tag)
+        return found
+
+    def _predicate_values(self, given: Expr) -> dict[Expr, Expr]:
+        values = dict(self.plan.values)
+        known = {v for v in self.plan.loop_values.values()} | set(self.plan.path)
+        for var in variables(given):
+            if not isinstance(var, IterVar) or var in values or var in known:
+                continue
+            where = f"set_store_predicate of stage '{self.plan.name}'"
+            if var in self.plan.loop_values:
+                values[var] = self.plan.loop_values[var]
+            elif var.tag in self.block or var.tag in BLOCK_TAGS:
+                thread = self.lowering.plan.thread_var(self.plan, var.tag)
+                if thread not in self.arithmetic.bounds:
+                    raise ScheduleError(
+                        f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
+                        f"{var.tag}"
+                    )
+                values[var] = thread
+            elif var.tag:
+                raise ScheduleError(
+                    f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
+                    f"{var.tag}"
+                )
+            else:
+                raise ScheduleError(
+                    f"{where}: '{var.name}' is neither an axis of the stage nor a thread axis"
+                )
+        return values
+
+    # -- prefetch ----------------------------------------------------------------------------------
+
+    def _prefetches(self, level: int) -> list[Stmt]:
+        leaf = self.leaves[level]
+        marks = self.plan.stage.marks.get(leaf)
+        found: list[Stmt] = []
+        for tensor, offset in marks.prefetches if marks is not None else ():
+            found.append(Prefetch(self.read_region(tensor, level, offset)))
+        return found
+
+    def read_region(self, tensor: Tensor, level: int, offset: int) -> Region:
+        """What the stage reads of a tensor in the loops inside of a level, `offset` iterations of
+        that level's loop later."""
+        plan, arithmetic = self.plan, self.arithmetic
+        fixed: set[Expr] = set(plan.path)
+        fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])
+        spans: list[list[Any]] = [[] for _ in tensor.shape]
+        for expr in plan.body:
+            for read in reads(expr):
+                if read.tensor is tensor:
+                    for i, part in enumerate(self.load(tensor, read.indices).indices):
+                        form = arithmetic.linear(substitute(part, plan.values))
+                        spans[i].append(span_of(form, fixed, arithmetic))
+        if tensor.shape and not spans[0]:
+            raise ScheduleError(
+                f"prefetch of stage '{plan.name}': it no longer reads '{tensor.name}'"
+            )
+        leaf = plan.loop_values[self.leaves[level]]
+        later: dict[Expr, Expr] = {leaf: leaf + index(offset)}
+        mins, extents = [], []
+        buffer = self.lowering.buffers[tensor]
+        for span, size in zip(spans, buffer.shape, strict=False):
+            low, extent = clipped(union(span, arithmetic), size, arithmetic)
+            mins.append(self._simplify(substitute(low, later)))
+            extents.append(extent)
+        return Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))
+
+    @property
+    def stage(self) -> Stage:
+        return self.plan.stage

@@ -1,0 +1,392 @@
+"""What lowering decides before it writes a loop: what is computed where, and how much of it.
+
+Bound inference: each stage computes only what its consumers read at the place where it is computed.
+Consumers are looked at before their producers; a stage's range on each axis has a constant extent
+and starts at an expression of the loops around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilewright.schedule.arith import Arithmetic
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Expr, Reduce, TensorRead, Var, index
+from tilewright.schedule.nest import (
+    BLOCK_TAGS,
+    GLOBAL,
+    LOCAL,
+    SHARED,
+    THREAD_TAGS,
+    VECTORIZED,
+    VTHREAD,
+    Buffer,
+)
+from tilewright.schedule.regions import Span, clipped, span_of, union
+from tilewright.schedule.relations import extents_of, made_from, unchecked, values_up
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import AT, INLINE, ROOT, Placed, Stage
+from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
+from tilewright.schedule.walk import reads, substitute, transform
+
+REDUCED = 2
+RESULT = 1
+
+
+@dataclass(eq=False, slots=True)
+class StagePlan:
+    """A stage with everything that its loops need.
+
+    mins, extents: the range of each axis of the result; `sizes` has the extents of every axis
+        and loop. values: of the axes (result's and reduction's), in terms of the nest's variables.
+    over: axes whose value may pass their extent. marks: RESULT and REDUCED bits of axes and loops.
+    path: the variables of the loops around the stage, outermost first.
+    """
+
+    stage: Stage
+    body: tuple[Expr, ...]
+    parent: StagePlan | None = None
+    at: IterVar | None = None
+    children: dict[IterVar, list[StagePlan]] = field(default_factory=dict)
+    path: tuple[Var, ...] = ()
+    mins: tuple[Expr, ...] = ()
+    extents: tuple[int, ...] = ()
+    sizes: dict[IterVar, int] = field(default_factory=dict)
+    loop_values: dict[IterVar, Expr] = field(default_factory=dict)
+    values: dict[Expr, Expr] = field(default_factory=dict)
+    over: set[IterVar] = field(default_factory=set)
+    marks: dict[IterVar, int] = field(default_factory=dict)
+    buffers: tuple[Buffer, ...] = ()
+    scope: str = GLOBAL
+
+    @property
+    def name(self) -> str:
+        return self.stage.name
+
+    @property
+    def leaves(self) -> list[IterVar]:
+        return self.stage.leaf_iter_vars
+
+    @property
+    def reduction(self) -> Reduce | None:
+        first = self.body[0]
+        return first if isinstance(first, Reduce) else None
+
+    @property
+    def root(self) -> StagePlan:
+        """The stage at root level that this one is computed inside of."""
+        plan = self
+        while plan.parent is not None:
+            plan = plan.parent
+        return plan
+
+    def thread(self, leaf: IterVar) -> str:
+        """The tag that a loop is bound to, or nothing."""
+        marks = self.stage.marks.get(leaf)
+        return marks.thread.tag if marks is not None and marks.thread is not None else ""
+
+    def subtree(self) -> Iterator[StagePlan]:
+        """This stage and all that are computed inside of it."""
+        yield self
+        for leaf in self.leaves:
+            for child in self.children.get(leaf, []):
+                yield from child.subtree()
+
+
+class Plan:
+    """All stages that are computed, producers first, with their ranges."""
+
+    def __init__(self, schedule: Schedule, whole: frozenset[Tensor]) -> None:
+        """whole: tensors that are needed as a whole (the caller's)."""
+        self.schedule = schedule
+        self.whole = whole
+        self.arithmetic = Arithmetic()
+        self.threads: dict[tuple[Stage, str], Var] = {}
+        bodies = inlined_bodies(schedule)
+        self.stages = _needed(schedule, bodies, whole)
+        self.plans = {s: StagePlan(s, bodies[s]) for s in self.stages}
+        self.of: dict[Tensor, StagePlan] = {
+            t: plan for s, plan in self.plans.items() for t in s.op.outputs
+        }
+        self._readers = self._all_readers()
+        for stage in self.stages:
+            self._attach(self.plans[stage])
+        for stage in self.stages:
+            self._check_placement(self.plans[stage])
+        for stage in reversed(self.stages):
+            self._infer(self.plans[stage])
+
+    # -- placement ---------------------------------------------------------------------------------
+
+    def _all_readers(self) -> dict[StagePlan, list[tuple[StagePlan, list[TensorRead]]]]:
+        found: dict[StagePlan, list[tuple[StagePlan, list[TensorRead]]]] = {}
+        for stage in self.stages:
+            reader = self.plans[stage]
+            mine: dict[StagePlan, list[TensorRead]] = {}
+            for expr in {id(e): e for e in reader.body[:1] + reader.body[1:]}.values():
+                for read in reads(expr):
+                    producer = self.of.get(read.tensor)
+                    if producer is not None:
+                        mine.setdefault(producer, []).append(read)
+            for producer, its in mine.items():
+                found.setdefault(producer, []).append((reader, its))
+        return found
+
+    def _attach(self, plan: StagePlan) -> None:
+        placed = _placement(plan.stage)
+        if placed is None:
+            return
+        stage, axis = placed.attach_stage, placed.attach_axis
+        assert stage is not None
+        assert axis is not None
+        where = f"compute_at of '{plan.name}'"
+        if stage.attach == INLINE or stage not in self.plans:
+            raise ScheduleError(f"{where}: '{stage.name}', where it is to be computed, is inlined")
+        leaf = stage.leaf(axis, where)
+        parent = self.plans[stage]
+        for outer in stage.leaf_iter_vars[: stage.position(leaf) + 1]:
+            marks = stage.marks.get(outer)
+            if marks is not None and VECTORIZED in (marks.kind, *marks.pragmas):
+                raise ScheduleError(
+                    f"{where}: axis '{leaf.name}' of '{stage.name}' is in the vectorized loop "
+                    f"'{outer.name}'; compute it at a loop outside of that"
+                )
+            if marks is not None and marks.intrinsic is not None:
+                raise ScheduleError(
+                    f"{where}: axis '{leaf.name}' of '{stage.name}' is in the loop "
+                    f"'{outer.name}', which is tensorized"
+                )
+        plan.parent, plan.at = parent, leaf
+        parent.children.setdefault(leaf, []).append(plan)
+
+    def _check_placement(self, plan: StagePlan) -> None:
+        """Every reader has to run inside of the loop at which the stage is computed."""
+        seen = set()
+        parent: StagePlan | None = plan
+        while parent is not None:
+            if parent in seen:
+                raise ScheduleError(
+                    f"compute_at: '{plan.name}' is computed inside of itself, by way of "
+                    f"'{parent.name}'"
+                )
+            seen.add(parent)
+            parent = parent.parent
+        if plan.parent is None or plan.at is None:
+            return
+        readers = self._readers.get(plan, [])
+        for reader, _ in readers:
+            if not self._is_inside(reader, plan.parent, plan.at):
+                raise ScheduleError(
+                    f"compute_at of '{plan.name}': '{reader.name}' reads it, but runs outside of "
+                    f"axis '{plan.at.name}' of '{plan.parent.name}'; compute '{plan.name}' "
+                    f"further out, or '{reader.name}' further in"
+                )
+
+    @staticmethod
+    def _is_inside(reader: StagePlan, stage: StagePlan, axis: IterVar) -> bool:
+        if reader is stage:
+            return True
+        while reader.parent is not None and reader.at is not None:
+            if reader.parent is stage:
+                return stage.stage.position(reader.at) >= stage.stage.position(axis)
+            reader = reader.parent
+        return False
+
+    # -- ranges ------------------------------------------------------------------------------------
+
+    def thread_var(self, plan: StagePlan, tag: str) -> Var:
+        """The variable of a kernel's grid for a tag."""
+        key = (plan.root.stage, tag)
+        if key not in self.threads:
+            self.threads[key] = Var(tag)
+        return self.threads[key]
+
+    def _infer(self, plan: StagePlan) -> None:
+        stage, op = plan.stage, plan.stage.compute
+        plan.path = self._path(plan)
+        plan.scope = self._scope(plan)
+        shape = op.outputs[0].shape
+        full = plan.parent is None and any(t in self.whole for t in op.outputs)
+        if full:
+            ranges: list[tuple[Expr, int]] = [(index(0), e) for e in shape]
+        else:
+            ranges = self._needed_range(plan, shape)
+        plan.mins = tuple(r[0] for r in ranges)
+        plan.extents = tuple(r[1] for r in ranges)
+        roots = dict(zip(op.axis, plan.extents, strict=True))
+        lows: dict[IterVar, Expr] = dict(zip(op.axis, plan.mins, strict=True))
+        reduction = plan.reduction
+        for axis in reduction.axes if reduction is not None else ():
+            assert axis.dom is not None
+            lows[axis], roots[axis] = index(axis.dom[0]), axis.dom[1]
+        bound = [leaf for leaf in plan.leaves if plan.thread(leaf)]
+        plan.sizes = extents_of(stage.relations, roots, bound)
+        for leaf in plan.leaves:
+            self._bind_leaf(plan, leaf)
+        plan.marks = made_from(
+            stage.relations, {a: REDUCED if a.kind == REDUCE else RESULT for a in roots}
+        )
+        plan.over = unchecked(stage.relations, plan.sizes, plan.leaves)
+        raw = values_up(stage.relations, plan.sizes, plan.loop_values)
+        simplify = self.arithmetic.simplify
+        plan.values = {a: simplify(lows[a] + simplify(raw[a])) for a in roots}
+        for axis, extent in roots.items():
+            if axis not in plan.loop_values:
+                self.arithmetic.bind(axis, 0, extent - 1)
+
+    def _bind_leaf(self, plan: StagePlan, leaf: IterVar) -> None:
+        extent = plan.sizes[leaf]
+        tag = plan.thread(leaf)
+        thread = plan.stage.marks[leaf].thread if tag else None
+        value: Var = leaf
+        if thread is not None:
+            if thread.dom is not None and thread.dom[1] != extent:
+                raise ScheduleError(
+                    f"bind: axis '{leaf.name}' of stage '{plan.name}' has {extent} iterations, "
+                    f"the thread axis {tag} that it is bound to {thread.dom[1]}"
+                )
+            if tag != VTHREAD:
+                value = self.thread_var(plan, tag)
+                known = self.arithmetic.bounds.get(value)
+                if known is not None and known[1] + 1 != extent:
+                    raise ScheduleError(
+                        f"bind: {tag} has {known[1] + 1} iterations elsewhere in the kernel of "
+                        f"'{plan.root.name}', but axis '{leaf.name}' of stage '{plan.name}' has "
+                        f"{extent}; within one kernel they must agree"
+                    )
+        self.arithmetic.bind(value, 0, extent - 1)
+        plan.loop_values[leaf] = value
+
+    def _path(self, plan: StagePlan) -> tuple[Var, ...]:
+        if plan.parent is None or plan.at is None:
+            return ()
+        outer = plan.parent
+        leaves = outer.leaves[: outer.stage.position(plan.at) + 1]
+        values = [outer.loop_values[leaf] for leaf in leaves]
+        return (*outer.path, *(v for v in values if isinstance(v, Var)))
+
+    def _tags(self, plan: StagePlan) -> set[str]:
+        """The thread tags of the loops around a stage."""
+        found: set[str] = set()
+        inner, outer = plan, plan.parent
+        while outer is not None and inner.at is not None:
+            leaves = outer.leaves[: outer.stage.position(inner.at) + 1]
+            found.update(outer.thread(leaf) for leaf in leaves)
+            inner, outer = outer, outer.parent
+        return found - {""}
+
+    def _scope(self, plan: StagePlan) -> str:
+        if plan.stage.scope:
+            if plan.stage.scope == GLOBAL and self._tags(plan) & set(BLOCK_TAGS):
+                raise ScheduleError(
+                    f"stage '{plan.name}' has scope global, but is computed inside of the blocks "
+                    f"of '{plan.root.name}', which cannot wait for each other: give it scope "
+                    "shared or local, or compute it at root level"
+                )
+            return plan.stage.scope
+        tags = self._tags(plan)
+        if tags & {*THREAD_TAGS, VTHREAD}:
+            return LOCAL
+        return SHARED if tags & set(BLOCK_TAGS) else GLOBAL
+
+    def _relaxed(self, plan: StagePlan) -> set[Var]:
+        """Loops around a stage that all share its storage: their iterations count together."""
+        if plan.scope in (LOCAL, GLOBAL) or "." in plan.scope:
+            return set()
+        found: set[Var] = set()
+        inner, outer = plan, plan.parent
+        while outer is not None and inner.at is not None:
+            for leaf in outer.leaves[: outer.stage.position(inner.at) + 1]:
+                if outer.thread(leaf) in (*THREAD_TAGS, VTHREAD):
+                    value = outer.loop_values[leaf]
+                    assert isinstance(value, Var)
+                    found.add(value)
+            inner, outer = outer, outer.parent
+        return found
+
+    def _needed_range(self, plan: StagePlan, shape: tuple[int, ...]) -> list[tuple[Expr, int]]:
+        fixed = set(plan.path) - self._relaxed(plan)
+        spans: list[list[Span]] = [[] for _ in shape]
+        for reader, its in self._readers.get(plan, []):
+            values = self._reading_values(reader, fixed)
+            for read in its:
+                for i, expr in enumerate(read.indices):
+                    form = self.arithmetic.linear(substitute(expr, values))
+                    spans[i].append(span_of(form, fixed, self.arithmetic))
+        return [
+            clipped(union(s, self.arithmetic), size, self.arithmetic)
+            for s, size in zip(spans, shape, strict=True)
+        ]
+
+    def _reading_values(self, reader: StagePlan, fixed: set[Var]) -> dict[Expr, Expr]:
+        """Values of a reader's axes; an axis whose loops all run stands for itself, so that what
+        a split leaves over does not count."""
+        values: dict[Expr, Expr] = {}
+        op = reader.stage.compute
+        lows = dict(zip(op.axis, reader.mins, strict=True))
+        for axis, value in reader.values.items():
+            assert isinstance(axis, IterVar)
+            if axis in reader.over and not self._touches(reader, axis, fixed):
+                low = lows.get(axis, index(axis.dom[0] if axis.dom else 0))
+                values[axis] = low + axis
+            else:
+                values[axis] = value
+        return values
+
+    @staticmethod
+    def _touches(reader: StagePlan, axis: IterVar, fixed: set[Var]) -> bool:
+        below = made_from(reader.stage.relations, {axis: 1})
+        return any(below.get(leaf) and reader.loop_values[leaf] in fixed for leaf in reader.leaves)
+
+
+def _placement(stage: Stage) -> Placed | None:
+    """The stage or the innermost group around it that says where it is computed."""
+    placed: Placed | None = stage
+    while placed is not None:
+        if placed.attach == AT:
+            return placed
+        placed = placed.group
+    return None
+
+
+def inlined_bodies(schedule: Schedule) -> dict[Stage, tuple[Expr, ...]]:
+    """The body of every computed stage, with inlined stages put in place of their reads."""
+    bodies: dict[Stage, tuple[Expr, ...]] = {}
+    inline: dict[Tensor, tuple[tuple[IterVar, ...], Expr]] = {}
+
+    def replaced(node: Expr) -> Expr | None:
+        if isinstance(node, TensorRead) and node.tensor in inline:
+            axes, body = inline[node.tensor]
+            return substitute(body, dict(zip(axes, node.indices, strict=True)))
+        return None
+
+    for stage in schedule.stages:
+        if stage.is_placeholder:
+            continue
+        op = stage.compute
+        if not inline:
+            body = op.body
+        else:
+            done: dict[Expr, Expr] = {}
+            body = tuple(done.setdefault(e, transform(e, replaced)) for e in op.body)
+        bodies[stage] = body
+        if stage.attach == INLINE:
+            for tensor, expr in zip(op.outputs, body, strict=True):
+                inline[tensor] = (op.axis, expr)
+    return bodies
+
+
+def _needed(
+    schedule: Schedule, bodies: dict[Stage, tuple[Expr, ...]], whole: frozenset[Tensor]
+) -> list[Stage]:
+    """The stages whose results reach the caller, in order."""
+    needed = {schedule[t] for t in whole}
+    for stage in reversed(schedule.stages):
+        if stage in needed and stage in bodies:
+            for expr in bodies[stage]:
+                needed.update(schedule[r.tensor] for r in reads(expr))
+    return [s for s in schedule.stages if s in needed and s in bodies and s.attach != INLINE]
+
+
+__all__ = ["REDUCED", "RESULT", "ROOT", "Plan", "StagePlan", "inlined_bodies"]

@@ -1,0 +1,269 @@
+"""A schedule: the stages of an expression, and the primitives that add stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tilewright.errors import UnknownNameError
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import TensorRead
+from tilewright.schedule.rewrite import read_cached, rfactored, write_cached
+from tilewright.schedule.stage import INLINE, Group, Placed, Stage, _scope
+from tilewright.schedule.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
+from tilewright.schedule.trace import Recorder, Trace, primitive
+from tilewright.schedule.walk import reads
+
+
+def create_schedule(ops: Any) -> Schedule:
+    """The default schedule: every computation with its axes as serial loops, at root level.
+
+    ops: the output tensor or operation, or a list of them.
+    """
+    given = ops if isinstance(ops, list | tuple) else (ops,)
+    outputs = []
+    for item in given:
+        op = item.op if isinstance(item, Tensor) else item
+        if not isinstance(op, Operation):
+            raise ScheduleError(f"create_schedule: {item!r} is neither a tensor nor an operation")
+        if op not in outputs:
+            outputs.append(op)
+    if not outputs:
+        raise ScheduleError("create_schedule: no output given")
+    return Schedule(outputs)
+
+
+class Schedule:
+    """The stages of an expression, producers before their consumers.
+
+    `schedule[tensor]` is the stage of a tensor (or of an operation, or by name).
+    """
+
+    def __init__(self, outputs: Sequence[Operation]) -> None:
+        self.outputs = tuple(outputs)
+        self.output_tensors = frozenset(t for op in outputs for t in op.outputs)
+        self.stages: list[Stage] = []
+        self.groups: list[Group] = []
+        self.recorder = Recorder(self)
+        self._of: dict[Operation | Tensor, Stage] = {}
+        for op in _in_order(outputs):
+            self.add_stage(op, len(self.stages))
+
+    # -- looking up --------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Stage:
+        if isinstance(key, Stage):
+            if key in self.stages:
+                return key
+            raise ScheduleError(f"stage '{key.name}' belongs to another schedule")
+        if isinstance(key, str):
+            return self.named(key)
+        if isinstance(key, Tensor | Operation):
+            stage = self._of.get(key)
+            if stage is None and isinstance(key, Operation):
+                stage = self._of.get(key.outputs[0])
+            if stage is not None:
+                return stage
+            raise ScheduleError(
+                f"'{key.name}' is not part of this schedule (stages: {self._names()})"
+            )
+        raise ScheduleError(f"{key!r} is neither a tensor nor an operation nor a stage")
+
+    def named(self, name: str) -> Stage:
+        """The stage with a name."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise UnknownStageError(name, [s.name for s in self.stages])
+
+    def _names(self) -> str:
+        return ", ".join(s.name for s in self.stages)
+
+    def tensor(self, key: Any, where: str) -> Tensor:
+        """A tensor of this schedule, given itself or by an operation with one output."""
+        if isinstance(key, Operation) and key.num_outputs == 1:
+            key = key.outputs[0]
+        if not isinstance(key, Tensor):
+            raise ScheduleError(f"{where}: {key!r} is no tensor")
+        self[key]
+        return key
+
+    def reads_of(self, stage: Stage) -> list[TensorRead]:
+        """What a stage reads, as its operation stands."""
+        if not isinstance(stage.op, ComputeOp):
+            return []
+        found = {}
+        for expr in stage.op.body:
+            for read in reads(expr):
+                found[read] = None
+        return list(found)
+
+    def readers(self, stage: Stage) -> list[Stage]:
+        """The stages that read a stage directly."""
+        outputs = set(stage.op.outputs)
+        return [
+            s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))
+        ]
+
+    def feeds(self, producer: Stage, consumer: Stage) -> bool:
+        """Whether a stage reads another, directly or through others."""
+        pending, seen = [consumer], set()
+        while pending:
+            stage = pending.pop()
+            for read in self.reads_of(stage):
+                source = self._of[read.tensor]
+                if source is producer:
+                    return True
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+        return False
+
+    # -- changing stages ---------------------------------------------------------------------------
+
+    def add_stage(self, op: Operation, position: int) -> Stage:
+        """Makes the stage of a new operation."""
+        taken = {s.name for s in self.stages}
+        name, number = op.name, 0
+        while name in taken:
+            number += 1
+            name = f"{op.name}_{number}"
+        stage = Stage(self, op, name)
+        self.stages.insert(position, stage)
+        for tensor in op.outputs:
+            self._of[tensor] = stage
+        self._of[op] = stage
+        return stage
+
+    def replace_op(self, stage: Stage, op: ComputeOp) -> None:
+        """Gives a stage another operation with the same outputs, and no splits or marks."""
+        self._of[op] = stage
+        stage.reset(op)
+
+    # -- primitives --------------------------------------------------------------------------------
+
+    @primitive
+    def cache_read(self, tensor: Any, scope: str, readers: Any) -> Tensor:
+        where = "cache_read"
+        source = self.tensor(tensor, where)
+        scope = _scope(scope, f"{where} of '{source.name}'")
+        given = readers if isinstance(readers, list | tuple) else [readers]
+        stages = list(dict.fromkeys(self[r] for r in given))
+        if not stages:
+            raise ScheduleError(f"{where} of '{source.name}': no reader given")
+        for stage in stages:
+            if not any(r.tensor is source for r in self.reads_of(stage)):
+                raise ScheduleError(
+                    f"{where} of '{source.name}': '{stage.name}' does not read it (it is read by "
+                    f"{', '.join(s.name for s in self.readers(self[source])) or 'nothing'})"
+                )
+        return read_cached(self, source, scope, stages)
+
+    @primitive
+    def cache_write(self, tensor: Any, scope: str) -> Any:
+        where = "cache_write"
+        several = isinstance(tensor, list | tuple)
+        tensors = [self.tensor(t, where) for t in (tensor if several else [tensor])]
+        if not tensors:
+            raise ScheduleError(f"{where}: no tensor given")
+        stage = self[tensors[0]]
+        scope = _scope(scope, f"{where} of '{stage.name}'")
+        if any(self[t] is not stage for t in tensors):
+            raise ScheduleError(f"{where}: the tensors are outputs of different operations")
+        if several and len(set(tensors)) != stage.op.num_outputs:
+            raise ScheduleError(
+                f"{where} of '{stage.name}': it has {stage.op.num_outputs} outputs, all of them "
+                "are cached together"
+            )
+        made = write_cached(self, stage, scope)
+        return made if several else made[tensors[0].index]
+
+    @primitive
+    def rfactor(self, tensor: Any, axis: IterVar, factor_axis: int = 0) -> Any:
+        stage = self[self.tensor(tensor, "rfactor")]
+        made = rfactored(self, stage, axis, factor_axis)
+        return made if len(made) > 1 else made[0]
+
+    @primitive
+    def create_group(
+        self, outputs: Any, inputs: Any, include_inputs: bool = False
+    ) -> Group:
+        where = "create_group"
+        ends = [self[o] for o in (outputs if isinstance(outputs, list | tuple) else [outputs])]
+        starts = [self[i] for i in (inputs if isinstance(inputs, list | tuple) else [inputs])]
+        members = self._between(starts, ends, include_inputs)
+        if not members:
+            raise ScheduleError(f"{where}: there is nothing between the inputs and the outputs")
+        units: list[Placed] = []
+        for stage in members:
+            unit: Placed = stage
+            while unit.group is not None:
+                unit = unit.group
+            if unit not in units:
+                units.append(unit)
+        inside = set(members)
+        for unit in units:
+            if isinstance(unit, Group) and not inside.issuperset(unit.stages()):
+                raise ScheduleError(
+                    f"{where}: group '{unit.name}' would be only partly inside of the new group"
+                )
+        for stage in members:
+            if any(t in self.output_tensors for t in stage.op.outputs):
+                raise ScheduleError(
+                    f"{where}: '{stage.name}' is an output of the schedule, which is computed at "
+                    "root level; a group holds intermediate stages"
+                )
+        group = Group(self, f"group{len(self.groups)}", units)
+        for unit in units:
+            unit.group = group
+        self.groups.append(group)
+        return group
+
+    def _between(self, starts: list[Stage], ends: list[Stage], include: bool) -> list[Stage]:
+        """Compute stages on a way from a start to an end; ends belong to it."""
+        found: list[Stage] = []
+        for stage in self.stages:
+            if stage.is_placeholder or (stage in starts and not include):
+                continue
+            from_start = stage in starts or any(self.feeds(s, stage) for s in starts)
+            to_end = stage in ends or any(self.feeds(stage, e) for e in ends)
+            if from_start and to_end:
+                found.append(stage)
+        return found
+
+    # -- the schedule as data ----------------------------------------------------------------------
+
+    def trace(self) -> Trace:
+        """The primitives applied so far, as data (:class:`tilewright.schedule.trace.Trace`)."""
+        return Trace(self.recorder.steps)
+
+    def inlined(self) -> Iterable[Stage]:
+        """The stages that are to be inlined."""
+        return [s for s in self.stages if s.attach == INLINE]
+
+
+class UnknownStageError(ScheduleError, UnknownNameError):
+    """A stage name that the schedule does not have."""
+
+    def __init__(self, name: str, names: list[str]) -> None:
+        UnknownNameError.__init__(self, "stage", name, names)
+
+
+def _in_order(outputs: Iterable[Operation]) -> list[Operation]:
+    """All operations behind the outputs, producers first."""
+    found: dict[Operation, None] = {}
+    active: list[tuple[Operation, bool]] = [(op, False) for op in reversed(list(outputs))]
+    while active:
+        op, done = active.pop()
+        if op in found:
+            continue
+        if done:
+            found[op] = None
+            continue
+        active.append((op, True))
+        if isinstance(op, ComputeOp):
+            sources = [r.tensor.op for e in op.body for r in reads(e)]
+            active.extend((s, False) for s in reversed(list(dict.fromkeys(sources))))
+        else:
+            assert isinstance(op, PlaceholderOp)
+    return list(found)

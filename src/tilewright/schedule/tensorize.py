@@ -1,0 +1,3 @@
+from __future__ import annotations
+def tensorized_leaf(plan): return None
+def tensorized(stage, leaf): raise NotImplementedError

@@ -104,11 +104,28 @@ def test_its_code_and_its_workgroups_are_those_of_the_whole():
         except CompileError:
             continue
         (code,), counts = places(whole)
-        (made,), made_counts = places(spliced.host_with(lowered))
+        (made,), made_counts = places(spliced.host_with(spliced.generate(lowered)))
         assert made == code
         assert made_counts == counts
         seen.add(str(counts))
     assert len(seen) > 1
+
+
+def test_equal_code_is_known_before_it_is_compiled():
+    d = dispatch_of("matmul_bias_relu", HOST)
+    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
+    space = dispatch_space(d.template, d.workload, corpus.TARGET)
+    programs = {}
+    for configuration in [space.default, *space.space.sample(np.random.default_rng(3), 4)]:
+        lowered = space.lower(configuration)
+        try:
+            code, again = spliced.generate(lowered), spliced.generate(lowered)
+        except CompileError:
+            continue
+        assert code.digest() == again.digest()
+        programs[code.digest()] = spliced.finish(again)
+    assert len(programs) > 2
+    assert len(set(programs.values())) == len(programs)
 
 
 def test_the_template_stays_as_it_is():

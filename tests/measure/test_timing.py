@@ -104,6 +104,16 @@ def test_a_cold_first_execution_is_no_reason_to_drop(machine):
     assert result.median_s == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("best_s", "samples"), [(0.001, 5), (0.002, 30), (None, 30)])
+def test_of_a_hopeless_candidate_no_more_samples_are_taken_than_must(machine, best_s, samples):
+    rng = random.Random(0)
+    noisy = machine.program(*(rng.uniform(0.0022, 0.0032) for _ in range(1000)))
+    policy = replace(POLICY, min_samples=5, max_samples=30, hopeless_factor=1.5, drop_factor=None)
+    result = measure(noisy, policy, best_s=best_s, clock=machine.clock)
+    assert len(result.samples) == samples
+    assert not result.dropped
+
+
 def test_nothing_is_dropped_when_told_so(machine):
     policy = replace(POLICY, drop_factor=None)
     assert not measure(machine.program(0.5), policy, best_s=0.01, clock=machine.clock).dropped
@@ -116,6 +126,7 @@ def test_nothing_is_dropped_when_told_so(machine):
         {"min_samples": 9, "max_samples": 8},
         {"confidence": 1.0},
         {"drop_factor": 0.5},
+        {"hopeless_factor": 1.0},
         {"max_s": 0},
         {"warmup_max_s": -1},
     ],

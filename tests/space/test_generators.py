@@ -152,6 +152,15 @@ class TestWhatIsSearched:
         assert "distribution_b" in knobs
         assert "vector_common_parallel_b" not in knobs
 
+    def test_packed_tiles_of_a_step_fit_the_registers_twice_over(self):
+        space = member("mmt4d", "Mmt4dTilingExpert").space
+        (rule,) = (c for c in space.constraints if c.name == "accumulators")
+        assert rule.knobs == ("vector_common_parallel_m0", "vector_common_parallel_n0")
+        held = {m: rule.holds(dict.fromkeys(rule.knobs, m)) for m in (1, 2, 4, 8)}
+        assert held[1]
+        assert not held[8]
+        assert list(held.values()) == sorted(held.values(), reverse=True)
+
     def test_interchange_is_there_without_effect(self):
         space = space_of("matmul_nn_f32_f32").space
         (knob,) = (k for k in space.knobs if k.name == INTERCHANGE)

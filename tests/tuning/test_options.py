@@ -169,7 +169,10 @@ def test_a_configuration_file_fills_in_what_was_not_given() -> None:
     given = TuneOptions(strategy="grid", max_trials=7).with_config(config)
     assert (given.strategy_name, given.trial_limit) == ("grid", 7)
     neither = TuneOptions(effort="quick").with_config(ConfigFile(Path("a.cfg")))
-    assert (neither.strategy_name, neither.trial_limit) == (DEFAULT_STRATEGY, EFFORTS["quick"].max_trials)
+    assert (neither.strategy_name, neither.trial_limit) == (
+        DEFAULT_STRATEGY,
+        EFFORTS["quick"].max_trials,
+    )
 
 
 def test_only() -> None:

@@ -10,6 +10,7 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import DispatchConfiguration, Translation
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.candidate_tasks import CANDIDATE
 from tilewright.tuning.stages import (
     Compiled,
     DispatchCompiler,
@@ -17,7 +18,6 @@ from tilewright.tuning.stages import (
     FastestFirst,
 )
 from tilewright.tuning.task import MAX_REPEATS, repeats_for
-from tilewright.tuning.worker_tasks import CANDIDATE
 from tilewright.workload import Workload
 
 FAILURES = [

@@ -9,11 +9,15 @@ whole would give.
 
 from __future__ import annotations
 
+import hashlib
+import io
+from dataclasses import dataclass
 from typing import Any
 
 from iree.compiler import ir
 
 from tilewright.ir.candidate import COMPILE_FROM, configure, make_candidate
+from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.constants import constant
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import string_attribute, walk
@@ -29,6 +33,21 @@ class NotSpliceable(Exception):
     """The host code does more than dispatch one executable a fixed number of times; says why."""
 
 
+@dataclass(frozen=True)
+class GeneratedCode:
+    """A candidate's executable at the `executable-targets` phase, and its workgroups in x, y, z."""
+
+    module: Any
+    workgroups: tuple[int, ...]
+
+    def digest(self) -> str:
+        """Equal for candidates that become the same program: different tile sizes often end as
+        equal code, where a loop does not run as often as they say."""
+        written = io.BytesIO()
+        self.module.operation.write_bytecode(written)
+        return hashlib.sha256(written.getvalue()).hexdigest()[:20]
+
+
 class SplicedTemplate:
     """The program of one dispatch, and candidates made by exchanging the dispatch's code.
 
@@ -42,8 +61,11 @@ class SplicedTemplate:
     ) -> None:
         self._session = session
         self._executable, self._entry = executable, entry
-        whole = make_candidate(template, session.context, executable, entry, None, repeats)
+        whole = make_candidate(
+            template, session.context, executable, entry, None, repeats, keep_constraints=True
+        )
         self._alone = _only(whole, executable)
+        erase_constraints(whole.operation)
         session.run(whole.operation, COMPILE_FROM, "vm")
         self._host = whole
         code, dispatches = _places(whole.operation, executable)
@@ -59,19 +81,32 @@ class SplicedTemplate:
     def compile(self, configuration: DispatchConfiguration | None) -> bytes:
         """The .vmfb of a candidate (None: the compiler's own choice). Raises CompileError, and
         NotSpliceable when its number of workgroups is no constant."""
-        return self._session.compile(self.host_with(configuration), compile_from="vm")
+        return self.finish(self.generate(configuration))
 
-    def host_with(self, configuration: DispatchConfiguration | None) -> Any:
-        """The candidate's program at the `vm` phase; raises as `compile` does."""
+    def generate(self, configuration: DispatchConfiguration | None) -> GeneratedCode:
+        """The candidate's code as MLIR hands it to LLVM, which is most of the work still to do.
+
+        Raises as `compile` does.
+        """
         session = self._session
         with session.context, ir.Location.unknown():
             module = self._alone.operation.clone()
             configure(module, self._executable, self._entry, configuration)
+            erase_constraints(module)
             session.run(module.operation, COMPILE_FROM, "executable-targets")
-            counts = _workgroups(module)
-            session.run(module.operation, "executable-targets", "hal")
+            return GeneratedCode(module, _workgroups(module))
+
+    def finish(self, code: GeneratedCode) -> bytes:
+        """The .vmfb of a candidate; `code` is of no more use. Raises CompileError."""
+        return self._session.compile(self.host_with(code), compile_from="vm")
+
+    def host_with(self, code: GeneratedCode) -> Any:
+        """The candidate's program at the `vm` phase; raises as `finish` does."""
+        session = self._session
+        with session.context, ir.Location.unknown():
+            session.run(code.module.operation, "executable-targets", "hal")
             host = self._host.operation.clone()
-            _replace(host, self._executable, _binary(module), counts)
+            _replace(host, self._executable, _binary(code.module), code.workgroups)
         return host
 
 

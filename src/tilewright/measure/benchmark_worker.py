@@ -28,10 +28,11 @@ SETUP, LOAD, RUN, VERIFY, TIME, COMPARE, REPEAT = (
 
 MAIN, BENCH = "main", "bench"
 
-_DEVICE, _INPUTS, _PROGRAMS = "device", "inputs", "programs"
+_DEVICE, _INPUTS, _PROGRAMS, _SIZES = "device", "inputs", "programs", "reference sizes"
 # Sets of inputs and programs kept; one is in use at a time.
 _KEPT_INPUTS = 2
 _KEPT_PROGRAMS = 2
+_KEPT_SIZES = 64
 
 Vmfb = str | bytes
 
@@ -157,6 +158,7 @@ def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
     moves = (
         read_outputs(Path(request.sensitivity)) if request.sensitivity else [None] * len(expected)
     )
+    sizes = _reference_sizes(state, request.expected, expected, types)
     return [
         compare_outputs(
             a,
@@ -166,9 +168,30 @@ def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
             request.accumulation_type,
             request.integer_slack,
             moved,
+            size,
         )
-        for a, e, kind, moved in zip(actual, expected, types, moves, strict=True)
+        for a, e, kind, moved, size in zip(actual, expected, types, moves, sizes, strict=True)
     ]
+
+
+def _reference_sizes(
+    state: dict[str, Any], path: str, expected: list[Any], types: tuple[str, ...]
+) -> list[float]:
+    """How large the values of a reference are, found out once for all candidates.
+
+    The values themselves are read again for each: what a candidate writes outside its own buffers
+    must not change what it is compared with.
+    """
+    from tilewright.measure.verify import reference_size
+
+    kept: collections.OrderedDict[tuple[str, int, tuple[str, ...]], list[float]]
+    kept = state.setdefault(_SIZES, collections.OrderedDict())
+    key = (path, Path(path).stat().st_mtime_ns, types)
+    if key not in kept:
+        while len(kept) >= _KEPT_SIZES:
+            kept.popitem(last=False)
+        kept[key] = [reference_size(e, kind) for e, kind in zip(expected, types, strict=True)]
+    return kept[key]
 
 
 def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:

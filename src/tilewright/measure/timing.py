@@ -33,6 +33,8 @@ class TimingPolicy:
     max_s: time for samples; one sample is always taken.
     drop_factor: a candidate whose first execution takes longer than this times the best so far is
         dropped with that one sample. None: never.
+    hopeless_factor: of a candidate whose fastest sample takes longer than this times the best so
+        far, no more than `min_samples` are taken. None: as many as of any other.
     drop_recheck_s: a first execution shorter than this is timed once more before it is dropped:
         the first pays for page faults and cold caches.
     deadline_s: no new call starts after this time from the beginning; a call that is already
@@ -49,6 +51,7 @@ class TimingPolicy:
     min_sample_s: float = 200e-6
     max_s: float = 0.06
     drop_factor: float | None = 3.0
+    hopeless_factor: float | None = None
     drop_recheck_s: float = 0.1
     deadline_s: float = 30.0
 
@@ -68,6 +71,10 @@ class TimingPolicy:
             raise UserError(f"timing policy: confidence is {self.confidence}, must be in (0, 1)")
         if self.drop_factor is not None and self.drop_factor <= 1:
             raise UserError(f"timing policy: drop_factor is {self.drop_factor}, must be over 1")
+        if self.hopeless_factor is not None and self.hopeless_factor <= 1:
+            raise UserError(
+                f"timing policy: hopeless_factor is {self.hopeless_factor}, must be over 1"
+            )
 
 
 CAREFUL = TimingPolicy(
@@ -130,6 +137,9 @@ def measure(
 
     samples: list[float] = []
     converged = False
+    enough = math.inf
+    if best_s is not None and policy.hopeless_factor is not None:
+        enough = policy.hopeless_factor * best_s
     begin = clock()
     while not samples or (
         len(samples) < policy.max_samples
@@ -140,7 +150,7 @@ def measure(
         if len(samples) >= policy.min_samples:
             interval = median_interval(samples, policy.confidence)
             converged = interval.relative_half_width <= policy.target
-            if converged:
+            if converged or min(samples) > enough:
                 break
     return Measurement(
         samples=tuple(samples),

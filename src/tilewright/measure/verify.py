@@ -106,12 +106,14 @@ def compare(
     accumulation_type: str | None = None,
     integer_slack: int = 0,
     sensitivity: npt.ArrayLike | None = None,
+    size: float | None = None,
 ) -> Comparison:
     """Compare an output with its reference (float64, or exact integers) element by element.
 
     `integer_slack`: the difference that is allowed in at most a thousandth of the elements of an
     integer output that the program rounds from floats, where a value may fall on either side of a
     rounding boundary. `sensitivity`: how much each element moves with the inputs' last digit.
+    `size`: what `reference_size` says of the reference, for who compares with it many times.
     """
     got, want = np.asarray(actual), np.asarray(expected)
     if got.shape != want.shape:
@@ -127,29 +129,60 @@ def compare(
         bound = np.full(want.size, float(integer_slack))
         return _verdict(bool(right.all() and few), reason, got, want, error, bound, error - bound)
     rtol, atol_scale = tolerance(element_type, reduction_length, accumulation_type)
-    got, want = got.astype(np.float64), want.astype(np.float64)
+    want = want.astype(np.float64, copy=False)
     limits = float_format(element_type)
-    largest = float(limits.max)
-    size = typical_size(want[np.abs(want) <= largest])
+    if size is None:
+        size = reference_size(want, element_type)
     # Below the normal range a type's spacing is absolute.
     floor = float(limits.smallest_normal) * float(limits.eps)
     g, e = got.ravel(), want.ravel()
     with np.errstate(invalid="ignore", over="ignore"):
-        bound = rtol * np.abs(e) + atol_scale * size + floor
+        bound = np.abs(e)
+        bound *= rtol
+        bound += atol_scale * size + floor
         if sensitivity is not None:
             moves = np.nan_to_num(np.asarray(sensitivity, np.float64).ravel(), posinf=0.0)
             bound += 8 * math.sqrt(max(1, reduction_length)) * moves
-        bound = np.where(np.isfinite(e), bound, 0.0)
-        error = np.abs(g - e)
-        right = np.isfinite(e) & (error <= bound)
-        # Beyond the type's range its infinity is right; just below, either is.
-        same_infinity = np.isinf(g) & (np.sign(g) == np.sign(e))
-        right |= same_infinity & (np.abs(e) + bound > largest)
-        right |= np.isnan(e) & np.isnan(g)
-        excess = np.nan_to_num(error - bound, nan=np.inf)
-    excess[right & ~np.isfinite(error)] = -np.inf
-    reason = f"{int((~right).sum())} of {want.size} elements are out of tolerance"
-    return _verdict(bool(right.all()), reason, got, want, error, bound, excess)
+        error = np.subtract(g, e, dtype=np.float64)
+        np.abs(error, out=error)
+        excess = error - bound
+        # The largest is finite only when there is neither NaN nor infinity on either side: then
+        # this is all there is to see.
+        largest = float(excess.max())
+        if math.isfinite(largest):
+            wrong = 0 if largest <= 0 else int((excess > 0).sum())
+        else:
+            matches = _matches(g, e, error, bound, float(limits.max))
+            excess = np.nan_to_num(excess, nan=np.inf)
+            excess[matches & ~np.isfinite(error)] = -np.inf
+            wrong = int((~matches).sum())
+    reason = f"{wrong} of {want.size} elements are out of tolerance"
+    return _verdict(wrong == 0, reason, got, want, error, bound, excess)
+
+
+def _matches(
+    g: npt.NDArray[Any],
+    e: npt.NDArray[np.float64],
+    error: npt.NDArray[np.float64],
+    bound: npt.NDArray[np.float64],
+    largest: float,
+) -> npt.NDArray[np.bool_]:
+    """Which elements are right where some are not finite; sets the others' bounds to 0."""
+    bound[~np.isfinite(e)] = 0.0
+    right = np.isfinite(e) & (error <= bound)
+    # Beyond the type's range its infinity is right; just below, either is.
+    same_infinity = np.isinf(g) & (np.sign(g) == np.sign(e))
+    right |= same_infinity & (np.abs(e) + bound > largest)
+    right |= np.isnan(e) & np.isnan(g)
+    return right
+
+
+def reference_size(expected: npt.ArrayLike, element_type: str) -> float:
+    """`typical_size` of what a float type can hold of a reference; 0 for other types."""
+    if not is_float_type(element_type):
+        return 0.0
+    want = np.asarray(expected).astype(np.float64, copy=False)
+    return typical_size(want[np.abs(want) <= float(float_format(element_type).max)])
 
 
 def _verdict(

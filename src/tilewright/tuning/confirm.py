@@ -12,6 +12,7 @@ from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.store import TaskResult
 from tilewright.trial import Configuration, Trial
+from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.prepare import Prepared, default_vmfb, task_key
@@ -20,12 +21,10 @@ from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
-    CANDIDATE,
     CONFIGURED,
     READ_APPLIED,
     SPEC,
     AppliedRequest,
-    CandidateRequest,
     SpecEntryRequest,
     SpecRequest,
 )

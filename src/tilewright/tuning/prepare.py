@@ -18,6 +18,7 @@ from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
 from tilewright.target import Target
+from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
@@ -26,10 +27,8 @@ from tilewright.tuning.task import DispatchTask, flags_key, repeats_for
 from tilewright.tuning.variants import Variant, without_preprocessing
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
-    CANDIDATE,
     CONFIGURE,
     REFERENCE,
-    CandidateRequest,
     ConfiguredInfo,
     ConfigureRequest,
     ReferenceRequest,

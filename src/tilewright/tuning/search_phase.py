@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from threadpoolctl import threadpool_limits
+
 from tilewright.measure.timing import TimingPolicy
 from tilewright.search.budget import Task, TrialAllocator
 from tilewright.search.registry import create_strategy, find_strategy
@@ -30,10 +32,11 @@ SEARCH_TIMING = TimingPolicy(
     max_s=0.06,
     min_sample_s=500e-6,
     drop_factor=2.0,
+    hopeless_factor=1.2,
 )
 # A candidate that takes this much longer to compile than the default has bodies unrolled beyond
 # what caches and registers hold; it gets no more time than many others need together.
-_COMPILE_LEAST_S, _COMPILE_MOST_S = 2.0, 60.0
+_COMPILE_LEAST_S, _COMPILE_MOST_S = 1.0, 60.0
 _COMPILE_FACTOR = 4.0
 _BATCH = 8
 _MINIMUM = 8
@@ -81,17 +84,19 @@ def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequenc
     for name, entry in running.items():
         if entry.loop.trials:
             allocator.record(name, len(entry.task.trials), entry.loop.best_s)
-    while not context.out_of_time:
-        allocation = allocator.next(limit - done)
-        if allocation is None:
-            break
-        entry = running[allocation.task]
-        entry.loop.observe = _observer(context, entry.task, done, limit)
-        trials = entry.loop.batch(allocation.trials)
-        done += len(trials)
-        allocator.record(entry.name, len(trials), entry.loop.best_s)
-        if entry.loop.exhausted:
-            allocator.close(entry.name)
+    # A strategy's linear algebra is small: a second thread of it would only wait, at full speed.
+    with threadpool_limits(limits=1, user_api="blas"):
+        while not context.out_of_time:
+            allocation = allocator.next(limit - done)
+            if allocation is None:
+                break
+            entry = running[allocation.task]
+            entry.loop.observe = _observer(context, entry.task, done, limit)
+            trials = entry.loop.batch(allocation.trials)
+            done += len(trials)
+            allocator.record(entry.name, len(trials), entry.loop.best_s)
+            if entry.loop.exhausted:
+                allocator.close(entry.name)
     for entry in running.values():
         for phase, seconds in entry.loop.seconds.items():
             key = f"search.{phase}"

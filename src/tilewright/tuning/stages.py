@@ -17,9 +17,9 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
-from tilewright.tuning.worker_tasks import CANDIDATE, CandidateRequest
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Compiled:
     """A candidate as the compile stage leaves it.
 
     `status` is `ok` or says why there is no program; `artifact` is what the measure stage needs
-    (here the path of a vmfb); `digest` is equal for equal programs.
+    (here the path of a vmfb, which need not exist when the digest is that of an earlier candidate);
+    `digest` is equal for equal programs.
     """
 
     configuration: Configuration
@@ -124,6 +125,7 @@ class DispatchCompiler:
                 vmfb=self.task.folder / f"{stem}.vmfb",
                 keep=keep,
                 splice=True,
+                programs=self.task.folder / "programs",
             )
             jobs.append(Job(request, CANDIDATE, self.timeout_s, tag=configuration))
         return [self._outcome(result) for result in self.pool.run(jobs)]

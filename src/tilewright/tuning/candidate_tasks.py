@@ -1,0 +1,124 @@
+"""Compile a candidate, in a compile worker: most of the time of a search is spent here."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.session import CompileError
+from tilewright.measure.compile_worker import session, write_whole
+from tilewright.tiling import DispatchConfiguration
+
+if TYPE_CHECKING:
+    from tilewright.ir.splice import SplicedTemplate
+
+CANDIDATE = "tilewright.tuning.candidate_tasks:candidate"
+
+
+@dataclass(frozen=True)
+class CandidateRequest:
+    """Compile a configured dispatch with another configuration (None: the compiler's own).
+
+    `splice`: many candidates of this dispatch are to come; what they share is compiled once.
+    `programs`: a folder for what its candidates became, with `splice`: of one that becomes the same
+    program as another before it only the digest is returned, and no vmfb is written.
+    """
+
+    configured: Path
+    executable: str
+    entry: str
+    configuration: DispatchConfiguration | None
+    repeats: int
+    flags: tuple[str, ...]
+    vmfb: Path
+    keep: Path | None = None
+    splice: bool = False
+    programs: Path | None = None
+
+
+def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
+    """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
+    from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+    from tilewright.ir.splice import NotSpliceable
+
+    compiler = session(state, request.flags)
+
+    def whole() -> Any:
+        return make_candidate(
+            _template(state, request.configured),
+            compiler.context,
+            request.executable,
+            request.entry,
+            request.configuration,
+            request.repeats,
+        ).operation
+
+    if request.keep is not None:
+        write_whole(request.keep, whole().get_asm().encode())
+    if request.splice:
+        with contextlib.suppress(NotSpliceable):
+            return _spliced_candidate(state, request)
+    return _written(request, compiler.compile(whole(), compile_from=COMPILE_FROM))
+
+
+def _written(request: CandidateRequest, vmfb: bytes) -> str:
+    """Write a candidate's program and return its digest."""
+    write_whole(request.vmfb, vmfb)
+    return hashlib.sha256(vmfb).hexdigest()[:20]
+
+
+def _spliced_candidate(state: dict[str, Any], request: CandidateRequest) -> str:
+    """As `candidate`, for those that share their host code. Raises NotSpliceable."""
+    template = _spliced(state, request)
+    code = template.generate(request.configuration)
+    known = request.programs / code.digest() if request.programs is not None else None
+    if known is not None and known.exists():
+        return known.read_text()
+    digest = _written(request, template.finish(code))
+    if known is not None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(known, digest.encode())
+    return digest
+
+
+_MAX_SPLICED = 16
+
+
+def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplate:
+    """The template that this candidate's code is put into, kept between candidates.
+
+    Raises NotSpliceable where candidates must be compiled as a whole.
+    """
+    from tilewright.ir.splice import NotSpliceable, SplicedTemplate
+
+    kept: dict[Any, SplicedTemplate | str] = state.setdefault("tilewright.spliced", {})
+    key = (request.configured, request.executable, request.entry, request.repeats, request.flags)
+    found = kept.pop(key, None)
+    if found is None:
+        template = _template(state, request.configured)
+        compiler = session(state, request.flags)
+        try:
+            found = SplicedTemplate(
+                compiler, template, request.executable, request.entry, request.repeats
+            )
+        except (NotSpliceable, CompileError) as error:
+            found = str(error)
+        while len(kept) >= _MAX_SPLICED:
+            del kept[next(iter(kept))]
+    kept[key] = found
+    if isinstance(found, str):
+        raise NotSpliceable(found)
+    return found
+
+
+def _template(state: dict[str, Any], path: Path) -> bytes:
+    """The configured dispatch, kept between candidates."""
+    kept: dict[Path, bytes] = state.setdefault("tilewright.templates", {})
+    if path not in kept:
+        if len(kept) >= 64:
+            kept.clear()
+        kept[path] = path.read_bytes()
+    return kept[path]

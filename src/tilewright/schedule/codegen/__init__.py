@@ -1,0 +1,9 @@
+"""From loop nests to MLIR, in three steps: `expand` writes unrolled loops out and makes vectors,
+`registers` finds what need not be in memory, `kernel` and `values` emit operations."""
+
+from __future__ import annotations
+
+from tilewright.schedule.codegen.machine import Machine
+from tilewright.schedule.codegen.module import FUNCTION, context, module_for
+
+__all__ = ["FUNCTION", "Machine", "context", "module_for"]

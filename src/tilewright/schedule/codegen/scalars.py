@@ -1,0 +1,302 @@
+"""One operation of the `arith` and `math` dialects, or a few, for each of the language's.
+
+All of them work on scalars and on vectors of one dimension. A bool is an i1, and a byte in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, math
+
+from tilewright.schedule.codegen import wide_functions
+from tilewright.schedule.types import BOOL, INDEX, bits, is_float
+
+_TYPES = {BOOL: "i1"}
+_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
+_ORDERED = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13}
+_UNORDERED = 14
+
+_FLOAT = {
+    "add": arith.AddFOp,
+    "sub": arith.SubFOp,
+    "mul": arith.MulFOp,
+    "div": arith.DivFOp,
+    "min": arith.MinimumFOp,
+    "max": arith.MaximumFOp,
+}
+_INTEGER = {
+    "add": arith.AddIOp,
+    "sub": arith.SubIOp,
+    "mul": arith.MulIOp,
+    "min": arith.MinSIOp,
+    "max": arith.MaxSIOp,
+    "and": arith.AndIOp,
+    "or": arith.OrIOp,
+    "xor": arith.XOrIOp,
+    "shl": arith.ShLIOp,
+    "shr": arith.ShRSIOp,
+    "logical_and": arith.AndIOp,
+    "logical_or": arith.OrIOp,
+}
+_MATH = {
+    "exp": math.ExpOp,
+    "exp2": math.Exp2Op,
+    "log": math.LogOp,
+    "log2": math.Log2Op,
+    "log1p": math.Log1pOp,
+    "expm1": math.ExpM1Op,
+    "sqrt": math.SqrtOp,
+    "rsqrt": math.RsqrtOp,
+    "tanh": math.TanhOp,
+    "tan": math.TanOp,
+    "sin": math.SinOp,
+    "cos": math.CosOp,
+    "sinh": math.SinhOp,
+    "cosh": math.CoshOp,
+    "asin": math.AsinOp,
+    "acos": math.AcosOp,
+    "atan": math.AtanOp,
+    "erf": math.ErfOp,
+    "floor": math.FloorOp,
+    "ceil": math.CeilOp,
+    "round": math.RoundEvenOp,
+    "trunc": math.TruncOp,
+    "pow": math.PowFOp,
+    "atan2": math.Atan2Op,
+    "fma": math.FmaOp,
+}
+# Exact in any format, so that the narrow ones need not be computed in f32.
+_EXACT = ("abs", "floor", "ceil", "round", "trunc")
+_LOG10_E = 0.4342944819032518276511289
+
+
+@functools.cache
+def _parsed_type(context: ir.Context, text: str) -> ir.Type:
+    return ir.Type.parse(text, context)
+
+
+@functools.cache
+def _parsed_attribute(context: ir.Context, text: str) -> ir.Attribute:
+    return ir.Attribute.parse(text, context)
+
+
+def parsed_type(text: str) -> ir.Type:
+    """A type of the current context by its text."""
+    return _parsed_type(ir.Context.current, text)
+
+
+def parsed_attribute(text: str) -> ir.Attribute:
+    """An attribute of the current context by its text."""
+    return _parsed_attribute(ir.Context.current, text)
+
+
+def element(dtype: str) -> ir.Type:
+    """The type of a scalar."""
+    return parsed_type(_TYPES.get(dtype, dtype))
+
+
+def type_of(dtype: str, lanes: int) -> ir.Type:
+    """The type of a scalar (no lanes) or a vector."""
+    one = element(dtype)
+    return ir.VectorType.get([lanes], one) if lanes else one
+
+
+def memory_element(dtype: str) -> ir.Type:
+    """The type that an element has in memory."""
+    return element("i8" if dtype == BOOL else dtype)
+
+
+def memory_type(dtype: str, lanes: int) -> ir.Type:
+    return ir.VectorType.get([lanes], memory_element(dtype))
+
+
+def zero(type_: ir.Type) -> ir.Value:
+    """A vector of zeros."""
+    one = ir.VectorType(type_).element_type
+    attribute = ir.FloatAttr.get(one, 0.0) if _floating(one) else ir.IntegerAttr.get(one, 0)
+    return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attribute)).result
+
+
+def _floating(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.FloatType)
+
+
+def constant(dtype: str, value: Any) -> ir.Value:
+    """A scalar constant, rounded or wrapped to its type."""
+    type_ = element(dtype)
+    if is_float(dtype):
+        return arith.ConstantOp(type_, ir.FloatAttr.get(type_, float(value))).result
+    if dtype == BOOL:
+        return arith.ConstantOp(type_, ir.BoolAttr.get(bool(value))).result
+    width = bits(dtype)
+    wrapped = (int(value) + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
+    return arith.ConstantOp(type_, ir.IntegerAttr.get(type_, wrapped)).result
+
+
+def like(reference: ir.Value, value: float | int | bool) -> ir.Value:
+    """A constant of the type of another value."""
+    type_ = reference.type
+    one = ir.VectorType(type_).element_type if _is_vector(type_) else type_
+    attribute = (
+        ir.FloatAttr.get(one, float(value)) if _floating(one) else ir.IntegerAttr.get(one, value)
+    )
+    if _is_vector(type_):
+        attribute = ir.DenseElementsAttr.get_splat(type_, attribute)
+    return arith.ConstantOp(type_, attribute).result
+
+
+def _is_vector(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.VectorType)
+
+
+def from_memory(value: ir.Value, dtype: str) -> ir.Value:
+    """What was loaded, as it is computed with."""
+    if dtype != BOOL:
+        return value
+    return arith.CmpIOp(_PREDICATES["ne"], value, like(value, 0)).result
+
+
+def to_memory(value: ir.Value, dtype: str) -> ir.Value:
+    """A value as it is stored."""
+    if dtype != BOOL:
+        return value
+    return arith.ExtUIOp(_with_element(value, memory_element(BOOL)), value).result
+
+
+def _with_element(value: ir.Value, one: ir.Type) -> ir.Type:
+    """The type of a value with another element type."""
+    if _is_vector(value.type):
+        return ir.VectorType.get(ir.VectorType(value.type).shape, one)
+    return one
+
+
+def compare(op: str, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
+    """A comparison; of floats it is false where one is NaN, but for `ne`."""
+    if is_float(dtype):
+        return arith.CmpFOp(_ORDERED[op], a, b).result
+    if dtype == BOOL and op not in ("eq", "ne"):
+        # As numbers false is less than true; as i1, true is -1.
+        a, b = b, a
+    return arith.CmpIOp(_PREDICATES[op], a, b).result
+
+
+def operation(op: str, args: list[ir.Value], dtype: str, constant_divisor: bool) -> ir.Value:
+    """An operator of :class:`tilewright.schedule.expr.Binary`, or `not`, on values of `dtype`.
+
+    Division of integers by 0 gives 0, and overflow wraps: neither ends the process.
+    """
+    if op == "not":
+        return arith.XOrIOp(args[0], like(args[0], True)).result
+    a, b = args
+    if op in _PREDICATES:
+        return compare(op, a, b, dtype)
+    if is_float(dtype):
+        kind = _FLOAT[op]
+        if op in ("add", "sub", "mul"):
+            # A product and a sum may become one instruction.
+            return kind(a, b, fastmath=_contract()).result
+        return kind(a, b).result
+    if op in _INTEGER:
+        return _INTEGER[op](a, b).result
+    return _divided(op, a, b, constant_divisor)
+
+
+def _contract() -> ir.Attribute:
+    return parsed_attribute("#arith.fastmath<contract>")
+
+
+def index_operation(kind: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    """An operation of index sums; divisors are positive constants."""
+    if kind in ("min", "max", "mul"):
+        return _INTEGER[kind](a, b).result
+    if kind == "floordiv":
+        return arith.FloorDivSIOp(a, b).result
+    return _floor_remainder(a, b)
+
+
+def _divided(op: str, a: ir.Value, b: ir.Value, constant_divisor: bool) -> ir.Value:
+    if constant_divisor:
+        return _quotient(op, a, b)
+    none = like(b, 0)
+    is_zero = arith.CmpIOp(_PREDICATES["eq"], b, none).result
+    is_minus = arith.CmpIOp(_PREDICATES["eq"], b, like(b, -1)).result
+    special = arith.OrIOp(is_zero, is_minus).result
+    usual = _quotient(op, a, arith.SelectOp(special, like(b, 1), b).result)
+    # By -1 the quotient is the negative and the remainder 0; by 0 both are 0, as in NumPy.
+    negative = arith.SubIOp(none, a).result if op.endswith("div") else none
+    result = arith.SelectOp(is_minus, negative, usual).result
+    return arith.SelectOp(is_zero, none, result).result
+
+
+def _quotient(op: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    match op:
+        case "floordiv":
+            return arith.FloorDivSIOp(a, b).result
+        case "truncdiv":
+            return arith.DivSIOp(a, b).result
+        case "truncmod":
+            return arith.RemSIOp(a, b).result
+    return _floor_remainder(a, b)
+
+
+def _floor_remainder(a: ir.Value, b: ir.Value) -> ir.Value:
+    rest = arith.RemSIOp(a, b).result
+    none = like(rest, 0)
+    nonzero = arith.CmpIOp(_PREDICATES["ne"], rest, none).result
+    signs = arith.CmpIOp(_PREDICATES["lt"], arith.XOrIOp(rest, b).result, none).result
+    wrong = arith.AndIOp(nonzero, signs).result
+    return arith.SelectOp(wrong, arith.AddIOp(rest, b).result, rest).result
+
+
+def cast(value: ir.Value, source: str, target: str) -> ir.Value:
+    """A conversion: floats to integers truncate, to bool everything but 0 is true."""
+    if source == target:
+        return value
+    type_ = _with_element(value, element(target))
+    if target == BOOL:
+        return operation("ne", [value, like(value, 0)], source, True)
+    if source == BOOL:
+        if is_float(target):
+            return arith.UIToFPOp(type_, value).result
+        wide = arith.ExtUIOp(_with_element(value, element("i64")), value).result
+        return cast(wide, "i64", target) if target != "i64" else wide
+    if INDEX in (source, target):
+        if is_float(target):
+            return cast(cast(value, INDEX, "i64"), "i64", target)
+        if is_float(source):
+            return cast(cast(value, source, "i64"), "i64", INDEX)
+        return arith.IndexCastOp(type_, value).result
+    if is_float(source) and is_float(target):
+        if bits(source) == bits(target):
+            return cast(cast(value, source, "f32"), "f32", target)
+        kind = arith.ExtFOp if bits(target) > bits(source) else arith.TruncFOp
+    elif is_float(source):
+        kind = arith.FPToSIOp
+    elif is_float(target):
+        kind = arith.SIToFPOp
+    else:
+        kind = arith.ExtSIOp if bits(target) > bits(source) else arith.TruncIOp
+    return kind(type_, value).result
+
+
+def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:
+    """A function of :data:`tilewright.schedule.functions.FUNCTIONS`; f16 and bf16 are computed in
+    f32 and rounded once."""
+    if name == "isnan":
+        return arith.CmpFOp(_UNORDERED, args[0], args[0]).result
+    if name == "abs" and not is_float(dtype):
+        return math.AbsIOp(args[0]).result if dtype != BOOL else args[0]
+    if bits(dtype) == 16 and name not in _EXACT:
+        wide = [cast(arg, dtype, "f32") for arg in args]
+        return cast(call(name, wide, "f32"), "f32", dtype)
+    if name == "abs":
+        return math.AbsFOp(args[0]).result
+    if dtype == "f64" and name in wide_functions.FUNCTIONS:
+        return wide_functions.FUNCTIONS[name](*args)
+    if name == "log10":
+        logarithm = math.LogOp(args[0]).result
+        return arith.MulFOp(logarithm, like(logarithm, _LOG10_E)).result
+    return _MATH[name](*args).result

@@ -41,9 +41,15 @@ def _few_accumulators(space: PipelineSpace) -> Sequence[Constraint]:
             packed *= max(1, space.base[_VECTORS][loop])
     lanes = space.target.lanes(space.template.root_op.element_bits)
     limit = _ACCUMULATORS * space.target.vector_registers * lanes
-    return [
-        product_at_most("accumulators", knobs, limit, factor=packed, unit="elements accumulated")
-    ]
+
+    def reason(*values: int) -> str:
+        tiles = " * ".join(f"{n} {v}" for n, v in zip(knobs, values, strict=True))
+        return (
+            f"{tiles} packed tiles of {packed} elements are accumulated in one step; twice what "
+            f"the vector registers hold is {limit} elements"
+        )
+
+    return [product_at_most("accumulators", knobs, limit, factor=packed, reason=reason)]
 
 
 RULES = PipelineRules(

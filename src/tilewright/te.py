@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from tilewright.schedule.build import BuildError, Function, VerificationError, build
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import cast, const
 from tilewright.schedule.functions import (
@@ -73,6 +74,8 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.trace import Trace
 
 __all__ = [
+    "BuildError",
+    "Function",
     "Group",
     "IterVar",
     "Lowered",
@@ -81,6 +84,7 @@ __all__ = [
     "Stage",
     "Tensor",
     "Trace",
+    "VerificationError",
     "abs",
     "acos",
     "all",
@@ -88,6 +92,7 @@ __all__ = [
     "asin",
     "atan",
     "atan2",
+    "build",
     "cast",
     "ceil",
     "comm_reducer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from iree.compiler import ir
@@ -16,10 +17,11 @@ from tilewright.schedule.codegen.code import Code, Scope, Storage
 from tilewright.schedule.codegen.expand import Expander
 from tilewright.schedule.codegen.kernel import KernelEmitter
 from tilewright.schedule.codegen.linear import Atom, Linear
-from tilewright.schedule.codegen.machine import Machine
+from tilewright.schedule.codegen.machine import Machine, machine_for
 from tilewright.schedule.codegen.registers import Analysis, bodies
 from tilewright.schedule.nest import Buffer, Kernel, Program
 from tilewright.schedule.types import BOOL, bits
+from tilewright.target import Target
 
 #: The function of every module made here.
 FUNCTION = "main"
@@ -35,8 +37,17 @@ def context() -> ir.Context:
     return made
 
 
-def module_for(program: Program, machine: Machine) -> ir.Module:
-    """The module of a program: `main` takes its inputs as tensors and returns its outputs."""
+def module_for(program: Program, target: str | Target | None = None) -> ir.Module:
+    """The module of a program: `main` takes its inputs as tensors and returns its outputs.
+
+    It lives in `context()`. Raises ScheduleError where unrolling makes too much code.
+    """
+    machine = machine_for(target)
+    if machine.is_gpu:
+        kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
+        program = replace(program, kernels=kernels)
+    else:
+        program = threads.serialize(program)
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
@@ -61,9 +72,6 @@ class _Made:
 
 
 def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
-    kernel = threads.expand_reductions(kernel)
-    if not machine.is_gpu:
-        kernel = threads.serialize(kernel)
     made = _Made(kernel)
     storages = {
         buffer: Storage(buffer.name, buffer.size, buffer.dtype, nest.GLOBAL)
@@ -86,7 +94,7 @@ def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
         bindings,
         counts,
         workgroup_size=[extent for _, extent in block] if machine.is_gpu else None,
-        subgroup_size=machine.subgroup if machine.is_gpu else None,
+        subgroup_size=machine.subgroup or None,
     )
     buffers = made.executable.buffers
     end = made.executable.body.operations[len(made.executable.body.operations) - 1]

@@ -1,0 +1,318 @@
+"""From a schedule to a function that runs: compiled by IREE in a process of its own, run in this.
+
+The compiler works in a worker, so that nothing it does ends the user's process; the worker stays
+for the next build. What is built is called with NumPy arrays, timed, compared with a reference.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright import scratch
+from tilewright.argument import ArgumentType
+from tilewright.errors import TilewrightError, UserError
+from tilewright.gpu_target import GpuTarget
+from tilewright.measure.compile_worker import COMPILE, CompileRequest, compile_pool
+from tilewright.measure.inputs import random_array
+from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.runtime import Device, DeviceOptions, Program
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
+from tilewright.measure.verify import Comparison, compare
+from tilewright.schedule import nest
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.limits import check_limits
+from tilewright.schedule.lowered import Lowered, lower
+from tilewright.schedule.nest import Buffer
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.types import BOOL, is_float, numpy_type
+from tilewright.schedule.walk import inner
+from tilewright.target import Target, parse_target
+
+#: Seconds that one compile may take.
+COMPILE_TIMEOUT_S = 120.0
+
+# The compiler makes f32 of f64 unless it is told not to; its debug information costs time.
+_FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
+_DUMP = "--iree-hal-dump-executable-intermediates-to="
+_DUMP_BINARIES = "--iree-hal-dump-executable-binaries-to="
+_ASSEMBLY = (".s", ".ptx", ".rocmasm", ".spvasm", ".spv")
+
+_lock = threading.Lock()
+
+
+class BuildError(UserError):
+    """The compiler does not take what a schedule lowers to; the message is its own."""
+
+
+class Function:
+    """A compiled schedule.
+
+    Call it with one NumPy array for each placeholder, in the order of the arguments; it returns
+    the output's array, a tuple for several. Arrays for the outputs may be given as well: they are
+    filled, too.
+
+    lowered: the loops. target: what it was compiled for. vmfb: the compiled module, which
+    `iree-run-module --function=main` runs as well. build_s: seconds that building took.
+    """
+
+    def __init__(self, lowered: Lowered, target: Target, vmfb: bytes, build_s: float) -> None:
+        self.lowered = lowered
+        self.target = target
+        self.vmfb = vmfb
+        self.build_s = build_s
+        program = lowered.program
+        self._inputs = program.inputs
+        self._outputs = program.outputs
+        self._arguments = program.arguments
+        self._loaded: Program | None = None
+
+    def __repr__(self) -> str:
+        given = ", ".join(str(_type(b)) for b in self._inputs)
+        made = ", ".join(str(_type(b)) for b in self._outputs)
+        name = self.lowered.program.name
+        return f"<te function {name}({given}) -> ({made}) for {self.target.name}>"
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Run it. Raises UserError where the arrays do not fit."""
+        inputs, outputs = self._split(arrays)
+        results = self._program().outputs(self._bound(inputs)())
+        made = [self._result(b, r) for b, r in zip(self._outputs, results, strict=True)]
+        for given, result in zip(outputs, made, strict=False):
+            given[...] = result
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def benchmark(self, *arrays: Any, policy: TimingPolicy = CAREFUL, seed: int = 0) -> Measurement:
+        """Time it on the device; `time_s` of the result is the median, in seconds.
+
+        arrays: as for a call; without any, random data. The arrays are on the device before the
+        clock starts.
+        """
+        inputs, _ = self._split(arrays) if arrays else (self.random(seed), ())
+        return measure(self._bound(inputs), policy)
+
+    def verify(
+        self, reference: Any, *arrays: Any, seed: int = 0, reduction_length: int | None = None
+    ) -> tuple[Comparison, ...]:
+        """Compare the outputs with a reference; see :mod:`tilewright.measure.verify`.
+
+        reference: the expected array (a tuple for several outputs), or a function that makes it
+            of the inputs, which it is given in float64 where they are floats.
+        arrays: as for a call; without any, random data.
+        reduction_length: terms of the longest sum; by default the product of the reductions'
+            extents.
+
+        Raises VerificationError where an output is wrong; returns the comparisons.
+        """
+        inputs, _ = self._split(arrays) if arrays else (self.random(seed), ())
+        if callable(reference):
+            wide = [
+                a.astype(np.float64) if is_float(b.dtype) else a
+                for a, b in zip(inputs, self._inputs, strict=True)
+            ]
+            expected = reference(*wide)
+        else:
+            expected = reference
+        wanted = expected if isinstance(expected, tuple | list) else (expected,)
+        if len(wanted) != len(self._outputs):
+            raise UserError(
+                f"verify: {len(wanted)} expected arrays for {len(self._outputs)} outputs"
+            )
+        results = self._program().outputs(self._bound(inputs)())
+        length = reduction_length or reduction_terms(self.lowered)
+        made = []
+        for buffer, result, want in zip(self._outputs, results, wanted, strict=True):
+            coarsest = _coarsest((*self._inputs, buffer))
+            one = compare(
+                self._result(buffer, result),
+                np.asarray(want).reshape(buffer.shape),
+                coarsest if is_float(buffer.dtype) else _type(buffer).element_type,
+                length,
+            )
+            if not one.ok:
+                raise VerificationError(buffer.name, one)
+            made.append(one)
+        return tuple(made)
+
+    def random(self, seed: int = 0) -> list[NDArray[Any]]:
+        """Random inputs: normal floats, small integers."""
+        return [random_array(_type(b), seed, n) for n, b in enumerate(self._inputs)]
+
+    def save(self, path: str | Path) -> Path:
+        """Write the compiled module to a .vmfb file."""
+        file = Path(path)
+        file.write_bytes(self.vmfb)
+        return file
+
+    def assembly(self) -> str:
+        """The machine code of all kernels as text: assembly on CPUs, PTX on CUDA devices, and so
+        on. It compiles once more."""
+        with scratch.folder() as folder:
+            flags = (f"{_DUMP}{folder}", f"{_DUMP_BINARIES}{folder}")
+            _compiled(self.lowered, self.target, flags)
+            files = sorted(f for f in folder.rglob("*") if f.suffix in _ASSEMBLY)
+            return "\n".join(f.read_bytes().decode(errors="replace") for f in files)
+
+    def _split(self, arrays: Sequence[Any]) -> tuple[list[NDArray[Any]], Sequence[NDArray[Any]]]:
+        """The inputs, and the arrays for outputs where all arguments are given."""
+        if len(arrays) == len(self._arguments) and len(arrays) != len(self._inputs):
+            by_buffer = dict(zip(self._arguments, arrays, strict=True))
+            inputs = [self._checked(b, by_buffer[b]) for b in self._inputs]
+            return inputs, [self._checked(b, by_buffer[b]) for b in self._outputs]
+        if len(arrays) != len(self._inputs):
+            names = ", ".join(f"{b.name}: {_type(b)}" for b in self._inputs)
+            raise UserError(f"{len(arrays)} arrays given, {len(self._inputs)} needed ({names})")
+        return [self._checked(b, a) for b, a in zip(self._inputs, arrays, strict=True)], ()
+
+    @staticmethod
+    def _checked(buffer: Buffer, value: Any) -> NDArray[Any]:
+        array: NDArray[Any] = np.asarray(value)
+        dtype = numpy_type(buffer.dtype)
+        if array.dtype != dtype or (array.shape != buffer.shape and array.size != 1):
+            raise UserError(
+                f"argument '{buffer.name}' is {array.dtype}{list(array.shape)}, needed is "
+                f"{dtype}{list(buffer.shape)}"
+            )
+        return array.reshape(buffer.shape) if array.shape != buffer.shape else array
+
+    @staticmethod
+    def _result(buffer: Buffer, result: NDArray[Any]) -> NDArray[Any]:
+        return result.view(np.bool_) if buffer.dtype == BOOL else result
+
+    def _program(self) -> Program:
+        if self._loaded is None:
+            self._loaded = _device(self.target).load(self.vmfb)
+        return self._loaded
+
+    def _bound(self, inputs: Sequence[NDArray[Any]]) -> Callable[[], Any]:
+        device = _device(self.target)
+        return self._program().bind("main", [device.upload(a) for a in inputs])
+
+
+class VerificationError(TilewrightError):
+    """An output that is not what it should be. `comparison` says where and by how much."""
+
+    def __init__(self, name: str, comparison: Comparison) -> None:
+        super().__init__(
+            f"output '{name}' is wrong: {comparison.reason}; worst at {comparison.worst_index}: "
+            f"{comparison.actual} where {comparison.expected} is expected "
+            f"(allowed difference: {comparison.tolerance})"
+        )
+        self.comparison = comparison
+
+    def __reduce__(self) -> Any:
+        return _verification_error, (str(self), self.comparison)
+
+
+def _verification_error(message: str, comparison: Comparison) -> VerificationError:
+    made = VerificationError.__new__(VerificationError)
+    Exception.__init__(made, message)
+    made.comparison = comparison
+    return made
+
+
+def build(
+    schedule: Schedule | Lowered,
+    args: Sequence[Any] | None = None,
+    target: str | Target = "cpu",
+    name: str = "main",
+    *,
+    threads: int | None = None,
+) -> Function:
+    """Compile a schedule for a target.
+
+    schedule: the schedule and the tensors that it is called with (see `lower`), or what `lower`
+        made of them.
+    target: `cpu` (this machine), `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, or a
+        :class:`tilewright.Target`.
+    threads: of the CPU that `parallel` loops run on, by default one for each core; with 1 they run
+        in the calling thread (device `local-sync`).
+
+    Raises ScheduleError for a schedule that cannot be carried out, or that needs more of a GPU
+    than there is; BuildError for what the compiler refuses.
+    """
+    start = time.perf_counter()
+    chosen = parse_target(target, threads) if isinstance(target, str) else target
+    if isinstance(schedule, Lowered):
+        lowered = schedule
+    elif args is None:
+        raise ScheduleError("build: give the schedule's tensors, build(s, [A, B, C])")
+    else:
+        # The worker starts while this process lowers.
+        _compiler()
+        lowered = lower(schedule, args, name)
+    if isinstance(chosen, GpuTarget):
+        check_limits(lowered.program, chosen)
+    vmfb = _compiled(lowered, chosen)
+    return Function(lowered, chosen, vmfb, time.perf_counter() - start)
+
+
+def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> bytes:
+    module = lowered.mlir(target)
+    declaration = getattr(target, "declaration", "")
+    if declaration:
+        from iree.compiler import ir
+
+        with module.context:
+            module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get(
+                [ir.Attribute.parse(declaration)]
+            )
+    request = CompileRequest(str(module), (*target.flags, *_FLAGS, *more), name=target.name)
+    with _lock:
+        (result,) = _compiler().run([Job(request, COMPILE, COMPILE_TIMEOUT_S)])
+    if result.failure is not None:
+        raise BuildError(
+            f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
+            f"{result.failure.message}"
+        )
+    assert isinstance(result.value, bytes)
+    return result.value
+
+
+@functools.cache
+def _compiler() -> WorkerPool:
+    """The worker that compiles, started when it is first needed."""
+    return compile_pool(1, timeout_s=COMPILE_TIMEOUT_S)
+
+
+def _device(target: Target) -> Device:
+    if isinstance(target, GpuTarget):
+        return _opened(DeviceOptions(target.device))
+    return _opened(DeviceOptions.cpu(target.cores))
+
+
+@functools.cache
+def _opened(options: DeviceOptions) -> Device:
+    return Device(options)
+
+
+def _type(buffer: Buffer) -> ArgumentType:
+    return ArgumentType("i1" if buffer.dtype == BOOL else buffer.dtype, buffer.shape)
+
+
+def _coarsest(buffers: Sequence[Buffer]) -> str:
+    """The float type of least precision among those of some buffers."""
+    digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+    return min((b.dtype for b in buffers if is_float(b.dtype)), key=lambda d: digits[d])
+
+
+def reduction_terms(lowered: Lowered) -> int:
+    """Terms of the longest sum: the largest product of reduction loops within each other."""
+
+    def longest(stmt: nest.Stmt) -> int:
+        below = max((longest(part) for part in inner(stmt)), default=1)
+        is_sum = isinstance(stmt, nest.For) and stmt.reduction
+        return below * (stmt.extent if is_sum and isinstance(stmt, nest.For) else 1)
+
+    total = 1
+    for kernel in lowered.program.kernels:
+        total *= longest(kernel.body)
+    return total

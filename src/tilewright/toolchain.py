@@ -37,6 +37,13 @@ _ACCEPTED = "List of accepted CPUs:"
 # Diagnostics with IR in them can be as large as the program: the first error is at the start.
 _LOG_BYTES = 1 << 20
 _LINE_CHARS = 400
+# LLVM calls the C library for some operations (fmaxf for maxima of f16 on processors without
+# instructions for them), of which IREE's own linker has nothing.
+_UNDEFINED = "undefined symbol"
+_LINK_HINT = (
+    " (IREE links no C library by itself: --iree-llvmcpu-link-embedded=false links with the "
+    "system's)"
+)
 
 
 def installed_version(package: str) -> str:
@@ -262,17 +269,25 @@ def _find(iree_bin: Path | None) -> Path:
     raise UserError(f"IREE's {IREE_COMPILE} is not installed; run: {_INSTALL}")
 
 
-def _reason(log: str, status: int) -> str:
-    """The line of the compiler's output that says why it failed."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+def error_line(log: str) -> str:
+    """The line of a compiler's or linker's output that says why it failed; '' where none does."""
+    lines = [line.strip() for line in log.splitlines()]
     for mark in (" error: ", "LLVM ERROR: ", "Assertion "):
         for line in lines:
             if mark in f" {line}":
-                return _cut(line)
+                return _cut(line) + (_LINK_HINT if _UNDEFINED in line else "")
+    return ""
+
+
+def _reason(log: str, status: int) -> str:
+    """The line of the compiler's output that says why it failed."""
+    if line := error_line(log):
+        return line
     if status < 0:
         return f"iree-compile was ended by {_signal_name(-status)}"
+    lines = log.strip().splitlines()
     return (
-        _cut(lines[0])
+        _cut(lines[0].strip())
         if lines
         else f"iree-compile failed with exit status {status}, saying nothing"
     )

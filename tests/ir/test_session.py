@@ -63,6 +63,21 @@ def test_errors_have_a_place_and_leave_the_session_usable(session, source, says)
     assert session.compile(ADD)
 
 
+def test_the_linkers_own_error_is_told(capfd):
+    x86 = "--iree-llvmcpu-target-triple=x86_64-unknown-unknown-eabi-elf"
+    softmax = """
+    func.func @main(%x: tensor<4x8xf16>) -> tensor<4x8xf16> {
+      %out = tensor.empty() : tensor<4x8xf16>
+      %r = linalg.softmax dimension(1) ins(%x : tensor<4x8xf16>) outs(%out : tensor<4x8xf16>)
+           -> tensor<4x8xf16>
+      return %r : tensor<4x8xf16>
+    }"""
+    with pytest.raises(CompileError, match="undefined symbol: fmaxf.*link-embedded=false") as error:
+        CompilerSession((*FLAGS, x86)).compile(softmax)
+    assert "failed to link" in error.value.log
+    assert ">>> referenced by" in error.value.log
+
+
 def test_compile_errors_travel_between_processes():
     error = pickle.loads(pickle.dumps(CompileError("first line", "all of it")))
     assert (str(error), error.log) == ("first line", "all of it")

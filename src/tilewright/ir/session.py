@@ -12,12 +12,16 @@ worker processes (:mod:`tilewright.measure.compile_worker`).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
+import stat
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from tilewright.errors import TilewrightError, UserError
+from tilewright.toolchain import error_line
 
 PHASES = (
     "input",
@@ -36,6 +40,10 @@ PHASES = (
 
 Output = Literal["vmfb", "text", "bytecode"]
 
+_STDERR = 2
+# What a linker prints begins with what is wrong.
+_PRINTED_BYTES = 1 << 16
+
 # Severities of iree_compiler_diagnostic_severity_t (embedding_api.h).
 _ERROR = 2
 _SEVERITY_NAMES = {0: "note", 1: "warning", 2: "error", 3: "remark"}
@@ -44,8 +52,8 @@ _SEVERITY_NAMES = {0: "note", 1: "warning", 2: "error", 3: "remark"}
 class CompileError(TilewrightError):
     """The compiler rejected its input.
 
-    The message is the first line of the first error, with its location as the compiler gives it;
-    `log` holds all diagnostics.
+    The message is the first line of the first error, with its location as the compiler gives it,
+    or the linker's own error; `log` holds all diagnostics.
     """
 
     def __init__(self, message: str, log: str = "") -> None:
@@ -117,27 +125,54 @@ def target_backends() -> tuple[str, ...]:
 
 
 class _Diagnostics:
-    """Collects the diagnostics of one invocation; must outlive it."""
+    """Collects the diagnostics of one invocation; must outlive it.
+
+    The linker prints its errors instead of handing them over: they are read back where standard
+    error is a file, as it is in workers.
+    """
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, str]] = []
+        self._mark = _stderr_size()
         # The ctypes closure is kept in an attribute: the compiler holds only its address.
         self.callback = _DIAGNOSTIC_CALLBACK(self._receive)
 
     def _receive(self, severity: int, message: int, size: int, _user: int) -> None:
         self.entries.append((severity, ctypes.string_at(message, size).decode(errors="replace")))
 
-    @property
-    def text(self) -> str:
-        return "\n".join(f"{_SEVERITY_NAMES.get(s, s)}: {t}" for s, t in self.entries)
+    def error(self, message: str = "") -> CompileError:
+        """The error that they make; `message` says what is wrong where they do not."""
+        printed = self._printed()
+        shown = error_line(printed) or message or self._first_error
+        entries = [f"{_SEVERITY_NAMES.get(s, s)}: {t}" for s, t in self.entries]
+        return CompileError(shown, "\n".join([*([printed.rstrip()] if printed else []), *entries]))
+
+    def _printed(self) -> str:
+        size = _stderr_size()
+        if not size:
+            return ""
+        # A log that was cut meanwhile begins anew.
+        start = self._mark if self._mark <= size else 0
+        with contextlib.suppress(OSError):
+            return os.pread(_STDERR, _PRINTED_BYTES, start).decode(errors="replace")
+        return ""
 
     @property
-    def first_error(self) -> str:
+    def _first_error(self) -> str:
         for severity, text in self.entries:
             lines = [line.strip() for line in text.splitlines() if line.strip()]
             if severity == _ERROR and lines:
                 return lines[0]
         return "the compiler failed and gave no reason"
+
+
+def _stderr_size() -> int:
+    """How much is in the file that standard error goes to; 0 where it is no file."""
+    try:
+        status = os.fstat(_STDERR)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 class CompilerSession:
@@ -207,11 +242,11 @@ class CompilerSession:
             _set_phases(invocation, compile_from, compile_to)
             self._read(invocation, diagnostics, source, name)
             if not invocation.execute():
-                raise CompileError(diagnostics.first_error, diagnostics.text)
+                raise diagnostics.error()
             try:
                 return _written(invocation, output)
             except ValueError as error:
-                raise CompileError(str(error), diagnostics.text) from None
+                raise diagnostics.error(str(error)) from None
 
     def run(self, operation: Any, compile_from: str | None, compile_to: str) -> None:
         """Take a module operation of `self.context`, in place, from one phase to another.
@@ -222,7 +257,7 @@ class CompilerSession:
             _set_phases(invocation, compile_from, compile_to)
             invocation.import_module(operation)
             if not invocation.execute():
-                raise CompileError(diagnostics.first_error, diagnostics.text)
+                raise diagnostics.error()
 
     def _read(self, invocation: Any, diagnostics: _Diagnostics, source: Any, name: str) -> None:
         """Give the invocation its input."""
@@ -236,7 +271,7 @@ class CompilerSession:
             data += b"\0"
         wrapped = api.Source.wrap_buffer(self._session, data, buffer_name=name)
         if not invocation.parse_source(wrapped):
-            raise CompileError(diagnostics.first_error, diagnostics.text)
+            raise diagnostics.error()
 
     def _invocation(self) -> _Invocation:
         return _Invocation(self._session)

@@ -22,7 +22,12 @@ COMPILE = "tilewright.measure.compile_worker:compile_source"
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.
 # Executables stay apart, which changes nothing in their code, so that one can be exchanged alone
 # (`ir.splice`).
-GLOBAL_OPTIONS = ("--mlir-disable-threading", "--iree-hal-link-executables=false")
+# Errors do not need the whole executable printed behind them, which can be thousands of lines.
+GLOBAL_OPTIONS = (
+    "--mlir-disable-threading",
+    "--iree-hal-link-executables=false",
+    "--mlir-print-op-on-diagnostic=false",
+)
 
 _SESSIONS = "tilewright.sessions"
 # A session holds about 10 MB; a run uses one for each variant's set of flags.

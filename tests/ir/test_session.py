@@ -72,7 +72,9 @@ def test_the_linkers_own_error_is_told(capfd):
            -> tensor<4x8xf16>
       return %r : tensor<4x8xf16>
     }"""
-    with pytest.raises(CompileError, match="undefined symbol: fmaxf.*link-embedded=false") as error:
+    with pytest.raises(
+        CompileError, match=r"undefined symbol: fmaxf.*link-embedded=false"
+    ) as error:
         CompilerSession((*FLAGS, x86)).compile(softmax)
     assert "failed to link" in error.value.log
     assert ">>> referenced by" in error.value.log

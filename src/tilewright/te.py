@@ -1,11 +1,11 @@
 """Tensor expressions and their schedules: `from tilewright import te`.
 
-    A = te.placeholder((n, n), "f32", name="A")
-    B = te.placeholder((n, n), "f32", name="B")
-    k = te.reduce_axis(n, "k")
-    C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
-    s = te.create_schedule(C)
-    print(te.lower(s, [A, B, C]))
+A = te.placeholder((n, n), "f32", name="A")
+B = te.placeholder((n, n), "f32", name="B")
+k = te.reduce_axis(n, "k")
+C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+s = te.create_schedule(C)
+print(te.lower(s, [A, B, C]))
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ from tilewright.schedule.functions import (
     truncmod,
     var,
 )
+from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.lowered import Lowered, lower
 from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
 from tilewright.schedule.schedule import Schedule, create_schedule
@@ -83,6 +84,7 @@ __all__ = [
     "ScheduleError",
     "Stage",
     "Tensor",
+    "TensorIntrinsic",
     "Trace",
     "VerificationError",
     "abs",
@@ -101,6 +103,7 @@ __all__ = [
     "cos",
     "cosh",
     "create_schedule",
+    "decl_tensor_intrin",
     "erf",
     "exp",
     "exp2",

@@ -1,9 +1,213 @@
-"""Placeholder until barriers are placed."""
+"""Barriers: where threads of a workgroup have to wait because another's shared memory is next.
+
+A barrier is needed between a write of a shared buffer and a read of it, in either order, unless
+both are provably of one thread. Within a loop the end of one iteration meets the start of the next.
+
+Writes need none between them: one stage writes a buffer, each element by one thread (or by several
+the same value), and what that stage reads of its own result is the thread's own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.nest import Stmt
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Binary, Const, Expr, Load, Var
+from tilewright.schedule.nest import (
+    SHARED,
+    Allocate,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Intrinsic,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    StoreAll,
+    ThreadReduce,
+)
+from tilewright.schedule.walk import expressions, flat, nodes, statements, variables
 
 
-def with_barriers(body: Stmt, arithmetic: Arithmetic, block: dict[str, int]) -> Stmt:
-    return body
+class Access(NamedTuple):
+    """A use of a shared buffer; `pinned` are the threads that it is limited to, by variable."""
+
+    buffer: Buffer
+    writes: bool
+    indices: tuple[Expr, ...] | None
+    pinned: tuple[tuple[Var, int], ...]
+
+
+class _Done(NamedTuple):
+    """A statement with its barriers: what it accesses before the first and after the last."""
+
+    stmt: Stmt
+    head: list[Access]
+    tail: list[Access]
+    waits: bool
+
+
+def with_barriers(body: Stmt, arithmetic: Arithmetic, threads: dict[Var, int]) -> Stmt:
+    """The body of a kernel with its barriers.
+
+    threads: the variables of the threads of a workgroup, with their extents.
+    """
+    shared = any(isinstance(s, Allocate) and s.buffer.scope == SHARED for s in statements(body))
+    if not shared or prod(threads.values()) == 1:
+        return body
+    return _Planner(arithmetic, threads).done(body, ()).stmt
+
+
+class _Planner:
+    def __init__(self, arithmetic: Arithmetic, threads: dict[Var, int]) -> None:
+        self.arithmetic = arithmetic
+        self.threads = {v: e for v, e in threads.items() if e > 1}
+
+    def done(self, stmt: Stmt, pinned: tuple[tuple[Var, int], ...]) -> _Done:
+        match stmt:
+            case Seq():
+                return self._sequence(stmt, pinned)
+            case For():
+                return self._loop(stmt, pinned)
+            case Allocate():
+                body = self.done(stmt.body, pinned)
+                return body._replace(stmt=Allocate(stmt.buffer, body.stmt))
+            case If():
+                return self._branch(stmt, pinned)
+        own = list(self._accesses(stmt, pinned))
+        return _Done(stmt, own, own, False)
+
+    def _sequence(self, stmt: Seq, pinned: tuple[tuple[Var, int], ...]) -> _Done:
+        parts: list[Stmt] = []
+        head: list[Access] = []
+        pending: list[Access] = []
+        waits = False
+        for part in stmt.body:
+            made = self.done(part, pinned)
+            if self._conflict(pending, made.head):
+                parts.append(Barrier())
+                pending, waits = [], True
+            elif not waits:
+                head = [*head, *made.head]
+            if made.waits:
+                pending, waits = list(made.tail), True
+            else:
+                pending = [*pending, *made.tail]
+            parts.append(made.stmt)
+        return _Done(flat(*parts), head, pending, waits)
+
+    def _loop(self, stmt: For, pinned: tuple[tuple[Var, int], ...]) -> _Done:
+        body = self.done(stmt.body, pinned)
+        if stmt.extent > 1 and self._conflict(body.tail, body.head):
+            # The next iteration touches what some thread may still be using in this one.
+            inside = flat(Barrier(), body.stmt)
+            return _Done(replace(stmt, body=inside), [], body.tail, True)
+        return body._replace(stmt=replace(stmt, body=body.stmt))
+
+    def _branch(self, stmt: If, pinned: tuple[tuple[Var, int], ...]) -> _Done:
+        here = (*pinned, *_pins(stmt.condition, self.threads))
+        then = self.done(stmt.then, here)
+        other = self.done(stmt.otherwise, pinned) if stmt.otherwise is not None else None
+        waits = then.waits or (other is not None and other.waits)
+        if waits and variables(stmt.condition) & set(self.threads):
+            raise ScheduleError(
+                f"threads would have to wait for each other under '{stmt.condition}', which does "
+                "not hold for all of them; compute what is shared further out"
+            )
+        read = [
+            Access(n.buffer, False, n.indices, pinned)
+            for n in nodes(stmt.condition)
+            if isinstance(n, Load) and n.buffer.scope == SHARED
+        ]
+        head = [*read, *then.head, *(other.head if other else [])]
+        tail = [*then.tail, *(other.tail if other else [])]
+        # One branch may wait and the other not: what was pending before may still be.
+        if waits:
+            tail = [*head, *tail]
+        new = replace(stmt, then=then.stmt, otherwise=other.stmt if other else None)
+        return _Done(new, head, [*read, *tail] if not waits else tail, False)
+
+    def _accesses(self, stmt: Stmt, pinned: tuple[tuple[Var, int], ...]) -> Iterator[Access]:
+        own: set[Buffer] = set()
+        if isinstance(stmt, Store):
+            own = {stmt.buffer}
+        elif isinstance(stmt, StoreAll):
+            own = {s.buffer for s in stmt.stores}
+        for expr in expressions(stmt):
+            for node in nodes(expr):
+                if not isinstance(node, Load) or node.buffer in own:
+                    continue
+                if node.buffer.scope == SHARED:
+                    yield Access(node.buffer, False, node.indices, pinned)
+        match stmt:
+            case Store() if stmt.buffer.scope == SHARED:
+                yield Access(stmt.buffer, True, stmt.indices, pinned)
+            case StoreAll():
+                for store in stmt.stores:
+                    if store.buffer.scope == SHARED:
+                        yield Access(store.buffer, True, store.indices, pinned)
+            case ThreadReduce():
+                for store in stmt.targets:
+                    if store.buffer.scope == SHARED:
+                        yield Access(store.buffer, True, None, pinned)
+            case Intrinsic():
+                for region in stmt.inputs:
+                    if region.buffer.scope == SHARED:
+                        yield Access(region.buffer, False, None, pinned)
+                for region in stmt.outputs:
+                    if region.buffer.scope == SHARED:
+                        yield Access(region.buffer, True, None, pinned)
+            case Prefetch():
+                return
+
+    # -- conflicts ---------------------------------------------------------------------------------
+
+    def _conflict(self, before: list[Access], after: list[Access]) -> bool:
+        return any(
+            a.buffer is b.buffer and a.writes != b.writes and not self._one_thread(a, b)
+            for a in before
+            for b in after
+        )
+
+    def _one_thread(self, a: Access, b: Access) -> bool:
+        """Whether two accesses meet in an element only if one thread makes both."""
+        mine, theirs = dict(a.pinned), dict(b.pinned)
+        for var in self.threads:
+            if var in mine and mine[var] == theirs.get(var):
+                continue
+            step = self._step(a, var)
+            if step is None or step != self._step(b, var):
+                return False
+        return True
+
+    def _step(self, access: Access, var: Var) -> tuple[int, int] | None:
+        """Dimension and step if an index is `var * step` plus less than a step: the element then
+        tells the thread."""
+        for i, expr in enumerate(access.indices or ()):
+            form = self.arithmetic.linear(expr)
+            step = form.terms.get(var, 0)
+            if step <= 0:
+                continue
+            rest = {atom: c for atom, c in form.terms.items() if atom is not var}
+            low, high = self.arithmetic.interval(type(form)(rest, form.constant))
+            if low >= 0 and high < step:
+                return i, step
+        return None
+
+
+def _pins(condition: Expr, threads: dict[Var, int]) -> Iterator[tuple[Var, int]]:
+    """Threads that a condition limits to one value."""
+    if isinstance(condition, Binary):
+        if condition.op == "logical_and":
+            yield from _pins(condition.a, threads)
+            yield from _pins(condition.b, threads)
+        elif condition.op == "eq":
+            a, b = condition.a, condition.b
+            if isinstance(a, Var) and a in threads and isinstance(b, Const):
+                yield a, int(b.value)

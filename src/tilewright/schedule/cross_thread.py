@@ -9,7 +9,7 @@ from tilewright.schedule.expr import TRUE, Expr, Load, index
 from tilewright.schedule.functions import conjunction
 from tilewright.schedule.nest import LOCAL, THREAD_TAGS, Allocate, Buffer, If, Stmt, Store, StoreAll
 from tilewright.schedule.nest import ThreadReduce as Combine
-from tilewright.schedule.plan import REDUCED, StagePlan
+from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
 from tilewright.schedule.walk import flat
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ def lowered_across_threads(stage: _StageLowering) -> Stmt:
     plan, reduction = stage.plan, stage.reduction
     assert reduction is not None
     tags = tuple(reduced_by_threads(plan))
+    for leaf in plan.leaves:
+        if plan.marks[leaf] == REDUCED | RESULT and plan.thread(leaf):
+            raise ScheduleError(
+                f"bind to {plan.thread(leaf)}: axis '{leaf.name}' of stage '{plan.name}' fuses a "
+                "reduction axis with an axis of the result; bind them apart from each other"
+            )
     serial = [
         i
         for i, leaf in enumerate(plan.leaves)

@@ -29,7 +29,6 @@ from tilewright.schedule.nest import (
     Store,
     StoreAll,
     ThreadReduce,
-    compact,
 )
 from tilewright.schedule.plan import REDUCED, Plan, StagePlan
 from tilewright.schedule.regions import clipped, span_of, union
@@ -146,9 +145,7 @@ class _Lowering:
                     for b, t in zip(plan.buffers, stage.op.outputs, strict=True)
                     if t not in self.tensors
                 )
-        is_input = {
-            t: self.plan.schedule[t].is_placeholder for t in self.tensors
-        }
+        is_input = {t: self.plan.schedule[t].is_placeholder for t in self.tensors}
         return Program(
             name,
             tuple(self.buffers[t] for t in self.tensors),
@@ -172,7 +169,8 @@ class _Lowering:
         grid = {t: sizes[t] for t in BLOCK_TAGS if t in sizes}
         block = {t: sizes[t] for t in THREAD_TAGS if t in sizes}
         body = _StageLowering(self, root, bound, block).lowered()
-        body = with_barriers(virtual_serialized(body, self.arithmetic), self.arithmetic, block)
+        threads = {self.plan.thread_var(root, t): e for t, e in block.items()}
+        body = with_barriers(virtual_serialized(body), self.arithmetic, threads)
         for tag in (*reversed(block), *reversed(grid)):
             body = For(self.plan.thread_var(root, tag), sizes[tag], body, THREAD, tag)
         read, written = used(body)
@@ -204,9 +202,7 @@ def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
     return tuple(b for b in read if b not in own), tuple(b for b in written if b not in own)
 
 
-def aligned(
-    shape: tuple[int, ...], alignments: dict[int, tuple[int, int]]
-) -> tuple[int, ...]:
+def aligned(shape: tuple[int, ...], alignments: dict[int, tuple[int, int]]) -> tuple[int, ...]:
     """Strides such that `stride % factor == offset` for the aligned dimensions."""
     strides = [1] * len(shape)
     step = 1
@@ -474,9 +470,7 @@ class _StageLowering:
             indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
             values = [self._simplify(substitute(v, renamed)) for v in values]
         combiner = reduction.combiner if reduction is not None else None
-        stores = [
-            Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)
-        ]
+        stores = [Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)]
         stmt: Stmt = stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
         predicate = self.predicate()
         if predicate is not TRUE:

@@ -26,11 +26,11 @@ class Lowered:
     def __str__(self) -> str:
         return self.text
 
-    def mlir(self, target: str | Target = "cpu") -> str:
-        """The MLIR module for a target, as text."""
-        from tilewright.schedule.emit import module_for
+    def mlir(self, target: str | Target | None = None) -> Any:
+        """The MLIR module for a target (this machine's processor without one); its `str` is text."""
+        from tilewright.schedule.codegen import module_for
 
-        return str(module_for(self.program, target))
+        return module_for(self.program, target)
 
 
 def lower(

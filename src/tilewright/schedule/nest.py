@@ -94,7 +94,7 @@ class For:
         lanes of a vector: every iteration independent of the others); `unrolled`; `thread` (the
         iterations are the GPU's blocks or threads named by `tag`, all running at once).
     tag: `blockIdx.x` to `threadIdx.z` for kind `thread`, else empty. `vthread` loops are `thread`
-        loops too until :func:`tilewright.schedule.threads.serialize` has made them serial.
+        loops too, which lowering has made serial or unrolled before anybody sees the nest.
     reduction: whether the loop runs over a reduction's axis (or a part of one).
     pragmas: what `pragma` attached to the loop, e.g. {"auto_unroll_max_step": 16}.
     """
@@ -184,8 +184,9 @@ class Intrinsic:
 
     phase: `body` (initialise and compute all), `reset` (initialise only) or `update` (go on from
         what the output holds).
-    inputs, outputs: regions in the order of the pattern's tensors. Extents are those of the
-        pattern's buffers, with leading extents of 1 where the buffer has more dimensions.
+    inputs, outputs: regions in the order of the pattern's tensors, no inputs for `reset`. Extents
+        are those of the pattern's tensors, with leading extents of 1 where the buffer has more
+        dimensions.
     """
 
     intrinsic: TensorIntrinsic
@@ -195,16 +196,7 @@ class Intrinsic:
 
 
 Stmt: TypeAlias = (
-    Seq
-    | For
-    | If
-    | Store
-    | StoreAll
-    | Allocate
-    | Prefetch
-    | Barrier
-    | ThreadReduce
-    | Intrinsic
+    Seq | For | If | Store | StoreAll | Allocate | Prefetch | Barrier | ThreadReduce | Intrinsic
 )
 
 

@@ -278,17 +278,24 @@ class Plan:
 
     def _scope(self, plan: StagePlan) -> str:
         if plan.stage.scope:
-            if plan.stage.scope == GLOBAL and self._tags(plan) & set(BLOCK_TAGS):
+            inside = plan.parent is not None and bool(self._kernel_tags(plan))
+            if plan.stage.scope == GLOBAL and inside:
                 raise ScheduleError(
                     f"stage '{plan.name}' has scope global, but is computed inside of the blocks "
-                    f"of '{plan.root.name}', which cannot wait for each other: give it scope "
-                    "shared or local, or compute it at root level"
+                    f"or threads of '{plan.root.name}', which cannot share global memory: give it "
+                    "scope shared or local, or compute it at root level"
                 )
             return plan.stage.scope
-        tags = self._tags(plan)
-        if tags & {*THREAD_TAGS, VTHREAD}:
+        if plan.parent is None:
+            return GLOBAL
+        if self._tags(plan) & {*THREAD_TAGS, VTHREAD}:
             return LOCAL
-        return SHARED if tags & set(BLOCK_TAGS) else GLOBAL
+        return SHARED if self._kernel_tags(plan) else GLOBAL
+
+    def _kernel_tags(self, plan: StagePlan) -> set[str]:
+        """The tags of the blocks and threads of the kernel that a stage is part of."""
+        tags = {p.thread(leaf) for p in plan.root.subtree() for leaf in p.leaves}
+        return tags & {*BLOCK_TAGS, *THREAD_TAGS}
 
     def _relaxed(self, plan: StagePlan) -> set[Var]:
         """Loops around a stage that all share its storage: their iterations count together."""

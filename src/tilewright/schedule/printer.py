@@ -197,9 +197,7 @@ class _Printer:
             case ThreadReduce():
                 places = [f"{s.buffer.name}[{self._list(s.indices)}]" for s in stmt.targets]
                 values = ", ".join(self.expr(s.value) for s in stmt.targets)
-                where = (
-                    "" if _true(stmt.condition) else f", where={self.expr(stmt.condition)}"
-                )
+                where = "" if _true(stmt.condition) else f", where={self.expr(stmt.condition)}"
                 yield (
                     f"{pad}{', '.join(places)} = thread_{stmt.combiner.name}({values}, "
                     f"threads=[{', '.join(stmt.tags)}]{where})"

@@ -60,9 +60,7 @@ def comm_reducer(
                     f"te.{name}: {len(given)} values in init for {len(sources)} reduced values"
                 )
             start = tuple(cast(s.dtype, v) for v, s in zip(given, sources, strict=True))
-        made = [
-            Reduce(combiner, sources, axes, condition, i, start) for i in range(len(sources))
-        ]
+        made = [Reduce(combiner, sources, axes, condition, i, start) for i in range(len(sources))]
         return list(made) if several else made[0]
 
     reducer.__name__ = name

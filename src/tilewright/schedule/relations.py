@@ -111,7 +111,7 @@ def unchecked(
     relations: Iterable[Relation], extents: Mapping[IterVar, int], leaves: Iterable[IterVar]
 ) -> set[IterVar]:
     """The axes whose value may pass their extent: those with a split that does not divide."""
-    over = {leaf: False for leaf in leaves}
+    over = dict.fromkeys(leaves, False)
     for relation in reversed(list(relations)):
         if isinstance(relation, Split):
             outer, inner = over[relation.outer], over[relation.inner]
@@ -122,9 +122,7 @@ def unchecked(
     return {axis for axis, value in over.items() if value}
 
 
-def made_from(
-    relations: Iterable[Relation], roots: Mapping[IterVar, int]
-) -> dict[IterVar, int]:
+def made_from(relations: Iterable[Relation], roots: Mapping[IterVar, int]) -> dict[IterVar, int]:
     """For every axis and loop the union of the marks (bits) of the roots it is made from."""
     marks = dict(roots)
     for relation in relations:

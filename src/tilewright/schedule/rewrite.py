@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from tilewright.schedule.schedule import Schedule
 
 
-def read_cached(
-    schedule: Schedule, source: Tensor, scope: str, readers: Sequence[Stage]
-) -> Tensor:
+def read_cached(schedule: Schedule, source: Tensor, scope: str, readers: Sequence[Stage]) -> Tensor:
     """A stage that copies a tensor, read by some stages in the tensor's place."""
     axes = tuple(IterVar(f"ax{i}", (0, e)) for i, e in enumerate(source.shape))
     copy = Tensor(f"{source.name}.{scope}", source.shape, source.dtype)
@@ -149,18 +147,14 @@ def _only_where(body: Expr, held: Expr) -> Expr:
         return body
     if isinstance(body, Reduce):
         condition = conjunction([held, body.condition])
-        return Reduce(
-            body.combiner, body.sources, body.axes, condition, body.index, body.init
-        )
+        return Reduce(body.combiner, body.sources, body.axes, condition, body.index, body.init)
     return if_then_else(held, body, const(0, body.dtype))
 
 
 # -- rfactor ---------------------------------------------------------------------------------------
 
 
-def rfactored(
-    schedule: Schedule, stage: Stage, axis: IterVar, factor_axis: int
-) -> list[Tensor]:
+def rfactored(schedule: Schedule, stage: Stage, axis: IterVar, factor_axis: int) -> list[Tensor]:
     """Splits a reduction in two: one for each value of an axis, and one over that axis."""
     op = stage.compute
     where = f"rfactor of '{stage.name}'"
@@ -220,9 +214,7 @@ def rfactored(
     remaining = (*order, *kept)
     bodies: list[Expr]
     if remaining:
-        bodies = [
-            Reduce(first.combiner, sources, remaining, held, i) for i in range(len(sources))
-        ]
+        bodies = [Reduce(first.combiner, sources, remaining, held, i) for i in range(len(sources))]
     else:
         identity = first.combiner.identity
         bodies = [
@@ -230,9 +222,7 @@ def rfactored(
             for s, e in zip(sources, identity, strict=True)
         ]
     shape = tuple(a.dom[1] for a in axes if a.dom)
-    outputs = tuple(
-        Tensor(f"{t.name}.rf", shape, t.dtype, i) for i, t in enumerate(op.outputs)
-    )
+    outputs = tuple(Tensor(f"{t.name}.rf", shape, t.dtype, i) for i, t in enumerate(op.outputs))
     factored = ComputeOp(f"{op.name}.rf", outputs, axes, tuple(bodies), op.tag, op.attrs)
     for tensor in outputs:
         tensor.op = factored

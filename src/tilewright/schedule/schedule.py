@@ -101,9 +101,7 @@ class Schedule:
     def readers(self, stage: Stage) -> list[Stage]:
         """The stages that read a stage directly."""
         outputs = set(stage.op.outputs)
-        return [
-            s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))
-        ]
+        return [s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))]
 
     def feeds(self, producer: Stage, consumer: Stage) -> bool:
         """Whether a stage reads another, directly or through others."""
@@ -185,9 +183,7 @@ class Schedule:
         return made if len(made) > 1 else made[0]
 
     @primitive
-    def create_group(
-        self, outputs: Any, inputs: Any, include_inputs: bool = False
-    ) -> Group:
+    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
         where = "create_group"
         ends = [self[o] for o in (outputs if isinstance(outputs, list | tuple) else [outputs])]
         starts = [self[i] for i in (inputs if isinstance(inputs, list | tuple) else [inputs])]

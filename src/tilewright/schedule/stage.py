@@ -198,9 +198,7 @@ class Stage(Placed):
     def _no_intrinsic(self, axis: IterVar, where: str) -> None:
         marks = self.marks.get(axis)
         if marks is not None and marks.intrinsic is not None:
-            raise ScheduleError(
-                f"{where}: axis '{axis.name}' of stage '{self.name}' is tensorized"
-            )
+            raise ScheduleError(f"{where}: axis '{axis.name}' of stage '{self.name}' is tensorized")
 
     def _data_only(self, axis: IterVar, doing: str) -> None:
         if axis.kind == REDUCE:
@@ -237,7 +235,11 @@ class Stage(Placed):
         """Refuses to remake a loop of which something was said, which would silently be lost."""
         marks = self.marks.get(axis)
         if marks is not None and marks != LoopMarks():
-            said = "bound to " + marks.thread.tag if marks.thread else marks.kind or "marked"
+            said = (
+                "bound to " + marks.thread.tag
+                if marks.thread is not None
+                else marks.kind or "marked"
+            )
             raise ScheduleError(
                 f"{doing} of stage '{self.name}': axis '{axis.name}' is {said} already; {doing} "
                 "it before that"
@@ -292,9 +294,7 @@ class Stage(Placed):
         y_factor: int,
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         if x_parent is y_parent:
-            raise ScheduleError(
-                f"tile of stage '{self.name}': the two axes are one and the same"
-            )
+            raise ScheduleError(f"tile of stage '{self.name}': the two axes are one and the same")
         self.leaf(y_parent, f"tile of stage '{self.name}'")
         _positive(y_factor, f"tile of stage '{self.name}': y_factor")
         x_outer, x_inner = self.split(x_parent, factor=x_factor)
@@ -329,8 +329,7 @@ class Stage(Placed):
         marks = self.mark(axis)
         if marks.thread is not None:
             raise ScheduleError(
-                f"{doing}: axis '{axis.name}' of stage '{self.name}' is bound to "
-                f"{marks.thread.tag}"
+                f"{doing}: axis '{axis.name}' of stage '{self.name}' is bound to {marks.thread.tag}"
             )
         marks.kind = kind
 
@@ -348,13 +347,15 @@ class Stage(Placed):
         self._no_intrinsic(axis, "bind")
         marks = self.mark(axis)
         if marks.thread is not None or marks.kind:
-            said = marks.thread.tag if marks.thread else marks.kind
+            said = marks.thread.tag if marks.thread is not None else marks.kind
             raise ScheduleError(
                 f"{where}: axis '{axis.name}' is {said} already, it cannot be {tag} too"
             )
         for other in self.leaf_iter_vars:
             bound = self.marks.get(other)
-            if tag != VTHREAD and bound and bound.thread and bound.thread.tag == tag:
+            if bound is None or bound.thread is None or tag == VTHREAD:
+                continue
+            if bound.thread.tag == tag:
                 raise ScheduleError(
                     f"{where}: axis '{other.name}' is bound to {tag} already, so '{axis.name}' "
                     "cannot be; fuse the two and bind what that makes"
@@ -460,10 +461,10 @@ class Stage(Placed):
                 "te.decl_tensor_intrin"
             )
         marks = self.mark(axis)
-        if marks.kind or marks.thread:
+        if marks.kind or marks.thread is not None:
+            said = marks.thread.tag if marks.thread is not None else marks.kind
             raise ScheduleError(
-                f"tensorize of stage '{self.name}': axis '{axis.name}' is "
-                f"{marks.kind or marks.thread.tag}"  # type: ignore[union-attr]
+                f"tensorize of stage '{self.name}': axis '{axis.name}' is {said} already"
             )
         marks.intrinsic = tensor_intrin
         return self

@@ -237,7 +237,8 @@ def compute(
     _check_body(name, body)
     suffix = [f".v{i}" if len(body) > 1 else "" for i in range(len(body))]
     outputs = tuple(
-        Tensor(name + s, sizes, e.dtype, i) for i, (e, s) in enumerate(zip(body, suffix, strict=True))
+        Tensor(name + s, sizes, e.dtype, i)
+        for i, (e, s) in enumerate(zip(body, suffix, strict=True))
     )
     op = ComputeOp(name, outputs, axes, body, tag, attrs)
     for tensor in outputs:

@@ -47,7 +47,9 @@ def primitive(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
         owner: Any = args[0]
-        recorder: Recorder = owner.recorder if hasattr(owner, "recorder") else owner.schedule.recorder
+        recorder: Recorder = (
+            owner.recorder if hasattr(owner, "recorder") else owner.schedule.recorder
+        )
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:

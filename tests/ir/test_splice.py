@@ -137,6 +137,22 @@ def test_the_template_stays_as_it_is():
     assert spliced.compile(None) == first
 
 
+def test_a_name_that_is_no_identifier():
+    session = CompilerSession(HOST)
+    source = corpus.CASES["sum"].source.replace("@main", "@main$async")
+    text = session.compile(source, compile_to="flow")
+    module = ir.Module.parse(text, session.context)
+    d = corpus.read(module, find_dispatches(module)[-1], session)
+    assert "$" in d.executable
+    spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2)
+    (made,), counts = places(spliced.host_with(spliced.generate(None)))
+    whole = make_candidate(d.configured, session.context, d.executable, d.entry, None, 2)
+    session.run(whole.operation, COMPILE_FROM, "vm")
+    (code,), expected = places(whole)
+    assert made == code
+    assert counts == expected
+
+
 def test_run_time_sizes_are_compiled_whole():
     session = CompilerSession(HOST)
     source = """

@@ -131,7 +131,7 @@ def _places(host: Any, executable: str) -> tuple[list[Any], list[Any]]:
     for op in walk(host.operation):
         if op.name == "vm.rodata" and string_attribute(op, "mime_type") == _ELF:
             # Named after the executable and the target of its code.
-            if string_attribute(op, "sym_name").startswith(f"{executable}_embedded_elf"):
+            if string_attribute(op, "sym_name").startswith(f"{_symbol(executable)}_embedded_elf"):
                 code.append(op)
         elif (
             op.name == "vm.call.variadic"
@@ -140,6 +140,12 @@ def _places(host: Any, executable: str) -> tuple[list[Any], list[Any]]:
         ):
             dispatches.append(op)
     return code, dispatches
+
+
+def _symbol(name: str) -> str:
+    """A name as the compiler writes it where a file's name may come of it: `main$async` is
+    `main_async`."""
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
 
 
 def _loads(value: Any, executable: str) -> bool:

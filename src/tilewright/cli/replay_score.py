@@ -98,9 +98,9 @@ def command(
     )
     paths = find_all(spaces)
     if picture is not None:
-        from tilewright.replay.plot import check_plot
+        from tilewright.pictures import check_picture
 
-        check_plot(picture)
+        check_picture(picture)
     progress = _ScoreProgress(len(paths) * len(choices), quiet=as_json)
     found = score_strategies(
         paths,

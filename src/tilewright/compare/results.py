@@ -82,8 +82,8 @@ class Row:
         if not self.flops or not self.samples:
             return None
         time = self.time
-        rates = (self.flops / s / 1e9 for s in (time.value, time.high, time.low))
-        return Interval(*rates, time.confidence)
+        value, low, high = (self.flops / s / 1e9 for s in (time.value, time.high, time.low))
+        return Interval(value, low, high, time.confidence)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,38 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tilewright.errors import UserError
+from tilewright import pictures
 from tilewright.replay.arena import open_arena
 from tilewright.replay.score import StrategyScores
 from tilewright.replay.simulate import SECOND, Conditions
 
 _COLUMNS = 3
-
-
-def check_plot(path: Path) -> None:
-    """UserError unless matplotlib is installed and can write such a file."""
-    figure = _figure()
-    allowed = sorted(figure.canvas.get_supported_filetypes())
-    if path.suffix.removeprefix(".").lower() not in allowed:
-        raise UserError(
-            f"--plot {path}: unknown kind of picture '{path.suffix}' "
-            f"(allowed: {', '.join('.' + kind for kind in allowed)})"
-        )
-
-
-def _figure(**options: Any) -> Any:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError("--plot needs matplotlib: pip install 'tilewright[plot]'") from error
-    figure = Figure(layout="constrained", **options)
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def plot(
@@ -46,7 +23,7 @@ def plot(
     mean best so far over the budget of each strategy, random's expected best, and the optimum."""
     rows = math.ceil(len(paths) / _COLUMNS)
     columns = min(_COLUMNS, len(paths))
-    figure = _figure(figsize=(4.5 * columns, 3.2 * rows))
+    figure = pictures.figure(figsize=(4.5 * columns, 3.2 * rows))
     for number, file in enumerate(paths):
         axes = figure.add_subplot(rows, columns, number + 1)
         arena = open_arena(file)
@@ -64,7 +41,4 @@ def plot(
         axes.set_ylabel("best so far, ms")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        raise UserError(f"--plot {path}: cannot write it ({error.strerror})") from error
+    pictures.save_picture(figure, path)

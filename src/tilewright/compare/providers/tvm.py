@@ -135,6 +135,11 @@ class _Search:
                 builder=self._builder(ms),
                 runner=self._runner(ms),
                 database=database,
+                # The usual ones also remove the builder's files; here there are none.
+                measure_callbacks=[
+                    ms.measure_callback.AddToDatabase(),
+                    ms.measure_callback.UpdateCostModel(),
+                ],
                 num_tuning_cores=self._threads,
                 seed=0,
             )
@@ -188,9 +193,11 @@ class _Search:
         return [self._timed(compiled, _MIN_REPEAT_S) for _ in range(_REPEATS)]
 
     def _builder(self, ms: Any) -> Any:
+        from tvm.ir.utils import derived_object
+
         search = self
 
-        @ms.utils.derived_object  # type: ignore[untyped-decorator]
+        @derived_object
         class InProcessBuilder(ms.builder.PyBuilder):  # type: ignore[misc]
             def build(self, build_inputs: Sequence[Any]) -> list[Any]:
                 results = []
@@ -209,9 +216,11 @@ class _Search:
         return InProcessBuilder()
 
     def _runner(self, ms: Any) -> Any:
+        from tvm.ir.utils import derived_object
+
         search = self
 
-        @ms.utils.derived_object  # type: ignore[untyped-decorator]
+        @derived_object
         class Ready(ms.runner.PyRunnerFuture):  # type: ignore[misc]
             def __init__(self, times: list[float] | None, error: str | None) -> None:
                 super().__init__()
@@ -223,7 +232,7 @@ class _Search:
             def result(self) -> Any:
                 return self._result
 
-        @ms.utils.derived_object  # type: ignore[untyped-decorator]
+        @derived_object
         class InProcessRunner(ms.runner.PyRunner):  # type: ignore[misc]
             def run(self, runner_inputs: Sequence[Any]) -> list[Any]:
                 found = []

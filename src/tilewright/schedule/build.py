@@ -130,11 +130,10 @@ class Function:
         length = reduction_length or reduction_terms(self.lowered)
         made = []
         for buffer, result, want in zip(self._outputs, results, wanted, strict=True):
-            coarsest = _coarsest((*self._inputs, buffer))
             one = compare(
                 self._result(buffer, result),
                 np.asarray(want).reshape(buffer.shape),
-                coarsest if is_float(buffer.dtype) else _type(buffer).element_type,
+                _precision(buffer, self._inputs),
                 length,
             )
             if not one.ok:
@@ -267,7 +266,11 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
             )
     request = CompileRequest(str(module), (*target.flags, *_FLAGS, *more), name=target.name)
     with _lock:
-        (result,) = _compiler().run([Job(request, COMPILE, COMPILE_TIMEOUT_S)])
+        # On a crowded machine a worker was seen to hang; a fresh one then compiled the same.
+        for timeout in (COMPILE_TIMEOUT_S / 3, COMPILE_TIMEOUT_S):
+            (result,) = _compiler().run([Job(request, COMPILE, timeout)])
+            if result.failure is None or result.failure.kind != "timeout":
+                break
     if result.failure is not None:
         raise BuildError(
             f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
@@ -298,10 +301,14 @@ def _type(buffer: Buffer) -> ArgumentType:
     return ArgumentType("i1" if buffer.dtype == BOOL else buffer.dtype, buffer.shape)
 
 
-def _coarsest(buffers: Sequence[Buffer]) -> str:
-    """The float type of least precision among those of some buffers."""
+def _precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
+    """The type that decides how exact an output is: the coarsest float type among its own and the
+    inputs', or its own where that is no float."""
+    if not is_float(output.dtype):
+        return _type(output).element_type
     digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
-    return min((b.dtype for b in buffers if is_float(b.dtype)), key=lambda d: digits[d])
+    types = [b.dtype for b in (output, *inputs) if is_float(b.dtype)]
+    return min(types, key=lambda dtype: digits[dtype])
 
 
 def reduction_terms(lowered: Lowered) -> int:

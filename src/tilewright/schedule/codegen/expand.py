@@ -46,10 +46,12 @@ _PIECES_UNROLLED = 8
 
 @dataclass(frozen=True)
 class Widths:
-    """register: bytes of a vector register. vector: bytes of the longest vectors made."""
+    """register: bytes of a vector register. vector: bytes of the longest vectors made. lanes: of
+    the longest vectors that there are, where that is a limit."""
 
     register: int
     vector: int
+    lanes: int | None = None
 
 
 @dataclass(frozen=True)

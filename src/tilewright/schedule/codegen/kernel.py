@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
@@ -22,7 +22,6 @@ from tilewright.schedule.codegen.code import (
     Tensorized,
     Write,
 )
-from tilewright.schedule.codegen.linear import Linear
 from tilewright.schedule.codegen.machine import Machine
 from tilewright.schedule.codegen.registers import Analysis
 from tilewright.schedule.codegen.values import ValueEmitter
@@ -42,12 +41,17 @@ class KernelEmitter(ValueEmitter):
     """
 
     def __init__(
-        self, machine: Machine, entry: ir.Operation, scratch: dict[Storage, ir.Value]
+        self,
+        machine: Machine,
+        entry: ir.Operation,
+        scratch: dict[Storage, ir.Value],
+        block: Mapping[str, int],
     ) -> None:
-        super().__init__(machine.gathers)
+        super().__init__(machine.gathers, machine.masks)
         self._machine = machine
         self._entry = entry
         self._scratch = scratch
+        self._block = block
         self._analysis = Analysis()
         self._stack_bytes = 0
 
@@ -172,16 +176,18 @@ class KernelEmitter(ValueEmitter):
             return given
         element = scalars.memory_element(storage.dtype)
         size = storage.size * bits(storage.dtype) // 8
-        space = self._machine.memory_space(storage.scope, size, self._stack_bytes)
+        on_stack = self._machine.on_stack(storage.scope, size, self._stack_bytes)
+        space = self._machine.memory_space(on_stack)
+        type_ = ir.MemRefType.get(
+            [storage.size],
+            element,
+            memory_space=scalars.parsed_attribute(space) if space else None,
+        )
         with ir.InsertionPoint(self._entry):
-            if space is None:
-                self._stack_bytes += size
-                type_ = ir.MemRefType.get([storage.size], element)
-                return memref.AllocaOp(type_, [], [], alignment=_LINE_BYTES).result
-            type_ = ir.MemRefType.get(
-                [storage.size], element, memory_space=scalars.parsed_attribute(space)
-            )
-            return memref.AllocOp(type_, [], [], alignment=_LINE_BYTES).result
+            if not on_stack:
+                return memref.AllocOp(type_, [], [], alignment=_LINE_BYTES).result
+            self._stack_bytes += size
+            return memref.AllocaOp(type_, [], [], alignment=_LINE_BYTES).result
 
     def _hint(self, hint: Hint) -> None:
         if not self._machine.prefetches:
@@ -204,7 +210,7 @@ class KernelEmitter(ValueEmitter):
         inputs = [self._view(part) for part in code.inputs]
         outputs = [self._view(part) for part in code.outputs]
         emit = code.node.intrinsic.emit
-        emit(Builder(self, self._machine), code.node.phase, inputs, outputs)
+        emit(Builder(self, self._machine, self._block), code.node.phase, inputs, outputs)
         for part in code.outputs:
             self.changed(part.storage)
 
@@ -216,7 +222,3 @@ class KernelEmitter(ValueEmitter):
             part.strides,
             part.storage.dtype,
         )
-
-    def place(self, place: Linear) -> ir.Value:
-        """The value of a sum, for builders of intrinsics."""
-        return self.linear(place)

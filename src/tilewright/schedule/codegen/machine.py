@@ -9,17 +9,21 @@ from pathlib import Path
 
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.schedule.codegen.expand import Widths
-from tilewright.schedule.nest import GLOBAL, LOCAL, SHARED
+from tilewright.schedule.nest import SHARED
 from tilewright.target import Target, parse_target
 
 _WORKGROUP_LOCAL = "#iree_codegen.workgroup_local"
 _GPU_WORKGROUP = "#gpu.address_space<workgroup>"
+_GPU_PRIVATE = "#gpu.address_space<private>"
+_SPIRV_PRIVATE = "#spirv.storage_class<Function>"
 # Of the stack that a dispatch may use: the rest is for what registers do not hold.
 _STACK_SHARE = 0.5
 # Memory of a workgroup on a CPU comes from its worker; beyond this it is a buffer of its own.
 _CPU_LOCAL_BYTES = 512 << 10
 # Registers in the longest vectors that are made: LLVM splits them, and its time grows with them.
 _REGISTERS_IN_VECTOR = 4
+# The longest vectors that SPIR-V has.
+_SPIRV_LANES = 4
 # What Linux calls extensions of Arm processors, and LLVM's names.
 _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
 
@@ -30,8 +34,9 @@ class Machine:
 
     name: of the target, for messages. widths: of vectors, in bytes. features: extensions that the
     processor has, by LLVM's names without underscores (`avx512f`, `avx512vnni`, `neon`). gathers:
-    whether vectors can be loaded and stored with their elements anywhere. prefetches: whether a
-    prefetch does anything. subgroup: threads of a subgroup, 0 on CPUs. backend: IREE's.
+    whether vectors can be loaded and stored with their elements anywhere. masks: whether some lanes
+    of a vector can be. prefetches: whether a prefetch does anything. subgroup: threads of a
+    subgroup, 0 on CPUs. backend: IREE's. registers: of vectors.
     """
 
     name: str
@@ -39,22 +44,29 @@ class Machine:
     backend: str = "llvm-cpu"
     features: frozenset[str] = frozenset()
     gathers: bool = True
+    masks: bool = True
     prefetches: bool = True
     stack_bytes: int = 32768
     subgroup: int = 0
+    registers: int = 32
 
     @property
     def is_gpu(self) -> bool:
         return self.backend != "llvm-cpu"
 
-    def memory_space(self, scope: str, size: int, used: int) -> str | None:
-        """Where storage of `size` bytes lives when `used` bytes of the stack are taken: None for
-        the stack, else the memory space's attribute."""
+    def on_stack(self, scope: str, size: int, used: int) -> bool:
+        """Whether storage of `size` bytes is on the stack, `used` bytes of which are taken."""
         if self.is_gpu:
-            return _GPU_WORKGROUP if scope == SHARED else None
-        if used + size <= self.stack_bytes * _STACK_SHARE and scope in (GLOBAL, SHARED, LOCAL):
-            return None
-        return _WORKGROUP_LOCAL
+            return scope != SHARED
+        return used + size <= self.stack_bytes * _STACK_SHARE
+
+    def memory_space(self, on_stack: bool) -> str | None:
+        """The attribute of the memory space of allocated storage; None for the default one."""
+        if self.is_gpu:
+            if not on_stack:
+                return _GPU_WORKGROUP
+            return _GPU_PRIVATE if self.backend in (CUDA, ROCM) else _SPIRV_PRIVATE
+        return None if on_stack else _WORKGROUP_LOCAL
 
     def needs_buffer(self, size: int) -> bool:
         """Whether storage of so many bytes is too large for a workgroup's own memory."""
@@ -73,12 +85,14 @@ def machine_for(target: str | Target | None = None) -> Machine:
 def _machine(target: Target) -> Machine:
     if isinstance(target, GpuTarget):
         register = target.vector_bytes
+        spirv = target.backend not in (CUDA, ROCM)
         return Machine(
             target.name,
-            Widths(register, register),
+            Widths(register, register, _SPIRV_LANES if spirv else None),
             target.backend,
             frozenset((target.architecture,)),
             gathers=False,
+            masks=not spirv,
             prefetches=target.backend in (CUDA, ROCM),
             subgroup=target.subgroup,
         )
@@ -86,8 +100,14 @@ def _machine(target: Target) -> Machine:
         register, features = target.vector_bytes, host_features()
     else:
         register, features = _of_compiler(target)
-    widths = Widths(register, _REGISTERS_IN_VECTOR * register)
-    return Machine(target.name, widths, features=features, stack_bytes=target.stack_bytes)
+    registers = 32 if register >= 64 or "avx512f" in features or "neon" in features else 16
+    return Machine(
+        target.name,
+        Widths(register, _REGISTERS_IN_VECTOR * register),
+        features=features,
+        stack_bytes=target.stack_bytes,
+        registers=registers,
+    )
 
 
 def _of_compiler(target: Target) -> tuple[int, frozenset[str]]:

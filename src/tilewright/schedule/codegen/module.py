@@ -108,7 +108,7 @@ def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
                 made.scratch, buffers[len(buffers) - len(made.scratch) :], strict=True
             )
         }
-        emitter = KernelEmitter(machine, entry, scratch)
+        emitter = KernelEmitter(machine, entry, scratch, kernel.block)
         emitter.loops.update(ids)
         for buffer, value in zip((*made.reads, *made.writes), buffers, strict=False):
             emitter.memory[storages[buffer]] = value

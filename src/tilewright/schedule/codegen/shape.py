@@ -70,6 +70,8 @@ def pieces(extent: int, element_bytes: int, widths: Widths) -> tuple[tuple[int, 
     """
     register = max(1, widths.register // element_bytes)
     longest = max(1, widths.vector // element_bytes)
+    if widths.lanes is not None:
+        register, longest = min(register, widths.lanes), min(longest, widths.lanes)
     count, rest = divmod(extent, longest)
     lanes = []
     if whole := rest // register * register:

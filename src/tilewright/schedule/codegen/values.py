@@ -26,12 +26,14 @@ _ALIGNMENT = 64
 class ValueEmitter:
     """Emits values at the insertion point.
 
-    gathers: whether the target has loads and stores of vectors whose lanes lie anywhere. memory:
-    the memref of each storage. held: what the elements in registers are now, by their access's key.
+    gathers: whether the target has loads and stores of vectors whose lanes lie anywhere. masks:
+    whether it has those of some lanes of a vector only. memory: the memref of each storage. held:
+    what the elements in registers are now, by their access's key.
     """
 
-    def __init__(self, gathers: bool) -> None:
+    def __init__(self, gathers: bool, masks: bool) -> None:
         self.gathers = gathers
+        self.masks = masks
         self.memory: dict[Storage, ir.Value] = {}
         self.held: dict[Any, ir.Value] = {}
         self.loops: dict[Atom, ir.Value] = {}
@@ -246,7 +248,7 @@ class ValueEmitter:
             )
         first, step = access.place.without_lane()
         type_ = scalars.memory_type(dtype, access.lanes)
-        if step == 1:
+        if step == 1 and (access.mask is None or self.masks):
             if access.mask is None:
                 read = vector.LoadOp(
                     type_, base, [self.linear(first)], alignment=alignment(first, access)
@@ -282,15 +284,21 @@ class ValueEmitter:
         first, step = access.place.without_lane()
         if step == 1 and access.mask is None:
             vector.StoreOp(value, base, [self.linear(first)], alignment=alignment(first, access))
-        elif step == 1:
-            mask = self.value(access.mask, access.lanes) if access.mask else None
-            vector.MaskedStoreOp(base, [self.linear(first)], mask, value)
+        elif step == 1 and self.masks:
+            vector.MaskedStoreOp(base, [self.linear(first)], self._mask(access), value)
         elif self.gathers:
             places = self.lanes_of(access.place, access.lanes)
             vector.ScatterOp(None, base, [self.number(0)], places, self._mask(access), value)
         else:
-            for lane, place in self._lanes(access):
-                memref.StoreOp(vector.ExtractOp(value, [], [lane]).result, base, [place])
+            for lane, place, wanted in self._lanes(access):
+                one = vector.ExtractOp(value, [], [lane]).result
+                if wanted is None:
+                    memref.StoreOp(one, base, [place])
+                    continue
+                branch = scf.IfOp(wanted)
+                with ir.InsertionPoint(branch.then_block):
+                    memref.StoreOp(one, base, [place])
+                    scf.YieldOp([])
 
     def _mask(self, access: Access) -> ir.Value:
         if access.mask is not None:
@@ -302,20 +310,32 @@ class ValueEmitter:
 
     def _one_by_one(self, access: Access, type_: ir.Type) -> ir.Value:
         base, read = self.memory[access.storage], scalars.zero(type_)
-        for lane, place in self._lanes(access):
-            read = vector.InsertOp(memref.LoadOp(base, [place]).result, read, [], [lane]).result
+        element = ir.VectorType(type_).element_type
+        for lane, place, wanted in self._lanes(access):
+            if wanted is None:
+                one = memref.LoadOp(base, [place]).result
+            else:
+                branch = scf.IfOp(wanted, [element], has_else=True)
+                with ir.InsertionPoint(branch.then_block):
+                    scf.YieldOp([memref.LoadOp(base, [place]).result])
+                with ir.InsertionPoint(branch.else_block):
+                    scf.YieldOp([vector.ExtractOp(read, [], [lane]).result])
+                one = branch.results[0]
+            read = vector.InsertOp(one, read, [], [lane]).result
         return read
 
-    def _lanes(self, access: Access) -> Iterator[tuple[int, ir.Value]]:
-        """Each lane's number and place; within a branch where the access has a mask."""
+    def _lanes(self, access: Access) -> Iterator[tuple[int, ir.Value, ir.Value | None]]:
+        """Each lane's number, its place, and whether it is wanted where that is not certain."""
         first, step = access.place.without_lane()
         places = None if step is not None else self.lanes_of(access.place, access.lanes)
+        mask = self.value(access.mask, access.lanes) if access.mask is not None else None
         for lane in range(access.lanes):
+            wanted = vector.ExtractOp(mask, [], [lane]).result if mask is not None else None
             if places is None:
                 assert step is not None
-                yield lane, self.linear(first.plus(step * lane))
+                yield lane, self.linear(first.plus(step * lane)), wanted
             else:
-                yield lane, vector.ExtractOp(places, [], [lane]).result
+                yield lane, vector.ExtractOp(places, [], [lane]).result, wanted
 
 
 def alignment(first: Linear, access: Access) -> int:

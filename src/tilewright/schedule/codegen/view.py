@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, memref, vector
+from iree.compiler.dialects import arith, memref, scf, vector
 
 from tilewright.schedule.codegen import scalars
+from tilewright.schedule.errors import ScheduleError
 
 if TYPE_CHECKING:
     from tilewright.schedule.codegen.machine import Machine
@@ -50,14 +52,22 @@ class View:
             type_, self.flat, [self.offset], [], [], [offset], list(self.shape), list(self.strides)
         ).result
 
-    def at(self, *indices: int) -> ir.Value:
-        """The position in `flat` of an element with constant indices."""
-        step = sum(i * s for i, s in zip(indices, self.strides, strict=True))
-        if not step:
-            return self.offset
-        return arith.AddIOp(self.offset, arith.ConstantOp(ir.IndexType.get(), step)).result
+    def at(self, *indices: int | ir.Value) -> ir.Value:
+        """The position in `flat` of an element; leading indices that are left out are 0."""
+        type_ = ir.IndexType.get()
+        strides = self.strides[len(self.strides) - len(indices) :]
+        fixed, place = 0, self.offset
+        for index, stride in zip(indices, strides, strict=True):
+            if isinstance(index, int):
+                fixed += index * stride
+            else:
+                step = arith.ConstantOp(type_, stride).result
+                place = arith.AddIOp(place, arith.MulIOp(index, step).result).result
+        if not fixed:
+            return place
+        return arith.AddIOp(place, arith.ConstantOp(type_, fixed).result).result
 
-    def load(self, *indices: int, lanes: int = 0) -> ir.Value:
+    def load(self, *indices: int | ir.Value, lanes: int = 0) -> ir.Value:
         """An element, or as many as `lanes` from it on, which must lie next to each other."""
         place = [self.at(*indices)]
         if not lanes:
@@ -65,7 +75,7 @@ class View:
         type_ = scalars.memory_type(self.dtype, lanes)
         return vector.LoadOp(type_, self.flat, place).result
 
-    def store(self, value: ir.Value, *indices: int) -> None:
+    def store(self, value: ir.Value, *indices: int | ir.Value) -> None:
         """Write an element, or the lanes of a vector from it on."""
         place = [self.at(*indices)]
         if isinstance(value.type, ir.VectorType):
@@ -75,15 +85,18 @@ class View:
 
 
 class Builder:
-    """Helps emitters of intrinsics: constants, and what the target has.
+    """Helps emitters of intrinsics.
 
     The MLIR context, location and insertion point are set while an emitter runs, so that the
     operations of the bindings can be made directly as well.
+
+    machine: what code is made for. block: threads of a workgroup in each dimension, by tag.
     """
 
-    def __init__(self, emitter: ValueEmitter, machine: Machine) -> None:
+    def __init__(self, emitter: ValueEmitter, machine: Machine, block: Mapping[str, int]) -> None:
         self._emitter = emitter
         self.machine = machine
+        self.block = block
 
     def index(self, value: int) -> ir.Value:
         """A constant of type index."""
@@ -96,5 +109,37 @@ class Builder:
             return one
         return vector.BroadcastOp(scalars.type_of(dtype, lanes), one).result
 
-    def vector_type(self, dtype: str, *shape: int) -> ir.Type:
-        return ir.VectorType.get(list(shape), scalars.element(dtype))
+    def splat(self, value: ir.Value, lanes: int) -> ir.Value:
+        """A vector of a scalar."""
+        return vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
+
+    def cast(self, value: ir.Value, source: str, target: str) -> ir.Value:
+        """A scalar or vector in another element type."""
+        return scalars.cast(value, source, target)
+
+    def add(self, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
+        return scalars.operation("add", [a, b], dtype, False)
+
+    def multiply(self, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
+        return scalars.operation("mul", [a, b], dtype, False)
+
+    def loop(
+        self,
+        extent: int,
+        step: int,
+        carried: Sequence[ir.Value],
+        body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]],
+    ) -> list[ir.Value]:
+        """A loop from 0 to `extent` in steps, with values that go from one iteration to the next:
+        `body` is given the loop's variable and the values, and returns the next ones."""
+        made = scf.ForOp(self.index(0), self.index(extent), self.index(step), list(carried))
+        with ir.InsertionPoint(made.body), self._emitter.block():
+            scf.YieldOp(list(body(made.induction_variable, list(made.inner_iter_args))))
+        return list(made.results)
+
+    def unsupported(self, intrinsic: str, needs: str) -> ScheduleError:
+        """The error for a target that lacks what the intrinsic needs."""
+        return ScheduleError(
+            f"tensorize: intrinsic '{intrinsic}' needs {needs}, which {self.machine.name} does not "
+            "have; leave the loops as they are, or use another intrinsic"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,50 +48,82 @@ def generate(folder: Path, *args: str) -> str:
     return ok(run(folder, "generate", "--kind", "matmul", "--types", "f32", *SIZES, *args))
 
 
-def test_from_shapes_to_numbers(tmp_path: Path) -> None:
-    text = generate(tmp_path, "--configs", "default,sample:1")
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One operation in two configurations, compiled; to be read only."""
+    folder = tmp_path_factory.mktemp("sweep")
+    text = generate(folder, "--configs", "default,sample:1")
     assert "1 operation (1 written), 2 dispatches (2 new)" in text
-    text = ok(run(tmp_path, "compile", "--jobs", "1"))
+    text = ok(run(folder, "compile", "--jobs", "1"))
     assert "2 dispatches: 2 compiled, 0 up to date, 0 failed" in text
-    text = ok(run(tmp_path, "compile", "--jobs", "1"))
+    return folder
+
+
+@pytest.fixture
+def folder(sweep: Path, tmp_path: Path) -> Path:
+    """A copy of it that is a test's own."""
+    shutil.copytree(sweep / "generated", tmp_path / "generated")
+    return tmp_path
+
+
+def test_from_shapes_to_numbers(folder: Path) -> None:
+    text = ok(run(folder, "compile", "--jobs", "1"))
     assert "2 dispatches: 0 compiled, 2 up to date, 0 failed" in text
-    out = tmp_path / "data.csv"
-    text = ok(
-        run(tmp_path, "run", "--threads", "1", "--repetitions", "3", "--output", str(out),
-            "--tags", "cpu:here", "--dispatches", "default$")
-    )  # fmt: skip
+    out = folder / "data.csv"
+    line = (
+        "--threads",
+        "1",
+        "--repetitions",
+        "3",
+        "--dispatches",
+        "default$",
+        "--output",
+        str(out),
+    )
+    text = ok(run(folder, "run", *line, "--tags", "cpu:here"))
     assert f"Dispatch      : {NAME}_tile_config_default" in text
     assert "Verification  : SUCCESS" in text
     assert "3 samples" in text
     assert "25.0% of" in text
     assert "1 dispatch: 1 SUCCESS" in text
     assert f"{out}: 1 row" in text
+    ok(run(folder, "run", *line, "--no-profile", "--append", "--tags", "cpu:there"))
     with out.open() as file:
-        (row,) = csv.DictReader(file)
-    assert (row["cpu"], row["Operation"], row["Samples"]) == ("here", NAME, "3")
+        first, second = csv.DictReader(file)
+    assert (first["cpu"], first["Operation"], first["Samples"]) == ("here", NAME, "3")
+    assert (second["cpu"], second["Operation"], second["Samples"]) == ("there", NAME, "")
 
 
 def test_a_table_for_many(tmp_path: Path) -> None:
-    sizes = ("--problem-m=4,5,6", "--problem-n=4,5", "--problem-k=8")
+    sizes = ("--problem-m=4,5,12", "--problem-n=4,5", "--problem-k=8")
     ok(run(tmp_path, "generate", "--kind", "matmul", "--types", "f32", *sizes))
     ok(run(tmp_path, "compile", "--dispatches", "_4x|_5x"))
     result = run(tmp_path, "run", "--no-profile", "--threads", "1")
     text = ok(result)
     assert "Dispatch" in text.splitlines()[0]
+    shown = [line.split()[0] for line in text.splitlines()[1:7]]
+    sizes = [(m, n) for m in (4, 5, 12) for n in (4, 5)]
+    assert shown == [f"matmul_{m}x{n}x8_f32t_f32t_f32t_tile_config_default" for m, n in sizes]
     assert text.count("SUCCESS") == 5
     assert "4 SUCCESS, 2 Not verified" in text
-    assert "matmul_6x5x8_f32t_f32t_f32t_tile_config_default: not compiled" in text
+    assert "matmul_12x5x8_f32t_f32t_f32t_tile_config_default: not compiled" in text
     assert "[6/6]" in result.stderr
 
 
-def test_a_wrong_result_is_shown_and_makes_the_exit_status(tmp_path: Path) -> None:
+def test_nothing_compiled_is_a_mistake(tmp_path: Path) -> None:
     generate(tmp_path)
-    (program,) = tmp_path.rglob(f"{NAME}.mlir")
+    result = run(tmp_path, "run")
+    assert result.exit_code == 2
+    assert "none of the 1 dispatches is compiled; run `tilewright profile compile`" in result.stderr
+
+
+def test_a_wrong_result_is_shown_and_makes_the_exit_status(folder: Path) -> None:
+    (program,) = folder.rglob(f"{NAME}.mlir")
     text = program.read_text()
     # Another constant to begin the sums with.
     program.write_text(text.replace("0.000000e+00", "5.000000e-01"))
-    ok(run(tmp_path, "compile"))
-    result = run(tmp_path, "run", "--no-profile", "--threads", "1")
+    ok(run(folder, "compile", "--dispatches", "default"))
+    result = run(folder, "run", "--no-profile", "--threads", "1", "--dispatches", "default")
     assert result.exit_code == 3
     shown = " ".join(result.stdout.split())
     assert "Verification : FAILED" in shown
@@ -98,19 +131,38 @@ def test_a_wrong_result_is_shown_and_makes_the_exit_status(tmp_path: Path) -> No
     assert "is expected (off by 0.5" in shown
 
 
-def test_dry_run_and_saved_commands(tmp_path: Path) -> None:
-    generate(tmp_path)
-    ok(run(tmp_path, "compile"))
-    script = tmp_path / "commands.sh"
-    text = ok(run(tmp_path, "run", "--dry-run", "--threads", "1", "--save-commands", str(script)))
-    assert script.read_text().splitlines()[2:] == text.splitlines()
+def test_dry_run(folder: Path) -> None:
+    text = ok(run(folder, "run", "--dry-run", "--threads", "1", "--dispatches", "default$"))
     comment, compile_, run_, time_ = text.splitlines()
     assert comment == f"# {NAME}_tile_config_default"
     assert shlex.split(compile_)[0] == "iree-compile"
     assert "--compile-from=executable-configurations" in compile_
     assert shlex.split(run_)[0] == "iree-run-module"
     assert shlex.split(time_)[0] == "iree-benchmark-module"
-    assert not list(tmp_path.rglob("input_*")), "nothing was run"
+    assert not list(folder.rglob("input_*")), "nothing was run"
+
+
+def test_saved_commands_come_with_their_inputs(folder: Path) -> None:
+    script = folder / "commands.sh"
+    text = ok(run(folder, "run", "--dry-run", "--threads", "1", "--save-commands", str(script)))
+    saved = [line for line in script.read_text().splitlines()[1:] if line]
+    assert saved == text.splitlines()
+    for line in saved:
+        for word in shlex.split(line):
+            if word.startswith("--input=@"):
+                assert Path(word.removeprefix("--input=@")).is_file()
+
+
+def test_commands_of_what_is_not_compiled(tmp_path: Path) -> None:
+    generate(tmp_path, "--configs", "default,sample:1")
+    text = ok(run(tmp_path, "run", "--dry-run", "--threads", "1"))
+    default, compile_, run_, time_, sampled, remark = text.splitlines()
+    assert default.endswith("_tile_config_default")
+    assert "--compile-from" not in compile_, "from the program itself"
+    assert "--function=main" in run_
+    assert "--function=main" in time_
+    assert sampled.startswith(f"# {NAME}_tile_config_")
+    assert remark.startswith("# not compiled: `tilewright profile compile`")
 
 
 @pytest.mark.slow
@@ -146,7 +198,9 @@ def test_the_saved_commands_do_what_the_profiler_does(tmp_path: Path) -> None:
         ("generate", ("--jobs", "0"), "--jobs: '0' is not a whole number"),
         ("compile", (), "no generated dispatches; run `tilewright profile generate"),
         ("run", (), "no generated dispatches"),
-        ("run", ("--tags", "x"), "--tags: 'x' is not key:value"),
+        ("run", ("--tags", "x", "--output", "x.csv"), "--tags: 'x' is not key:value"),
+        ("run", ("--tags", "x:y"), "--tags: is for a CSV file; name it with --output"),
+        ("run", ("--append",), "--append: is for a CSV file; name it with --output"),
         ("run", ("--output", "none/data.csv"), "--output: there is no directory"),
     ],
 )
@@ -164,7 +218,7 @@ def test_mistakes_are_one_line(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("--dispatches", "softmax"), "'softmax' matches none of the 1 dispatches"),
+        (("--dispatches", "softmax"), "'softmax' matches none of the 2 dispatches"),
         (("--dispatches", "matmul("), "is no regular expression"),
         (("--kind", "softmax"), "no generated dispatch is of the kinds"),
         (("--problem-m=99",), "no generated dispatch is of the kinds and sizes"),
@@ -172,17 +226,16 @@ def test_mistakes_are_one_line(
         (("--threads", "x"), "--threads"),
     ],
 )
-def test_mistakes_about_what_is_there(tmp_path: Path, args: tuple[str, ...], message: str) -> None:
-    generate(tmp_path)
-    result = run(tmp_path, "run", *args)
+def test_mistakes_about_what_is_there(sweep: Path, args: tuple[str, ...], message: str) -> None:
+    result = run(sweep, "run", *args)
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_shell_pattern_is_noted(tmp_path: Path) -> None:
-    generate(tmp_path)
-    result = run(tmp_path, "compile", "--dispatches", f"{NAME}_*_default")
+@pytest.mark.parametrize("pattern", [f"{NAME}_*_default", "*_default"])
+def test_a_shell_pattern_is_noted(folder: Path, pattern: str) -> None:
+    result = run(folder, "compile", "--dispatches", pattern)
     ok(result)
     assert "note: --dispatches:" in result.stderr
 

@@ -8,6 +8,7 @@ from tilewright.profiler import (
     CompileOptions,
     GeneratedFolder,
     GenerateOptions,
+    RunOptions,
     Selected,
     compile_dispatches,
     generate,
@@ -18,8 +19,10 @@ from tilewright.target import parse_target
 
 TARGET = parse_target("cpu", 1)
 COMPILE = CompileOptions(TARGET)
+VERIFY = RunOptions(profile=False)
 
 SQUARE = "matmul_24x24x24_f32t_f32t_f32t"
+OTHER = "softmax_16x32_f32t_f32t"
 
 # A small size for every dimension that a kind can have.
 SMALL = {
@@ -27,68 +30,80 @@ SMALL = {
     "kh": 3, "kw": 2, "sh": 2, "sw": 1, "dh": 1, "dw": 2, "ph": 1, "pw": 2, "k1": 6, "k2": 4,
 }  # fmt: skip
 
-# A product of two 24x24 matrices; the tests put other steps around it.
+# A product of two square matrices; the tests put other steps around it.
 _PROGRAM = """
-func.func @main(%a: tensor<24x24xf32>, %b: tensor<24x24xf32>) -> tensor<24x24xf32> {{
+func.func @main(%a: tensor<{n}x{n}xf32>, %b: tensor<{n}x{n}xf32>) -> tensor<{n}x{n}xf32> {{
   %z = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<24x24xf32>
-  %f = linalg.fill ins(%z : f32) outs(%e : tensor<24x24xf32>) -> tensor<24x24xf32>
-  %p = linalg.matmul ins({operands} : tensor<24x24xf32>, tensor<24x24xf32>)
-    outs(%f : tensor<24x24xf32>) -> tensor<24x24xf32>
+  %e = tensor.empty() : tensor<{n}x{n}xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<{n}x{n}xf32>) -> tensor<{n}x{n}xf32>
+  %p = linalg.matmul ins({operands} : tensor<{n}x{n}xf32>, tensor<{n}x{n}xf32>)
+    outs(%f : tensor<{n}x{n}xf32>) -> tensor<{n}x{n}xf32>
   {after}
 }}
 """
-_RETURN = "return %p : tensor<24x24xf32>"
+_RETURN = "return %p : tensor<{n}x{n}xf32>"
 
 # An 8x8 tile that comes out with the other sign.
 _WRONG_TILE = """
-  %t = tensor.extract_slice %p[8, 16] [8, 8] [1, 1] : tensor<24x24xf32> to tensor<8x8xf32>
-  %n = arith.negf %t : tensor<8x8xf32>
-  %r = tensor.insert_slice %n into %p[8, 16] [8, 8] [1, 1]
-    : tensor<8x8xf32> into tensor<24x24xf32>
-  return %r : tensor<24x24xf32>"""
+  %t = tensor.extract_slice %p[8, 16] [8, 8] [1, 1] : tensor<{n}x{n}xf32> to tensor<8x8xf32>
+  %m = arith.negf %t : tensor<8x8xf32>
+  %r = tensor.insert_slice %m into %p[8, 16] [8, 8] [1, 1]
+    : tensor<8x8xf32> into tensor<{n}x{n}xf32>
+  return %r : tensor<{n}x{n}xf32>"""
 
 # A row that keeps what the buffer was filled with.
 _UNWRITTEN_ROW = """
-  %t = tensor.extract_slice %f[23, 0] [1, 24] [1, 1] : tensor<24x24xf32> to tensor<1x24xf32>
-  %r = tensor.insert_slice %t into %p[23, 0] [1, 24] [1, 1]
-    : tensor<1x24xf32> into tensor<24x24xf32>
-  return %r : tensor<24x24xf32>"""
+  %t = tensor.extract_slice %f[23, 0] [1, {n}] [1, 1] : tensor<{n}x{n}xf32> to tensor<1x{n}xf32>
+  %r = tensor.insert_slice %t into %p[23, 0] [1, {n}] [1, 1]
+    : tensor<1x{n}xf32> into tensor<{n}x{n}xf32>
+  return %r : tensor<{n}x{n}xf32>"""
 
 # Waits for itself: no value of the loop ends it.
 _HANG = """
   %zero = arith.constant 0 : i64
   %one = arith.constant 1 : i64
   %minus = arith.constant -1 : i64
-  %i = tensor.empty() : tensor<i64>
-  %w = scf.while (%n = %minus) : (i64) -> i64 {
-    %go = arith.cmpi ne, %n, %zero : i64
-    scf.condition(%go) %n : i64
-  } do {
-  ^bb0(%n: i64):
-    %next = arith.subi %n, %one : i64
+  %w = scf.while (%i = %minus) : (i64) -> i64 {{
+    %go = arith.cmpi ne, %i, %zero : i64
+    scf.condition(%go) %i : i64
+  }} do {{
+  ^bb0(%i: i64):
+    %next = arith.subi %i, %one : i64
     %opaque = util.optimization_barrier %next : i64
     scf.yield %opaque : i64
-  }
+  }}
   %k = arith.index_cast %w : i64 to index
   %s = arith.sitofp %w : i64 to f32
-  %r = tensor.insert %s into %p[%k, %k] : tensor<24x24xf32>
-  return %r : tensor<24x24xf32>"""
+  %r = tensor.insert %s into %p[%k, %k] : tensor<{n}x{n}xf32>
+  return %r : tensor<{n}x{n}xf32>"""
 
-BROKEN = {
-    "operands swapped": _PROGRAM.format(operands="%b, %a", after=_RETURN),
-    "one wrong tile": _PROGRAM.format(operands="%a, %b", after=_WRONG_TILE),
-    "one unwritten row": _PROGRAM.format(operands="%a, %b", after=_UNWRITTEN_ROW),
-}
-RIGHT = _PROGRAM.format(operands="%a, %b", after=_RETURN)
-HANGS = _PROGRAM.format(operands="%a, %b", after=_HANG)
 # Takes one matrix only, so that it cannot be called with two.
-OTHER_SIGNATURE = """
-func.func @main(%a: tensor<24x24xf32>) -> tensor<24x24xf32> {
-  %r = arith.addf %a, %a : tensor<24x24xf32>
-  return %r : tensor<24x24xf32>
-}
+_OTHER_SIGNATURE = """
+func.func @main(%a: tensor<{n}x{n}xf32>) -> tensor<{n}x{n}xf32> {{
+  %r = arith.addf %a, %a : tensor<{n}x{n}xf32>
+  return %r : tensor<{n}x{n}xf32>
+}}
 """
+
+
+def square(n: int) -> str:
+    """The operation whose place the programs below can take."""
+    return f"matmul_{n}x{n}x{n}_f32t_f32t_f32t"
+
+
+def _program(n: int, operands: str = "%a, %b", after: str = _RETURN) -> str:
+    return _PROGRAM.format(n=n, operands=operands, after=after.format(n=n))
+
+
+HANGS = _program(24, after=_HANG)
+# Programs for square matrices of this size, by what is wrong with them.
+FAULTS = {
+    "nothing": (26, _program(26)),
+    "operands swapped": (28, _program(28, "%b, %a")),
+    "one wrong tile": (30, _program(30, after=_WRONG_TILE)),
+    "one unwritten row": (32, _program(32, after=_UNWRITTEN_ROW)),
+    "another signature": (34, _OTHER_SIGNATURE.format(n=34)),
+}
 NO_PROGRAM = "func.func @main( {"
 
 

@@ -147,9 +147,27 @@ def test_other_configurations_are_refused(name: str) -> None:
 
 
 def test_a_dispatch_is_both() -> None:
-    operation = "matmul_8x4x2_f32t_f32t_f32t"
-    configuration = "tile_config_4x4x0_DoubleTilingExpert"
+    operation = "matmul_8x4x2_f32t_f32n_f32t"
+    configuration = "tile_config_4x4x0_vr0x0x2_DoubleTilingExpert_peel"
     name = format_dispatch(operation, configuration)
-    assert parse_dispatch(name) == (operation, configuration)
-    with pytest.raises(UserError, match="names no dispatch"):
-        parse_dispatch(operation)
+    computed, tiled = parse_dispatch(name)
+    assert (computed.kind.name, dict(computed.dims)) == ("matmul", {"m": 8, "n": 4, "k": 2})
+    assert (computed.types.name, computed.layout) == ("f32", "tn")
+    assert tiled is not None
+    assert dict(tiled.tiling.levels) == {"distribution": (4, 4, 0), "vector_reduction": (0, 0, 2)}
+    assert tiled.translation == Translation("DoubleTilingExpert", (PEELING,))
+    assert format_dispatch(format_operation(computed), format_configuration(tiled)) == name
+    assert parse_dispatch(f"{operation}_{DEFAULT}") == (computed, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("matmul_8x4x2_f32t_f32t_f32t", "names no dispatch"),
+        ("matmul_8x4_f32t_f32t_f32t_tile_config_default", "names no operation"),
+        ("matmul_8x4x2_f32t_f32t_f32t_tile_config_4x", "names no configuration"),
+    ],
+)
+def test_other_dispatches_are_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_dispatch(name)

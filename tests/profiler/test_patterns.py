@@ -40,6 +40,13 @@ def test_a_shell_pattern_is_taken_with_a_note() -> None:
     assert "f16t_.*_DoubleTilingExpert" in note
 
 
+def test_a_shell_pattern_that_is_no_regular_expression() -> None:
+    found, (note,) = match_names("*softmax*,batch", NAMES)
+    assert found == NAMES[2:]
+    assert "no regular expression" in note
+    assert ".*softmax.*" in note
+
+
 def test_a_shell_pattern_that_is_a_regular_expression_stays_one() -> None:
     # `t*` is a letter, any number of times: found, though not what a shell would mean.
     assert match_names("_f32t*_tile", NAMES) == (NAMES[2:], [])

@@ -101,6 +101,9 @@ def test_a_shape_file_replaces_the_predefined_shapes() -> None:
         ({"kinds": "softmax", "types": "i8"}, "--types: softmax: unknown element type 'i8'"),
         ({"layouts": "xt"}, "--layouts: unknown layout 'xt'"),
         ({"variants": "nhwc"}, "--variants: unknown variant 'nhwc'; did you mean"),
+        ({"kinds": "softmax,reduction", "layouts": "tn"}, "--layouts: softmax, reduction: unknown"),
+        ({"kinds": "conv2d", "variants": "sum"}, "--variants: conv2d: unknown variant 'sum'"),
+        ({"kinds": "matmul", "variants": "sum"}, "none of the kinds has variants"),
         ({"kinds": "softmax", "k": "8"}, "--problem-k: none of the kinds has that dimension"),
         ({"k1": "8", "kh": "3"}, "no kind has all"),
     ],
@@ -114,6 +117,18 @@ def test_types_that_no_shape_has() -> None:
     shape = Shape(KINDS["softmax"], {"m": 8, "n": 8}, KINDS["matmul"].types("")[-1])
     with pytest.raises(UnknownNameError, match="softmax: unknown element type 'i8'"):
         make_suite(select(), [shape])
+
+
+def test_mistakes_in_a_file_have_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "shapes.json"
+    good = '{"kind": "softmax", "m": 8, "n": 8}'
+    for bad, message in (
+        ('{"kind": "matmul", "m": 8}', "shape 2: matmul: dimension 'n' has no size"),
+        ('{"kind": "softmax", "m": 8, "n": 8, "types": "i8"}', "shape 2: softmax: unknown element"),
+    ):
+        file.write_text(f"[{good}, {bad}]")
+        with pytest.raises(UserError, match=message):
+            make_suite(select(), read_shapes(file))
 
 
 def test_selecting_operations_that_are_there() -> None:

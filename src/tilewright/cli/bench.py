@@ -36,7 +36,8 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--batch-size", metavar="N",
-    help="Calls in one iteration, or runs of a dispatch in a dispatch benchmark (default: 1).",
+    help="Calls, or runs of a dispatch in a dispatch benchmark, that are made at a time; times "
+    "are of one (default: 1).",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in Google Benchmark's form.")
 def command(
@@ -51,7 +52,7 @@ def command(
 
     MODULE is a compiled .vmfb, or a program, which is compiled first. Without --function it is the
     only one there is, or else every function that takes no arguments. Time is wall time of one
-    iteration, CPU the processor time of all threads together; with --repetitions their mean,
+    call, CPU the processor time of all threads together; with --repetitions their mean,
     median, standard deviation and coefficient of variation follow. Conditions that make the times
     doubtful are warned of.
     """
@@ -68,7 +69,7 @@ def command(
         about = context(opened)
         for warning in about["warnings"]:
             click.echo(f"warning: {warning}", err=True)
-        width = _name_width(opened, call["function"], policy)
+        width = _name_width(opened, call, policy)
         if not as_json:
             _print_head(about, width)
 
@@ -99,11 +100,12 @@ def _policy(repetitions: str | None, min_time: str | None, batch_size: str | Non
     )
 
 
-def _name_width(module: OpenModule, function: str | None, policy: BenchPolicy) -> int:
+def _name_width(module: OpenModule, call: dict[str, Any], policy: BenchPolicy) -> int:
     from tilewright.modules.benchmarking import choose_functions
 
     tail = f"/repeats:{policy.repetitions}_median" if policy.repetitions > 1 else ""
-    names = [one.name + tail for one in choose_functions(module, function)]
+    chosen = choose_functions(module, call["function"], call["inputs"])
+    names = [one.name + tail for one in chosen]
     return max(_LEAST_NAME, *map(len, names))
 
 

@@ -191,7 +191,7 @@ def compile_(directory: Path, **given: Any) -> None:
 @_option("--output", "FILE", "Write a CSV file.", type=_PATH)
 @click.option("--append", is_flag=True, help="Add to the CSV file.")
 @_option("--tags", "LIST", "Columns for the CSV file, as key:value,key:value.")
-@click.option("--dry-run", is_flag=True, help="Print the commands of each dispatch; run nothing.")
+@click.option("--dry-run", is_flag=True, help="Print each dispatch's commands; run nothing.")
 @_option("--save-commands", "FILE", "Write a script that compiles, runs and times the dispatches"
          " with IREE's own tools.", type=_PATH)  # fmt: skip
 @_option("--jobs", "N", "Workers that compute references (default: one for each core).")
@@ -210,10 +210,12 @@ def run(directory: Path, **given: Any) -> int:
     from tilewright.profiler.commands import dispatch_commands, save_commands
     from tilewright.profiler.folder import GeneratedFolder
     from tilewright.profiler.report import parse_tags
+    from tilewright.profiler.running import check_compiled, make_inputs
     from tilewright.toolchain import check_versions
     from tilewright.tuning.files import check_writable_file
 
     tags = parse_tags(given["tags"]) if given["tags"] else {}
+    _check_output(given)
     for option in ("output", "save_commands"):
         if given[option] is not None:
             check_writable_file(given[option], f"--{option.replace('_', '-')}")
@@ -228,11 +230,22 @@ def run(directory: Path, **given: Any) -> int:
                 click.echo(line)
         status = 0
     else:
+        check_compiled(selected)
         status = _run(selected, options, target, given["output"], tags, given["append"])
     if given["save_commands"] is not None:
+        make_inputs(selected, options)
         save_commands(given["save_commands"], selected, device, target.flags)
         click.echo(f"{given['save_commands']}: the commands", err=True)
     return status
+
+
+def _check_output(given: dict[str, Any]) -> None:
+    """Raises UserError for options of the CSV file where there is none."""
+    from tilewright.errors import UserError
+
+    for option in ("append", "tags"):
+        if given[option] and given["output"] is None:
+            raise UserError(f"--{option}: is for a CSV file; name it with --output FILE")
 
 
 def _run(

@@ -31,8 +31,9 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True)
 class BenchPolicy:
-    """repetitions: of each function. min_time_s: what one lasts at least. batch_size: calls in one
-    iteration; a benchmark of a dispatch is told to run it this often."""
+    """repetitions: of each function. min_time_s: what one lasts at least. batch_size: calls made at
+    a time; a benchmark of a dispatch is told to run it this often. Each counts as an iteration, as
+    in iree-benchmark-module, so that times are always of one."""
 
     repetitions: int = 1
     min_time_s: float = 0.5
@@ -92,18 +93,22 @@ def bench_module(
     it is known. A function that fails has an error in its result; the others go on.
     Raises UserError when there is nothing to benchmark, and for inputs that do not fit.
     """
-    chosen = choose_functions(module, function)
-    if inputs and len(chosen) > 1:
-        names = ", ".join(one.name for one in chosen)
-        raise UserError(f"--input: name the function it is for with --function (allowed: {names})")
+    chosen = choose_functions(module, function, inputs)
     return [_bench(module, one, inputs, seed, policy or BenchPolicy(), on_row) for one in chosen]
 
 
-def choose_functions(module: OpenModule, function: str | None) -> list[ModuleFunction]:
+def choose_functions(
+    module: OpenModule, function: str | None, inputs: Sequence[str] = ()
+) -> list[ModuleFunction]:
     """See `bench_module`. Raises UserError."""
     functions = module.functions
     without = [one for one in functions.values() if one.takes_nothing]
     if function is None and len(functions) > 1 and without:
+        if inputs and len(without) > 1:
+            names = ", ".join(one.name for one in without)
+            raise UserError(
+                f"--input: name the function it is for with --function (allowed: {names})"
+            )
         return without
     name = pick_function({n: f.signature for n, f in functions.items()}, function)
     return [functions[name]]
@@ -132,11 +137,10 @@ def _bench(
         if isinstance(done, WorkerFailure):
             error = module.failure(function.name, done, given=bool(inputs))
             return BenchResult(function.name, tuple(rows), unit or "ms", str(error))
-        iterations = done.iterations
-        unit = unit or _unit(done.real_s)
-        rows.append(
-            _row(function.name, "", index, policy, done.iterations, done.real_s, done.cpu_s)
-        )
+        iterations, batch = done.iterations, policy.batch_size
+        real_s, cpu_s = done.real_s / batch, done.cpu_s / batch
+        unit = unit or _unit(real_s)
+        rows.append(_row(function.name, "", index, policy, iterations * batch, real_s, cpu_s))
         on_row(rows[-1], unit)
     if policy.repetitions > 1:
         for row in _statistics(rows):
@@ -177,7 +181,7 @@ def _row(
     real_s: float,
     cpu_s: float,
 ) -> Row:
-    rate = policy.batch_size / real_s if real_s > 0 else math.inf
+    rate = 1 / real_s if real_s > 0 else math.inf
     return Row(function, statistic, index, policy.repetitions, iterations, real_s, cpu_s, rate)
 
 

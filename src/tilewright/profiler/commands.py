@@ -12,6 +12,7 @@ from tilewright.profiler.compiling import Selected
 from tilewright.profiler.operation import Operation
 from tilewright.toolchain import IREE_COMPILE
 from tilewright.tuning.files import write_text
+from tilewright.tuning.worker_tasks import CONFIGURED
 
 # Types that .npy files of NumPy do not know; IREE reads them as raw bytes.
 _RAW = ("bf16",)
@@ -21,18 +22,29 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
     """Lines that compile a dispatch, run it on the profiler's inputs, and time it.
 
     The compile starts from the configured program that `profile compile` leaves beside the vmfb,
-    with the flags that it was compiled with; `flags` are for a dispatch that has not been.
+    with the flags that it was compiled with; `flags` are for a dispatch that has not been. For one
+    that has not been and is not in the compiler's own configuration there is only a comment.
     """
     folder = dispatch.folder
-    vmfb = str(dispatch.vmfb)
     compiled = dispatch.entry.compiled
-    repeats = compiled.repeats if compiled is not None else 1
+    lines = [f"# {dispatch.name}"]
+    if compiled is not None and not compiled.ok:
+        lines.append(f"# {compiled.status}: {compiled.message}")
+    configured = folder.configured(dispatch.configuration)
+    if configured.is_file():
+        begin = [str(configured), f"--compile-from={CONFIGURED}"]
+    elif dispatch.entry.tuned is None:
+        begin = [str(folder.program)]
+    else:
+        lines.append("# not compiled: `tilewright profile compile` writes what the commands need")
+        return lines
+    repeats = compiled.repeats if compiled is not None and configured.is_file() else 1
     used = compiled.flags if compiled is not None else (*flags, *folder.operation.flags)
-    program = str(folder.configured(dispatch.configuration))
     inputs = [
         f"--input={_input(folder.operation, i, folder.reference)}"
         for i in range(len(folder.operation.arguments))
     ]
+    vmfb = str(dispatch.vmfb)
     common = [f"--module={vmfb}", f"--device={device.uri}"]
     if device.threads is not None:
         common.append(f"--task_topology_group_count={device.threads}")
@@ -40,10 +52,8 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
     raw = folder.operation.result.element_type in _RAW
     result = dispatch.vmfb.with_suffix(".bin" if raw else ".npy")
     return [
-        f"# {dispatch.name}",
-        shlex.join(
-            [IREE_COMPILE, program, "--compile-from=executable-configurations", *used, "-o", vmfb]
-        ),
+        *lines,
+        shlex.join([IREE_COMPILE, *begin, *used, "-o", vmfb]),
         shlex.join(["iree-run-module", *common, "--function=main", *inputs, f"--output=@{result}"]),
         shlex.join(["iree-benchmark-module", *common, *timed, *inputs]),
     ]
@@ -63,10 +73,10 @@ def _raw(folder: Path, position: int) -> Path:
 def save_commands(
     path: Path, selected: Sequence[Selected], device: DeviceOptions, flags: Sequence[str]
 ) -> None:
-    """Write the commands of dispatches to a shell script. Raises UserError.
+    """Write the commands of dispatches to a shell script, whose inputs are in their folders.
 
-    Inputs whose type .npy files do not know are written as raw bytes beside the others, where the
-    profiler has made them.
+    Inputs whose type .npy files do not know are written as raw bytes beside the others. Raises
+    UserError.
     """
     lines = ["#!/bin/sh"]
     for dispatch in selected:

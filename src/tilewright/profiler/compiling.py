@@ -107,6 +107,10 @@ def compile_dispatches(
         def record(result: Result) -> None:
             dispatch, key = result.job.tag
             compiled = _outcome(result, key)
+            if not compiled.ok:
+                # What was compiled before stays until here: flags that the compiler does not take
+                # and a Ctrl-C lose nothing.
+                dispatch.vmfb.unlink(missing_ok=True)
             dispatch.entry.compiled = compiled
             _log(dispatch, result, compiled)
             dispatch.folder.save()
@@ -165,8 +169,6 @@ def _repeats(dispatch: Selected) -> int:
 
 
 def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
-    # Nothing stale is left where this compile fails.
-    dispatch.vmfb.unlink(missing_ok=True)
     return DispatchRequest(
         dispatch.folder.program,
         options.flags(dispatch.folder.operation),

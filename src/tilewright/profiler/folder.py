@@ -19,6 +19,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -181,6 +182,12 @@ class OperationFolder:
         return folder
 
 
+def _by_numbers(path: Path) -> list[str | int]:
+    """A key that sorts names with their numbers as numbers: 8x64 comes before 8x128."""
+    parts = re.split("([0-9]+)", str(path))
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)]
+
+
 class GeneratedFolder:
     """All operations under `DIR/generated`."""
 
@@ -196,11 +203,10 @@ class GeneratedFolder:
         return OperationFolder(path, operation)
 
     def operations(self) -> list[OperationFolder]:
-        """All operations that have been generated, by name. Raises UserError when there are
-        none."""
-        found = [
-            OperationFolder.load(p.parent) for p in sorted(self.root.glob(f"*/*/*/{MANIFEST}"))
-        ]
+        """All operations that have been generated, by kind and sizes. Raises UserError when there
+        are none."""
+        paths = [manifest.parent for manifest in self.root.glob(f"*/*/*/{MANIFEST}")]
+        found = [OperationFolder.load(path) for path in sorted(paths, key=_by_numbers)]
         if not found:
             raise UserError(
                 f"{self.root}: no generated dispatches; run `tilewright profile generate "

@@ -15,7 +15,8 @@ tiles for the caches (of parallel loops, of reductions), `vp`, `vr` and `vi` til
 vectors (of parallel loops, of reductions, of the innermost parallel loop). Last the pipeline, as
 IREE calls it, and what is switched on in it (`peel`: loop peeling).
 
-A dispatch is called by both names, joined by `_`. `format_*` and `parse_*` are inverse.
+A dispatch is called by both names, joined by `_`; `parse_dispatch` reads all of that. `format_*`
+and `parse_*` are inverse.
 """
 
 from __future__ import annotations
@@ -183,12 +184,13 @@ def _option(word: str) -> str:
 
 
 def format_dispatch(operation: str, configuration: str) -> str:
+    """The name of a dispatch from those of its operation and its configuration."""
     return f"{operation}_{configuration}"
 
 
-def parse_dispatch(name: str) -> tuple[str, str]:
-    """The names of operation and configuration. Raises UserError."""
+def parse_dispatch(name: str) -> tuple[Operation, TileConfiguration | None]:
+    """What the name of a dispatch says: all of it. Raises UserError for what names none."""
     operation, mark, rest = name.partition(f"_{PREFIX}")
     if not mark:
         raise UserError(f"'{name}' names no dispatch; a name is such as {_EXAMPLE}_{DEFAULT}")
-    return operation, PREFIX + rest
+    return parse_operation(operation), parse_configuration(PREFIX + rest)

@@ -15,9 +15,9 @@ def match_names(text: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The names that any of the patterns finds, in their order, and remarks.
 
     text: regular expressions (Python's `re`, found anywhere in a name), separated by commas; a
-    comma inside brackets or behind a backslash belongs to the expression. One that finds nothing
-    is tried as a shell pattern for whole names, and a remark says so. Raises UserError for one that
-    is no regular expression, or that finds nothing either way.
+    comma inside brackets or behind a backslash belongs to the expression. One that finds nothing,
+    or is no regular expression (`*softmax*`), is tried as a shell pattern for whole names, and a
+    remark says so. Raises UserError for one that finds nothing either way.
     """
     wanted: set[str] = set()
     notes: list[str] = []
@@ -30,23 +30,24 @@ def match_names(text: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _match(pattern: str, names: Sequence[str]) -> tuple[list[str], str]:
+    problem = ""
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        hint = f"; as a regular expression, '*' is written '.*': {_as_regex(pattern)}"
-        raise UserError(
-            f"{OPTION}: '{pattern}' is no regular expression: {error}"
-            + (hint if "*" in pattern else "")
-        ) from error
-    found = [name for name in names if expression.search(name)]
-    if found:
-        return found, ""
+        problem = f"is no regular expression: {error}"
+    else:
+        found = [name for name in names if expression.search(name)]
+        if found:
+            return found, ""
     found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     if found:
         return found, (
-            f"{OPTION}: '{pattern}' matches nothing as a regular expression; taken as a shell "
-            f"pattern (the regular expression is {_as_regex(pattern)})"
+            f"{OPTION}: '{pattern}' {problem or 'matches nothing as a regular expression'}; taken "
+            f"as a shell pattern (the regular expression is {_as_regex(pattern)})"
         )
+    if problem:
+        hint = f"; as a regular expression, '*' is written '.*': {_as_regex(pattern)}"
+        raise UserError(f"{OPTION}: '{pattern}' {problem}{hint if '*' in pattern else ''}")
     raise UserError(
         f"{OPTION}: '{pattern}' matches none of the {len(names)} dispatches"
         f"{did_you_mean(pattern, names)}"

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.machine import describe as describe_machine
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
@@ -95,7 +96,7 @@ class Outcome:
 
 def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterator[Outcome]:
     """Verify and time compiled dispatches, one after the other, in their order."""
-    references = make_references(selected, options)
+    references = make_references([d for d in selected if _compiled(d).ok], options)
     with Benchmark(options.device, timeout_s=options.timeout_s) as benchmark:
         for dispatch in selected:
             compiled = _compiled(dispatch)
@@ -110,6 +111,22 @@ def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterato
             yield _run(benchmark, dispatch, compiled, data, options)
 
 
+def check_compiled(selected: Sequence[Selected]) -> None:
+    """Raises UserError when none of the dispatches has been compiled, for better or worse."""
+    if all(_compiled(dispatch) is _MISSING for dispatch in selected):
+        raise UserError(
+            f"none of the {len(selected)} dispatches is compiled; run `tilewright profile compile` "
+            "with the same --generated-dir first"
+        )
+
+
+def make_inputs(selected: Sequence[Selected], options: RunOptions) -> None:
+    """Write the inputs of dispatches where they are not yet. Raises UserError."""
+    for name, made in make_references(selected, replace(options, verify=False)).items():
+        if isinstance(made, WorkerFailure):
+            raise UserError(f"the inputs of {name} cannot be made: {made.message}")
+
+
 def _compiled(dispatch: Selected) -> Compiled:
     compiled = dispatch.entry.compiled
     if compiled is None or (compiled.ok and not dispatch.vmfb.is_file()):
@@ -120,7 +137,7 @@ def _compiled(dispatch: Selected) -> Compiled:
 def make_references(
     selected: Sequence[Selected], options: RunOptions
 ) -> dict[str, ReferenceData | WorkerFailure]:
-    """Inputs and NumPy's results of the operations that have a compiled dispatch, by name.
+    """Inputs of the dispatches' operations and, to verify them, NumPy's results, by operation.
 
     What was computed before is read from the operations' folders.
     """
@@ -128,7 +145,7 @@ def make_references(
     jobs: dict[str, Job] = {}
     for dispatch in selected:
         name, folder = dispatch.folder.operation.name, dispatch.folder.reference
-        if name in found or name in jobs or not _compiled(dispatch).ok:
+        if name in found or name in jobs:
             continue
         request = ReferenceRequest(name, folder, options.seed, not options.verify)
         kept = kept_reference(request)

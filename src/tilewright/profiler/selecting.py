@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.errors import UserError
 from tilewright.profiler.compiling import Selected
 from tilewright.profiler.folder import GeneratedFolder
+from tilewright.profiler.names import DEFAULT
 from tilewright.profiler.patterns import match_names
 from tilewright.profiler.suite import Selection
 
@@ -20,7 +21,7 @@ def select(
     found: dict[str, Selected] = {}
     for folder in generated.operations():
         if selection.contains(folder.operation):
-            for configuration in folder.dispatches:
+            for configuration in sorted(folder.dispatches, key=lambda name: name != DEFAULT):
                 one = Selected(folder, configuration)
                 found[one.name] = one
     if not found:

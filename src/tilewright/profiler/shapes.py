@@ -41,13 +41,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape of a file: sizes by dimension, and what else it says (None or '': nothing)."""
+    """One shape of a file: sizes by dimension, and what else it says (None or '': nothing).
+
+    where: its place, for messages.
+    """
 
     kind: Kind
     dims: Mapping[str, int]
     types: ElementTypes | None = None
     layout: str = ""
     variant: str = ""
+    where: str = ""
 
 
 def dimension_options() -> dict[str, tuple[tuple[str, ...], str]]:
@@ -124,6 +128,7 @@ def _shape(entry: dict[str, Any], where: str) -> Shape:
         None if types is None else _types(kind, types, where),
         "" if layouts is None else _layout(kind, layouts, where),
         variant,
+        where,
     )
 
 

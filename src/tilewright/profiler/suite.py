@@ -115,15 +115,24 @@ def _variants(wanted: Sequence[str]) -> tuple[str, ...]:
 
 def _check(selection: Selection) -> None:
     candidates = selection.kinds or tuple(KINDS.values())
+    names = ", ".join(kind.name for kind in candidates)
     for sizes in selection.sizes:
         if not any(sizes.fits(kind) for kind in candidates):
-            names = ", ".join(kind.name for kind in candidates)
             raise UserError(f"{sizes.option}: none of the kinds has that dimension ({names})")
     for types in selection.types:
         have = [t.name for k in candidates for v in k.variants for t in k.types(v)]
         if types.name not in have:
-            names = ", ".join(kind.name for kind in candidates)
             raise UnknownNameError("element type", types.name, set(have), f"--types: {names}")
+    if selection.layouts and not any(set(selection.layouts) & set(k.layouts) for k in candidates):
+        have = [layout for kind in candidates for layout in kind.layouts]
+        raise UnknownNameError("layout", selection.layouts[0], set(have), f"--layouts: {names}")
+    if selection.variants and not any(
+        k.has_variant(v) for k in candidates for v in selection.variants if v
+    ):
+        have = [variant for kind in candidates for variant in kind.variants if variant]
+        if not have:
+            raise UserError(f"--variants: none of the kinds has variants ({names})")
+        raise UnknownNameError("variant", selection.variants[0], set(have), f"--variants: {names}")
     if not any(map(selection.accepts, candidates)):
         raise UserError(
             "no kind has all the dimensions, types, layouts and variants asked for; "
@@ -158,7 +167,8 @@ def make_suite(selection: Selection, shapes: Sequence[Shape] | None = None) -> S
                 try:
                     operation = make_operation(shape.kind, dims, types, layout, variant)
                 except UserError as error:
-                    problems.setdefault(shape.kind.name, []).append(str(error))
+                    place = f"{shape.where}: " if shape.where else ""
+                    problems.setdefault(shape.kind.name, []).append(f"{place}{error}")
                     continue
                 found[operation.name] = operation
     suite.operations = list(found.values())
@@ -195,7 +205,8 @@ def _forms(shape: Shape, selection: Selection) -> Iterator[tuple[ElementTypes, s
     have = {variant: kind.types(variant) for variant in variants}
     if shape.types is not None and all(shape.types not in types for types in have.values()):
         names = {t.name for types in have.values() for t in types}
-        raise UnknownNameError("element type", shape.types.name, names, kind.name)
+        place = f"{shape.where}: {kind.name}" if shape.where else kind.name
+        raise UnknownNameError("element type", shape.types.name, names, place)
     for variant in variants:
         wanted = [t for t in have[variant] if shape.types in (None, t)]
         if selection.types:

@@ -79,7 +79,7 @@ class CompileAnswer:
 
 
 def compile_dispatch(state: dict[str, Any], request: DispatchRequest) -> CompileAnswer:
-    """Task: see DispatchRequest. The files appear whole, and only when the compile succeeds."""
+    """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds."""
     from tilewright.ir.candidate import COMPILE_FROM, make_candidate
     from tilewright.ir.lowering import UnreadableConfiguration
     from tilewright.ir.session import CompileError
@@ -96,13 +96,12 @@ def compile_dispatch(state: dict[str, Any], request: DispatchRequest) -> Compile
             request.repeats,
             whole=True,
         )
-        text = module.operation.get_asm().encode()
+        write_whole(request.configured, module.operation.get_asm().encode())
         vmfb = compiler.compile(module.operation, compile_from=COMPILE_FROM)
     except CompileError as error:
         return CompileAnswer(str(error), error.log)
     except UnreadableConfiguration as error:
         return CompileAnswer(f"the configuration is not for this program: {error}")
-    write_whole(request.configured, text)
     write_whole(request.vmfb, vmfb)
     return CompileAnswer()
 

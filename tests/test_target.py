@@ -28,7 +28,7 @@ def test_targets_survive_json():
     assert targets.Target.from_json({**target.to_json(), "moon_phase": 1}) == target
 
 
-@pytest.mark.parametrize("name", ["gpu", "CPU", "", "cuda:sm_80"])
+@pytest.mark.parametrize("name", ["gpu", "CPU", "", "opencl:sm_80"])
 def test_unknown_targets_are_named_with_those_there_are(name):
     with pytest.raises(UnknownNameError, match="cpu:NAME") as error:
         parse_target(name)

@@ -38,6 +38,20 @@ class Target:
     features: str = ""
 
     @property
+    def is_gpu(self) -> bool:
+        return False
+
+    @property
+    def declaration(self) -> str:
+        """The text of the device's attribute, for a target that no flag selects; '' else."""
+        return ""
+
+    @property
+    def reads_specs(self) -> bool:
+        """Whether the backend reads tuning specs."""
+        return True
+
+    @property
     def key(self) -> str:
         """What must be equal for measurements to be comparable: processor, features, threads."""
         return f"llvm-cpu/{self.resolved or self.cpu}/{self.vector_bytes}B/{self.cores}t"
@@ -83,14 +97,14 @@ class Target:
 
 
 def parse_target(name: str, threads: int | None = None) -> Target:
-    """`cpu` (this machine) or `cpu:NAME` with LLVM's name of a processor.
+    """`cpu` (this machine), `cpu:NAME` with LLVM's name of a processor, or a GPU (`gpu_target`).
 
     `threads`: worker threads of the runtime, by default one for each core this process may use.
     Raises UserError for another kind of target or an impossible number of threads.
     """
     kind, _, processor = name.partition(":")
     if kind != CPU:
-        raise UnknownNameError("target", name, ["cpu", "cpu:NAME"], "--target")
+        return _parse_gpu(kind, name, threads)
     if name.endswith(":"):
         raise UserError(
             "--target: 'cpu:' lacks a processor; write cpu for this machine or cpu:znver4"
@@ -149,3 +163,12 @@ def _host_vector_bytes() -> int:
     if "avx512f" in words:
         return 64
     return 32 if "avx2" in words or "avx" in words else 16
+
+
+def _parse_gpu(kind: str, name: str, threads: int | None) -> Target:
+    """A GPU target; `threads` are those that compile."""
+    from tilewright.gpu_target import BACKENDS, example_names, parse_gpu_target
+
+    if kind not in BACKENDS:
+        raise UnknownNameError("target", name, ["cpu", "cpu:NAME", *example_names()], "--target")
+    return parse_gpu_target(name, threads or usable_cores())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tilewright.tuning.session import TuningSession
 
 
+T = TypeVar("T")
+
+
 @click.command(
     name="tune",
     epilog="""\b
@@ -30,6 +33,8 @@ Examples:
   tilewright tune model.mlir --parameters model=weights.irpa
   tilewright tune model.mlir --variants default,mine=--iree-opt-level=O3
   tilewright tune --config auto-scheduler.cfg
+  tilewright tune matmul.mlir --target cuda:sm_80 --compile-only
+  tilewright tune matmul.mlir --target cuda:sm_80 --runner dir:measurements
 
 The output folder holds tuning_spec.mlir, program.vmfb, command.txt (the plain
 iree-compile line that makes the same program), summary.json, trials.csv,
@@ -51,7 +56,10 @@ def command(program: Path | None, **given: Any) -> None:
     from tilewright.tuning.request import make_request
 
     request = make_request(program, {k: None if v == () else v for k, v in given.items()})
-    result = _run(request)
+    if request.options.compile_only:
+        _compile_only(request)
+        return
+    result: TuneResult = _run(request, lambda session: session.run())
     if request.options.json:
         output.print_json(result.to_json())
         return
@@ -60,7 +68,18 @@ def command(program: Path | None, **given: Any) -> None:
     print_summary(result, output.console())
 
 
-def _run(request: TuneRequest) -> TuneResult:
+def _compile_only(request: TuneRequest) -> None:
+    from tilewright.tuning.compile_only import summary_lines
+
+    result = _run(request, lambda session: session.compile_only())
+    if request.options.json:
+        output.print_json(result.to_json())
+        return
+    for line in summary_lines(result):
+        click.echo(line)
+
+
+def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
     from tilewright.cli.view import make_view
     from tilewright.tuning.context import Interrupted
     from tilewright.tuning.events import Event, Note
@@ -79,7 +98,7 @@ def _run(request: TuneRequest) -> TuneResult:
         with view, _stoppable(session, view):
             for text in request.warnings:
                 view.listen(Note(text, warning=True))
-            return session.run()
+            return do(session)
     except (KeyboardInterrupt, Interrupted) as error:
         raise Interruption(
             "interrupted: no results were written; --resume goes on with the trials so far"

@@ -10,6 +10,7 @@ from iree.compiler import ir
 
 from tilewright.ir.compute_ops import compute_ops
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
+from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.lowering import write_configuration
 from tilewright.ir.template import find_function
 from tilewright.ir.walk import string_attribute, walk
@@ -27,6 +28,7 @@ def make_candidate(
     configuration: DispatchConfiguration | None,
     repeats: int = 1,
     whole: bool = False,
+    keep_constraints: bool = False,
 ) -> ir.Module:
     """The template with a configuration, and a function that runs the dispatch several times.
 
@@ -34,7 +36,8 @@ def make_candidate(
     results; with `repeats` above 1 there is also `bench`, which takes the same arguments and runs
     the dispatch `repeats` times, one after the other, in one submission to the device. `whole`: it
     runs all that `main` submits this often, its other dispatches and fills included; without a
-    configuration no dispatch need be named then.
+    configuration no dispatch need be named then. `keep_constraints`: what the compiler stated about
+    configurations stays in the module, which then cannot be compiled.
 
     Raises UnreadableConfiguration when the template has no such dispatch, or when the
     configuration is for ops that the dispatch does not have.
@@ -43,6 +46,8 @@ def make_candidate(
         module = ir.Module.parse(template)
     if configuration is not None or not whole:
         configure(module, executable, entry, configuration)
+    if not keep_constraints:
+        erase_constraints(module.operation)
     if repeats > 1:
         _add_benchmark(module, None if whole else executable, repeats)
     return module

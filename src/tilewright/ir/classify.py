@@ -16,6 +16,8 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
+from tilewright.gpu import DECOMPOSITION_CONFIG
+from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.loops import indexing_maps, iterator_kinds, loops_in, uses_of_loops
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, ROOT_OP, TRANSLATION_INFO
 from tilewright.ir.sizes import Sizes
@@ -23,7 +25,13 @@ from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate
 from tilewright.workload import DYNAMIC, Dim, Workload
 
-_CONFIGURATION_ATTRIBUTES = (LOWERING_CONFIG, COMPILATION_INFO, ROOT_OP, TRANSLATION_INFO)
+_CONFIGURATION_ATTRIBUTES = (
+    LOWERING_CONFIG,
+    COMPILATION_INFO,
+    DECOMPOSITION_CONFIG,
+    ROOT_OP,
+    TRANSLATION_INFO,
+)
 _MULTIPLIES = ("arith.mulf", "arith.muli", "complex.mul")
 _ADDS = ("arith.addf", "arith.addi", "complex.add")
 _CASTS = (
@@ -85,6 +93,7 @@ def digest(function: ir.Operation) -> str:
         scratch = ir.Module.create()
         operation = function.clone(ip=ir.InsertionPoint(scratch.body)).operation
         operation.attributes["sym_name"] = ir.StringAttr.get("dispatch")
+        erase_constraints(operation)
         for op in (operation, *walk(operation)):
             for name in _CONFIGURATION_ATTRIBUTES:
                 if name in op.attributes:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
+from tilewright.gpu import GpuConfiguration
+from tilewright.ir.gpu_lowering import texts as gpu_texts
+from tilewright.ir.gpu_lowering import write_gpu_configuration
 from tilewright.tiling import LEVELS, DispatchConfiguration, Tiling, Translation
 
 LOWERING_CONFIG = "lowering_config"
@@ -69,6 +72,9 @@ def write_configuration(
 
     Raises UnreadableConfiguration, and changes nothing, when it is for ops that there are not.
     """
+    if isinstance(configuration, GpuConfiguration):
+        write_gpu_configuration(function, ops, configuration)
+        return
     for index, _ in configuration.tilings:
         if not 0 <= index < len(ops):
             raise UnreadableConfiguration(
@@ -83,3 +89,23 @@ def write_configuration(
             del op.attributes[LOWERING_CONFIG]
     for index, tiling in configuration.tilings:
         ops[index].attributes[LOWERING_CONFIG] = ir.Attribute.parse(tiling.to_attribute(), context)
+
+
+def attribute_texts(
+    function: ir.Operation, configuration: DispatchConfiguration
+) -> tuple[str, list[tuple[int, str, tuple[tuple[str, str], ...]]]]:
+    """A configuration as texts: translation info, and for each configured op its position, its
+    lowering configuration, and names and texts of further attributes."""
+    if not isinstance(configuration, GpuConfiguration):
+        return configuration.translation.to_attribute(), [
+            (index, tiling.to_attribute(), ()) for index, tiling in configuration.tilings
+        ]
+    info, by_op = gpu_texts(function, configuration)
+    return info, [
+        (
+            index,
+            attributes[LOWERING_CONFIG],
+            tuple(pair for pair in attributes.items() if pair[0] != LOWERING_CONFIG),
+        )
+        for index, attributes in by_op.items()
+    ]

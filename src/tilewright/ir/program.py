@@ -12,7 +12,7 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iree.compiler import ir
@@ -261,3 +261,19 @@ def _write(work: Path, name: str, data: bytes) -> Path:
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def declare_device(program: Program, folder: Path, declaration: str) -> Program:
+    """The program with its device written into it: for targets that no flag selects.
+
+    `declaration` is the text of a `#hal.device.target` attribute.
+    """
+    context = ir.Context()
+    context.load_all_available_dialects()
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(program.path.read_bytes())
+        device = ir.Attribute.parse(declaration)
+        module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get([device])
+        path = folder / "with_device.mlir"
+        path.write_text(module.operation.get_asm())
+    return replace(program, path=path)

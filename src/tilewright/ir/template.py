@@ -10,6 +10,7 @@ from iree.compiler.dialects import iree_codegen
 
 from tilewright.ir.classify import classify, element_bits
 from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.gpu_lowering import gpu_pipeline, gpu_template
 from tilewright.ir.loops import find_loops, indexing_maps, uses_of_loops
 from tilewright.ir.lowering import (
     LOWERING_CONFIG,
@@ -20,7 +21,7 @@ from tilewright.ir.lowering import (
 )
 from tilewright.ir.sizes import Sizes
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling
+from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.workload import Workload
 
 
@@ -65,12 +66,18 @@ def read_dispatch(
     function = find_function(module, executable, entry)
     if TRANSLATION_INFO not in function.attributes:
         raise UnreadableConfiguration("the compiler chose no pipeline")
-    translation = read_translation(function.attributes[TRANSLATION_INFO])
+    gpu = gpu_pipeline(function.attributes[TRANSLATION_INFO])
+    translation = (
+        Translation(gpu) if gpu else read_translation(function.attributes[TRANSLATION_INFO])
+    )
     ops = compute_ops(function)
     sizes = Sizes(workload=workload)
     loops = find_loops(ops, sizes)
+    # The sizes on a GPU are in the configuration that the template has as a whole.
     tilings = [
-        read_tiling(op.attributes[LOWERING_CONFIG]) if LOWERING_CONFIG in op.attributes else None
+        (Tiling() if gpu else read_tiling(op.attributes[LOWERING_CONFIG]))
+        if LOWERING_CONFIG in op.attributes
+        else None
         for op in ops
     ]
     root = _find_root(module, ops, tilings)
@@ -90,6 +97,8 @@ def read_dispatch(
         for op, loop, tiling in zip(ops, loops, tilings, strict=True)
     )
     template = DispatchTemplate(translation, templates, root)
+    if gpu:
+        template = gpu_template(function, ops, template)
     found = classify(function, ops, template, sizes)
     return ConfiguredDispatch(function, tuple(ops), template, found)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.gpu import GpuTemplate
+from tilewright.gpu_target import GpuTarget
 from tilewright.space import (
     cpu_buffer_ops,
     cpu_conv,
@@ -18,12 +20,16 @@ from tilewright.space import (
     cpu_mmt4d,
 )
 from tilewright.space.cpu_tiles import PipelineRules, PipelineSpace
+from tilewright.space.dispatch_space import DispatchSpace
+from tilewright.space.gpu_generators import gpu_dispatch_space
 from tilewright.space.interface import Space
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.target import Target
 from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
+
+__all__ = ["GENERATORS", "CpuDispatchSpace", "DispatchSpace", "Generator", "dispatch_space"]
 
 
 @dataclass(frozen=True)
@@ -46,21 +52,13 @@ GENERATORS = (
 )
 
 
-class DispatchSpace:
-    """The search space of a dispatch and the way from its configurations to the compiler.
-
-    `space` is what strategies search; `lower` gives the form in which candidates are compiled and
-    specs carry a configuration.
-    """
+class CpuDispatchSpace(DispatchSpace):
+    """The union over the CPU pipelines that fit a dispatch."""
 
     def __init__(self, members: list[PipelineSpace], own: str) -> None:
-        self.members = {m.rules.pipeline: m for m in members}
+        self.members: dict[str, PipelineSpace] = {m.rules.pipeline: m for m in members}
         self.own = own
         self.space: Space = UnionSpace("dispatch", [m.space for m in members], default=own)
-
-    @property
-    def default(self) -> Configuration:
-        return self.space.default
 
     def admits(self, knob: str, value: Value) -> bool:
         """Whether a user may hold the knob to this value in any of the pipelines."""
@@ -82,6 +80,8 @@ def dispatch_space(
 ) -> DispatchSpace | None:
     """The space of a dispatch; None when no generator models the compiler's own pipeline for it,
     or when some size is known at run time only."""
+    if isinstance(template, GpuTemplate) and isinstance(target, GpuTarget):
+        return gpu_dispatch_space(template, workload, target) if workload.is_static else None
     own = template.translation.pipeline
     if not workload.is_static or template.root_op.tiling is None:
         return None
@@ -92,4 +92,4 @@ def dispatch_space(
     ]
     if own not in {m.rules.pipeline for m in members}:
         return None
-    return DispatchSpace(members, own)
+    return CpuDispatchSpace(members, own)

@@ -271,8 +271,9 @@ class UnionSpace:
         when no member has the knob.
         """
         for name in values:
-            if all(name != k.name for k in self.knobs):
-                allowed = [k.name for k in self.knobs]
+            allowed = [k.name for k in self.knobs]
+            allowed += [n for m in self.members for n in restrictable(m) if n not in allowed]
+            if name not in allowed:
                 raise UnknownNameError("knob", name, allowed, f"search space '{self.name}'")
         chosen: set[Value] = set(self._members)
         if MEMBER_KNOB in values:
@@ -283,7 +284,7 @@ class UnionSpace:
         for member in self.members:
             if member.name not in chosen:
                 continue
-            own = {k: v for k, v in values.items() if any(k == m.name for m in member.knobs)}
+            own = {k: v for k, v in values.items() if k in restrictable(member)}
             try:
                 restriction = member.restrict(own)
             except UserError as error:
@@ -303,3 +304,8 @@ class UnionSpace:
         space._setup(self.name, tuple(members), vocabulary)
         space.default = self.default
         return space
+
+
+def restrictable(space: Space) -> list[str]:
+    """What a user may restrict in a space: its knobs, and numbers that follow from them."""
+    return [*(k.name for k in space.knobs), *getattr(space, "computed_names", ())]

@@ -14,10 +14,12 @@ class OpConfig:
     `op_index` is the op's position in :func:`tilewright.ir.compute_ops.compute_ops` of the
     dispatch's function; `lowering_config` is the attribute's text, such as
     `#iree_cpu.lowering_config<distribution = [64, 64, 0], vector_common_parallel = [8, 32, 0]>`.
+    `further`: names and texts of other attributes that the op gets.
     """
 
     op_index: int
     lowering_config: str
+    further: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

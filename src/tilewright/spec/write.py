@@ -102,6 +102,9 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
                 "lowering_config",
                 _parse(entry, what, config.lowering_config),
             )
+            for name, text in config.further:
+                what = f"{name} of op {config.op_index}"
+                _annotate(handles[config.op_index], name, _parse(entry, what, text))
         _annotate(func, library.MARKER, ir.StringAttr.get(entry.name))
         transform.YieldOp()
 

@@ -66,7 +66,7 @@ def open_program(
         scratch.folder() as work,
         compile_pool(target.cores) as compilers,
     ):
-        request = LoadRequest(path.absolute(), work, function, input_type)
+        request = LoadRequest(path.absolute(), work, function, input_type, target.declaration)
         (result,) = compilers.run([Job(request, LOAD, LOAD_TIMEOUT_S)])
         failure = result.failure
         if failure is not None:

@@ -153,7 +153,10 @@ class TuneOptions:
     target: str = field(
         default="cpu",
         metadata=_option(
-            "--target", "NAME", "cpu (this machine), or such as cpu:znver4", identifies=True
+            "--target",
+            "NAME",
+            "cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, vulkan:ampere, metal",
+            identifies=True,
         ),
     )
     effort: str = field(
@@ -261,6 +264,22 @@ class TuneOptions:
         metadata=_option(
             "--keep-candidates", "DIR", "keep every candidate's MLIR and compile command"
         ),
+    )
+    device: str | None = field(
+        default=None,
+        metadata=_option(
+            "--device", "URI", "device of the runtime: cuda://0, hip (default: the target's first)"
+        ),
+    )
+    runner: str | None = field(
+        default=None,
+        metadata=_option(
+            "--runner", "dir:PATH|ssh:HOST[:PATH]", "measure on another machine (see docs/gpu.md)"
+        ),
+    )
+    compile_only: bool = field(
+        default=False,
+        metadata=_option("--compile-only", "", "compile --max-trials candidates (64), run nothing"),
     )
     output: Path = field(
         default=DEFAULT_OUTPUT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -39,6 +39,17 @@ CLASSIC_NAMES = {
     "tile_m": "distribution_m",
     "tile_n": "distribution_n",
     "tile_k": "cache_reduction_k",
+}
+
+# The same on a GPU, where pipelines differ in what they call a knob: the first that there is.
+GPU_CLASSIC_NAMES = {
+    "block_dim_x": ("workgroup_size_x",),
+    "block_dim_y": ("workgroup_size_y",),
+    "block_dim_z": ("workgroup_size_z",),
+    "pipeline_depth": ("pipeline_depth", "prefetch_num_stages"),
+    "tile_m": ("workgroup_m", "wg_0"),
+    "tile_n": ("workgroup_n", "wg_1"),
+    "tile_k": ("reduction_k", "red_2"),
 }
 
 FLOAT64 = "float64 NumPy"
@@ -124,6 +135,7 @@ def read_tasks(
                 configured=d.isolated.with_suffix(".configured.mlir"),
                 arguments=d.arguments,
                 workload=d.workload,
+                constraints=context.target.is_gpu,
             ),
             CONFIGURE,
             120.0,
@@ -133,10 +145,25 @@ def read_tasks(
         if d.isolated is not None
     ]
     by_workload: dict[str, DispatchTask] = {}
-    for result in context.compilers.run(jobs):
+    for result in _configured(context, jobs):
         _add(context, prepared, by_workload, result, folder)
     prepared.tasks = list(by_workload.values())
     return prepared
+
+
+def _configured(context: RunContext, jobs: Sequence[Job]) -> list[Result]:
+    """The results of the jobs. IREE 3.13 crashes where it states the constraints of some products
+    (batch_matmul on ROCm): those are read without them."""
+    results = context.compilers.run(jobs)
+    again = {
+        i: replace(r.job, payload=replace(r.job.payload, constraints=False))
+        for i, r in enumerate(results)
+        if r.failure is not None and r.failure.kind == "crashed" and r.job.payload.constraints
+    }
+    if again:
+        for i, result in zip(again, context.compilers.run(again.values()), strict=True):
+            results[i] = result
+    return results
 
 
 def _select(
@@ -204,7 +231,7 @@ def _add(
         folder=folder / dispatch.isolated.stem,
         variant=prepared.variant.name,
         flags=prepared.flags,
-        repeats=repeats_for(info.workload, prepared.target.cores),
+        repeats=repeats_for(info.workload, prepared.target.cores, prepared.target.is_gpu),
         encoded=dispatch.encoded,
     )
     task.arguments, task.argument_values = info.arguments, info.values
@@ -227,14 +254,15 @@ def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
     if config is None:
         return space.space
     wanted = config.restrictions_for(name)
-    have = {knob.name for knob in space.space.knobs}
+    have = space.restrictable
+    classic = GPU_CLASSIC_NAMES if context.target.is_gpu else CLASSIC_NAMES
     values = {}
     for key, allowed in wanted.items():
-        knob = CLASSIC_NAMES.get(key, key)
+        knob = next((n for n in _names(classic, key) if n in have), key)
         if knob not in have:
             continue
         fitting = list(allowed)
-        if key in CLASSIC_NAMES:
+        if key in classic:
             # One list of sizes is for all dispatches; those beyond a loop are not for this one.
             fitting = [size for size in allowed if space.admits(knob, size)]
             beyond = [str(size) for size in allowed if size not in fitting]
@@ -244,10 +272,16 @@ def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
             values[knob] = fitting
     if not values:
         return space.space
-    restriction = space.space.restrict(values)
+    restriction = space.restrict(values)
     for text in restriction.notes:
         context.note(f"{name}: {text}")
     return restriction.space
+
+
+def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str, ...]:
+    """What a key of the configuration file may be called in a space."""
+    names = classic.get(key, key)
+    return (names,) if isinstance(names, str) else names
 
 
 def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) -> None:

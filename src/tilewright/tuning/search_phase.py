@@ -114,7 +114,8 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     assert task.default_s is not None
     cores = context.target.cores
     # No processor of today does more than this; the floor only keeps trials from what is done.
-    floor = max(task.workload.flops / (400e9 * cores), task.workload.bytes / 200e9)
+    flops, rate = (2e15, 8e12) if context.target.is_gpu else (400e9 * cores, 200e9)
+    floor = max(task.workload.flops / flops, task.workload.bytes / rate)
     points = task.space_points
     return Task(
         name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,16 @@ from typing import Any
 from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.ir.signature import Signature
-from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job
-from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.measure.runtime import Parameters
 from tilewright.store import RunRecord, RunStatus, Store
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning import outputs
 from tilewright.tuning.company import try_in_company
+from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import Listener, ProgramMeasured, ignore
@@ -37,6 +37,7 @@ from tilewright.tuning.programs import (
     quick_timing,
 )
 from tilewright.tuning.result import TuneResult
+from tilewright.tuning.runner_choice import open_benchmark
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
@@ -65,7 +66,7 @@ class TuningSession:
         self.selector = selector
         self.target = parse_target(options.target, options.threads)
         self.toolchain = Toolchain(options.config.iree_bin if options.config else None)
-        if self.target.cpu != "host":
+        if not self.target.is_gpu and self.target.cpu != "host":
             self.toolchain.check_processor(self.target.cpu)
         outputs.check_writable(options.output)
         self._context: RunContext | None = None
@@ -80,9 +81,30 @@ class TuningSession:
     def run(self) -> TuneResult:
         """Do everything. Raises UserError for what the user can mend, and leaves nothing behind."""
         cpu_start = time.process_time()
+        with self._opened() as (context, program):
+            return self._run(context, program, cpu_start)
+
+    def compile_only(self) -> CompileOnlyResult:
+        """Compile candidates of every dispatch and run none; needs no device."""
+        with self._opened() as (context, program):
+            with context.phase("compile", "the program to its dispatches"):
+                extraction, flags = extract(
+                    context, program, DEFAULT_VARIANT, context.work / "default"
+                )
+            with context.phase("dispatches", "reading the dispatches"):
+                prepared = read_tasks(
+                    context, extraction, DEFAULT_VARIANT, flags, context.work / "default"
+                )
+            return compile_only(context, prepared, self.source)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[RunContext, Any]]:
+        """Workers, database and device, and the program as it was read; all are closed again."""
         with (
             scratch.folder() as work,
-            Store.open(self.options.db) as store,
+            Store.open(
+                work / "unused.db" if self.options.compile_only else self.options.db
+            ) as store,
             compile_pool(self.target.cores) as compilers,
         ):
             program = self._load(compilers, work)
@@ -91,7 +113,7 @@ class TuningSession:
                 target=self.target,
                 toolchain=self.toolchain,
                 compilers=compilers,
-                benchmark=Benchmark(DeviceOptions.cpu(self.target.cores)),
+                benchmark=open_benchmark(self.target, self.options),
                 store=store,
                 run_id=-1,
                 compiler_version=installed_version("iree-base-compiler"),
@@ -102,12 +124,22 @@ class TuningSession:
             if self._stop_requested:
                 context.request_stop()
             try:
-                return self._run(context, program, cpu_start)
+                yield context, program
             finally:
                 context.benchmark.close()
 
+    def _database(self, work: Path) -> Path | None:
+        """The user's database; one that goes away where nothing is measured."""
+        return work / "unused.db" if self.options.compile_only else self.options.db
+
     def _load(self, compilers: Any, work: Path) -> Any:
-        job = Job(LoadRequest(self.source.absolute(), work, self.options.function), LOAD, 600.0)
+        request = LoadRequest(
+            self.source.absolute(),
+            work,
+            self.options.function,
+            declaration=self.target.declaration,
+        )
+        job = Job(request, LOAD, 600.0)
         (result,) = compilers.run([job])
         if result.failure is None:
             return replace(result.value, source=self.source)
@@ -122,7 +154,7 @@ class TuningSession:
                 "they would hide the dispatches that they are on"
             )
         config = self.options.config
-        if config is not None:
+        if config is not None and not context.target.is_gpu:
             for key in config.gpu_only:
                 context.note(f"{config.path}: [SearchSpace] {key} has no effect on the CPU")
         with context.phase("compile", "the program as the compiler makes it"):

@@ -116,10 +116,13 @@ class Work(Protocol):
     def bytes(self) -> int: ...
 
 
-def repeats_for(work: Work, cores: int) -> int:
+def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
     """Executions in one submission so that it lasts about 1.5 ms, guessed from the work done.
 
     A submission costs some 20 to 50 us in the runtime; that must stay small beside what is timed.
     """
+    if gpu:
+        guess = max(work.flops / 10e12, work.bytes / 500e9, 5e-6)
+        return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
     guess = max(work.flops / (60e9 * cores), work.bytes / 20e9, 3e-6)
     return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))

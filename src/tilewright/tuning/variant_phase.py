@@ -36,6 +36,10 @@ def choose_variants(
         )
         outcome.variants["default"] = outcome.default_s * 1e3
         return [own]
+    if context.target.is_gpu and context.options.variants is None:
+        # The built-in variants are choices that matter on a CPU.
+        outcome.variants["default"] = outcome.default_s * 1e3
+        return [own]
     wanted = [
         v
         for v in resolve_variants(context.options.variants, context.options.effort_preset)

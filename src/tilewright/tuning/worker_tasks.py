@@ -34,12 +34,16 @@ CONFIGURED = "executable-configurations"
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """Read the user's program, and write what must be written to compile it into `folder`."""
+    """Read the user's program, and write what must be written to compile it into `folder`.
+
+    `declaration`: the text of the device that it is compiled for, where no flag names it.
+    """
 
     path: Path
     folder: Path
     function: str | None
     input_type: str | None = None
+    declaration: str = ""
 
 
 def load(state: dict[str, Any], request: LoadRequest) -> Any:
@@ -47,11 +51,14 @@ def load(state: dict[str, Any], request: LoadRequest) -> Any:
 
     In a worker, since a malformed module can crash the parser.
     """
-    from tilewright.ir.program import load_program
+    from tilewright.ir.program import declare_device, load_program
 
-    return load_program(
+    program = load_program(
         request.path, request.folder, function=request.function, input_type=request.input_type
     )
+    if request.declaration:
+        program = declare_device(program, request.folder, request.declaration)
+    return program
 
 
 def parse_module(compiler: Any, source: bytes | str) -> Any:
@@ -79,6 +86,7 @@ class ConfigureRequest:
     """Compile an isolated dispatch to where the compiler has configured it, and read that.
 
     `arguments` and `workload`: what is known of its arguments, as in `ir.dispatches.Isolated`.
+    `constraints`: the compiler states those of its pipelines, for backends that have some.
     """
 
     isolated: Path
@@ -88,6 +96,7 @@ class ConfigureRequest:
     configured: Path
     arguments: tuple[tuple[int, ...] | int | None, ...] = ()
     workload: tuple[int | None, ...] = ()
+    constraints: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,12 +120,14 @@ class ConfiguredInfo:
 
 def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInfo:
     """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
+    from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
     from tilewright.ir.lowering import UnreadableConfiguration
     from tilewright.ir.signature import declared_signature
     from tilewright.ir.target_info import target_info
     from tilewright.ir.template import read_dispatch
 
-    compiler = session(state, (*request.flags, TUNER_FLAG))
+    stated = (EMIT_CONSTRAINTS,) if request.constraints else ()
+    compiler = session(state, (*request.flags, TUNER_FLAG, *stated))
     source = request.isolated.read_bytes()
     text = compiler.compile(source, compile_to=CONFIGURED, name=request.isolated.name)
     write_whole(request.configured, text)
@@ -259,6 +270,8 @@ class SpecRequest:
 
 def spec(state: dict[str, Any], request: SpecRequest) -> Path:
     """Task: write a tuning spec for configured dispatches. Raises UserError or CompileError."""
+    from tilewright.ir.gpu_constraints import erase_constraints
+    from tilewright.ir.lowering import attribute_texts
     from tilewright.ir.template import find_function
     from tilewright.spec import OpConfig, SpecEntry, write_spec
 
@@ -268,15 +281,15 @@ def spec(state: dict[str, Any], request: SpecRequest) -> Path:
         for one in request.entries:
             module = parse_module(compiler, one.configured.read_bytes())
             modules.append(module)  # the functions live as long as their modules
+            function = find_function(module, one.executable, one.entry)
+            info, configs = attribute_texts(function, one.configuration)
+            erase_constraints(function)
             entries.append(
                 SpecEntry(
                     name=one.name,
-                    function=find_function(module, one.executable, one.entry),
-                    translation_info=one.configuration.translation.to_attribute(),
-                    op_configs=tuple(
-                        OpConfig(index, tiling.to_attribute())
-                        for index, tiling in one.configuration.tilings
-                    ),
+                    function=function,
+                    translation_info=info,
+                    op_configs=tuple(OpConfig(*config) for config in configs),
                 )
             )
         text = write_spec(entries, header=dict(request.header))

@@ -1,0 +1,210 @@
+"""How a dispatch is configured on a GPU, as plain data.
+
+IREE's GPU and SPIR-V pipelines carry more in their attributes than tile sizes by level, so a
+configuration is kept as the attributes' texts, or as the values from which the compiler itself
+makes them (`iree_codegen.smt.constraints`, see `tilewright.smt_program`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.smt_program import ConstraintProgram
+from tilewright.tiling import DispatchConfiguration, DispatchTemplate, OpTemplate, Translation
+
+Entries = tuple[tuple[str, str], ...]
+"""Names and the texts of attributes."""
+
+Tree = Any
+"""An attribute as lists, dictionaries and integers; what is none of these as its text.
+
+A dictionary with the key `ATTRIBUTE` is the attribute of that name with the other entries as its
+parameters.
+"""
+
+LOWERING_CONFIG = "lowering_config"
+DECOMPOSITION_CONFIG = "decomposition_config"
+EXPLICIT = -1
+ATTRIBUTE = "#"
+
+
+def render(tree: Tree) -> str:
+    """The text of the attribute that a tree stands for."""
+    if isinstance(tree, bool):
+        return str(tree).lower()
+    if isinstance(tree, int):
+        return str(tree)
+    if isinstance(tree, list | tuple):
+        return f"[{', '.join(map(render, tree))}]"
+    if isinstance(tree, dict):
+        entries = ", ".join(
+            name if value == "unit" else f"{name} = {render(value)}"
+            for name, value in tree.items()
+            if name != ATTRIBUTE
+        )
+        kind = tree.get(ATTRIBUTE)
+        if kind is None:
+            return f"{{{entries}}}"
+        # Only this one writes its parameters as a dictionary.
+        inner = f"{{{entries}}}" if kind == "#iree_gpu.lowering_config" else entries
+        return f"{kind}<{inner}>"
+    return str(tree)
+
+
+@dataclass(frozen=True)
+class GpuConfiguration(DispatchConfiguration):
+    """What a candidate sets on a GPU.
+
+    Written out (`ordinal` is EXPLICIT): `info` is the text of the translation_info, `attributes`
+    are (position of the op, name, text). Made by the compiler: `ordinal` counts the constraints ops
+    of the dispatch, `assignment` has a value for each of their knobs; then `lowering` entries are
+    put into the root op's lowering_config, `options` into the pipeline options and `settings` into
+    the translation's dictionary, each over what is there.
+
+    `translation.pipeline` is the pipeline's name and `summary` the configuration, both for people.
+    """
+
+    root: int = 0
+    info: str = ""
+    attributes: tuple[tuple[int, str, str], ...] = ()
+    ordinal: int = EXPLICIT
+    assignment: tuple[tuple[str, int], ...] = ()
+    lowering: Entries = ()
+    options: Entries = ()
+    settings: Entries = ()
+    summary: str = ""
+    workgroup_size: tuple[int, ...] = ()
+
+    def describe(self, root: int) -> str:
+        return f"{self.translation}: {self.summary}" if self.summary else str(self.translation)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.translation.pipeline,
+            "root": self.root,
+            "info": self.info,
+            "attributes": [list(a) for a in self.attributes],
+            "ordinal": self.ordinal,
+            "assignment": [list(pair) for pair in self.assignment],
+            "lowering": [list(pair) for pair in self.lowering],
+            "options": [list(pair) for pair in self.options],
+            "settings": [list(pair) for pair in self.settings],
+            "summary": self.summary,
+            "workgroup_size": list(self.workgroup_size),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> GpuConfiguration:
+        return GpuConfiguration(
+            Translation(data["pipeline"]),
+            (),
+            data["root"],
+            data["info"],
+            tuple((i, name, text) for i, name, text in data["attributes"]),
+            data["ordinal"],
+            tuple((name, value) for name, value in data["assignment"]),
+            _entries(data["lowering"]),
+            _entries(data["options"]),
+            _entries(data["settings"]),
+            data["summary"],
+            tuple(data["workgroup_size"]),
+        )
+
+
+def _entries(pairs: Any) -> Entries:
+    return tuple((name, text) for name, text in pairs)
+
+
+@dataclass(frozen=True)
+class OwnChoice:
+    """The compiler's own choice, read from its attributes.
+
+    `sizes`: the lists of integers in the root op's lowering configuration by name (`workgroup`,
+    `thread`, `reduction`, …); `entries` its other entries as text. `assignments` has, for each
+    constraint program, the values of its knobs that give this choice, or None where none do.
+    """
+
+    workgroup_size: tuple[int, ...] = ()
+    subgroup_size: int = 0
+    pipeline: str = ""
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    entries: Entries = ()
+    options: Entries = ()
+    settings: Entries = ()
+    assignments: tuple[tuple[tuple[str, int], ...] | None, ...] = ()
+
+    def size(self, name: str) -> tuple[int, ...]:
+        return dict(self.sizes).get(name, ())
+
+
+@dataclass(frozen=True)
+class GpuTemplate(DispatchTemplate):
+    """A dispatch as the compiler configures it for a GPU, with the constraints it states."""
+
+    configuration: GpuConfiguration = field(
+        default_factory=lambda: GpuConfiguration(Translation(""), ())
+    )
+    own: OwnChoice = OwnChoice()
+    programs: tuple[ConstraintProgram, ...] = ()
+    trees: tuple[tuple[int, str, Tree], ...] = ()
+
+    def tree(self, op: int, name: str = LOWERING_CONFIG) -> Tree:
+        """An attribute of one op as lists, dictionaries and numbers; None where it has none."""
+        return next((tree for i, n, tree in self.trees if (i, n) == (op, name)), None)
+
+    @property
+    def default(self) -> DispatchConfiguration:
+        return self.configuration
+
+    @property
+    def propagates(self) -> bool:
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        own = self.own
+        return {
+            "gpu": True,
+            **super().to_json(),
+            "configuration": self.configuration.to_json(),
+            "own": {
+                "workgroup_size": list(own.workgroup_size),
+                "subgroup_size": own.subgroup_size,
+                "pipeline": own.pipeline,
+                "sizes": [[name, list(sizes)] for name, sizes in own.sizes],
+                "entries": [list(pair) for pair in own.entries],
+                "options": [list(pair) for pair in own.options],
+                "settings": [list(pair) for pair in own.settings],
+                "assignments": [
+                    None if one is None else [list(pair) for pair in one] for one in own.assignments
+                ],
+            },
+            "programs": [program.to_json() for program in self.programs],
+            "trees": [list(one) for one in self.trees],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> GpuTemplate:
+        own = data["own"]
+        return GpuTemplate(
+            Translation(data["pipeline"], tuple(data["options"])),
+            tuple(OpTemplate.from_json(op) for op in data["ops"]),
+            data["root"],
+            GpuConfiguration.from_json(data["configuration"]),
+            OwnChoice(
+                tuple(own["workgroup_size"]),
+                own["subgroup_size"],
+                own["pipeline"],
+                tuple((name, tuple(sizes)) for name, sizes in own["sizes"]),
+                _entries(own["entries"]),
+                _entries(own["options"]),
+                _entries(own["settings"]),
+                tuple(
+                    None if one is None else tuple((name, value) for name, value in one)
+                    for one in own["assignments"]
+                ),
+            ),
+            tuple(ConstraintProgram.from_json(program) for program in data["programs"]),
+            tuple((op, name, tree) for op, name, tree in data["trees"]),
+        )

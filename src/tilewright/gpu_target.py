@@ -1,0 +1,247 @@
+"""GPUs as targets: which there are, and what `iree-compile` needs to be told of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.target import Target
+
+CUDA, ROCM, VULKAN, METAL = "cuda", "rocm", "vulkan", "metal"
+
+
+@dataclass(frozen=True)
+class GpuBackend:
+    """A kind of GPU: names of its targets, the compiler's backend, the runtime's driver.
+
+    `device` is what `--iree-hal-target-device=` takes and `flag` the option with the target's name;
+    `reads_specs`: whether the backend reads tuning specs.
+    """
+
+    name: str
+    device: str
+    driver: str
+    flag: str
+    architectures: tuple[str, ...]
+    default: str
+    reads_specs: bool = True
+
+
+# All but those of `EXPLICIT` are names that IREE 3.13 takes; a test compiles for them.
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        GpuBackend(
+            CUDA,
+            "cuda",
+            "cuda",
+            "--iree-cuda-target",
+            (
+                *("sm_60", "sm_61", "sm_62", "sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87"),
+                *("sm_89", "sm_90", "sm_120", "sm_121", "pascal", "volta", "turing", "ampere"),
+                *("ada", "a100", "rtx3070", "rtx3080", "rtx3080ti", "rtx3090", "rtx3090ti"),
+                *("rtx4070", "rtx4080", "rtx4090"),
+            ),
+            "sm_80",
+        ),
+        GpuBackend(
+            ROCM,
+            "hip",
+            "hip",
+            "--iree-rocm-target",
+            (
+                *("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1103"),
+                *("gfx1150", "gfx1151", "gfx1200", "gfx1201", "gfx1250", "mi100", "mi210", "mi250"),
+                *("mi250x", "mi300a", "mi300x", "mi308x", "mi325x", "mi350x", "mi355x", "cdna1"),
+                *("cdna2", "rx7700xt", "rx7800xt", "rx7900xt", "rx7900xtx", "rx9060xt", "rx9070xt"),
+                *("v710", "w7800", "w7900", "r9700"),
+            ),
+            "gfx942",
+        ),
+        GpuBackend(
+            VULKAN,
+            "vulkan",
+            "vulkan",
+            "--iree-vulkan-target",
+            (
+                *("pascal", "volta", "turing", "ampere", "ada", "a100", "rtx3080", "rtx3090"),
+                *("rtx4090", "sm_80", "sm_86", "sm_89", "rdna1", "rdna2", "rdna3", "rdna4"),
+                *("rx7900xtx", "rx9070xt", "gfx1100", "cdna2", "cdna3", "gfx942", "adreno"),
+                *("adreno-650", "adreno-740", "valhall", "valhall1", "valhall4", "mali-g77"),
+                *("mali-g78", "mali-g715", "vp_android_baseline_2022"),
+            ),
+            "ampere",
+            reads_specs=False,
+        ),
+        GpuBackend(METAL, "metal", "metal", "", (), "", reads_specs=False),
+    )
+}
+
+_NVIDIA_MMA = ", ".join(
+    f"<{name}>"
+    for name in (
+        "NV_MMA_SYNC_F32_16x8x16_F16",
+        "NV_MMA_SYNC_F16_16x8x16_F16",
+        "NV_MMA_SYNC_F32_16x8x16_BF16",
+        "NV_WMMA_F32_16x16x16_F16",
+        "NV_WMMA_F16_16x16x16_F16",
+    )
+)
+
+# Targets that the compiler has no name for but takes when their properties are written out, and
+# what is used instead where it does not. Hopper runs the instructions of Ampere; IREE has no use
+# for its own (wgmma) yet. PTX 7.8 is the first with sm_90. Shared memory: 227 KiB for a block.
+EXPLICIT = {
+    (CUDA, "sm_90"): (
+        '#hal.device.target<"cuda", [#hal.executable.target<"cuda", "cuda-nvptx-fb", '
+        '{iree_codegen.target_info = #iree_gpu.target<arch = "sm_90", features = "+ptx78", '
+        "wgp = <compute = fp64|fp32|fp16|int64|int32|int16|int8, storage = b64|b32|b16|b8, "
+        "subgroup = shuffle|arithmetic, dot = dp4xi8toi32, "
+        f"mma = [{_NVIDIA_MMA}], subgroup_size_choices = [32], "
+        "max_workgroup_sizes = [1024, 1024, 1024], max_thread_count_per_workgroup = 1024, "
+        "max_workgroup_memory_bytes = 232448, "
+        "max_workgroup_counts = [2147483647, 65535, 65535]>>}>]> : !hal.device"
+    )
+}
+FALLBACKS = {(CUDA, "sm_90"): "sm_89"}
+
+# Processors (streaming multiprocessors, compute units) of the device, for priors only: with another
+# number the same configurations are tried in another order.
+_PROCESSORS = {
+    "sm_90": 132,
+    "a100": 108,
+    "sm_80": 108,
+    "gfx942": 304,
+    "mi300x": 304,
+    "rtx4090": 128,
+}
+
+
+@dataclass(frozen=True)
+class GpuTarget(Target):
+    """A GPU that code is generated for. `uri` is the runtime's device.
+
+    `declared` is the text of the `#hal.device.target` attribute that the program must carry for
+    a target that no flag selects; '' for the others. `cores` counts the compile workers.
+    """
+
+    backend: str = ""
+    architecture: str = ""
+    uri: str = ""
+    declared: str = ""
+    processors: int = 80
+    workgroup_memory: int = 48 << 10
+    subgroup: int = 32
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers that a thread can have."""
+        return 512 if self.subgroup == 64 else 256
+
+    @property
+    def is_gpu(self) -> bool:
+        return True
+
+    @property
+    def declaration(self) -> str:
+        return self.declared
+
+    @property
+    def key(self) -> str:
+        return f"{self.backend}/{self.architecture or self.backend}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        backend = BACKENDS[self.backend]
+        if self.declared:
+            return ()
+        device = (f"--iree-hal-target-device={backend.device}",)
+        if not backend.flag or not self.architecture:
+            return device
+        return (*device, f"{backend.flag}={self.architecture}")
+
+    @property
+    def device(self) -> str:
+        return self.uri
+
+    @property
+    def reads_specs(self) -> bool:
+        """Whether the backend reads tuning specs."""
+        return BACKENDS[self.backend].reads_specs
+
+    def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> GpuTarget:
+        return self
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> GpuTarget:
+        names = {field.name for field in fields(GpuTarget)}
+        return GpuTarget(**{name: value for name, value in data.items() if name in names})
+
+
+def target_names() -> list[str]:
+    """Every GPU target, as `--target` takes it."""
+    return [
+        f"{backend.name}:{architecture}" if architecture else backend.name
+        for backend in BACKENDS.values()
+        for architecture in (backend.architectures or ("",))
+    ]
+
+
+def example_names() -> list[str]:
+    """One target of each backend, as `--target` takes it."""
+    return [f"{b.name}:{b.default}" if b.default else b.name for b in BACKENDS.values()]
+
+
+def parse_gpu_target(name: str, cores: int, device: str | None = None) -> GpuTarget:
+    """`cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, `metal`.
+
+    `device`: the runtime's device (`cuda://0`), by default the driver's first. Raises
+    UnknownNameError for an architecture that there is not; a backend must have been looked up.
+    """
+    kind, _, architecture = name.partition(":")
+    backend = BACKENDS[kind]
+    if not backend.architectures:
+        if ":" in name:
+            raise UserError(f"--target: '{name}': {kind} has no architectures; write {kind}")
+    elif not architecture:
+        if name.endswith(":"):
+            raise UserError(
+                f"--target: '{name}' lacks an architecture; write {kind}:{backend.default}"
+            )
+        architecture = backend.default
+    elif architecture not in backend.architectures:
+        names = [f"{kind}:{one}" for one in backend.architectures]
+        raise UnknownNameError("target", name, names, "--target")
+    known = architecture if kind != VULKAN else ""
+    return GpuTarget(
+        name=name,
+        cpu="",
+        cores=cores,
+        vector_bytes=16,
+        vector_registers=32,
+        l1_bytes=64 << 10,
+        l2_bytes=4 << 20,
+        l3_bytes=0,
+        max_vector_bytes=16,
+        resolved=architecture,
+        backend=kind,
+        architecture=architecture,
+        uri=device or backend.driver,
+        declared=EXPLICIT.get((kind, architecture), ""),
+        processors=_PROCESSORS.get(architecture, 80),
+        workgroup_memory=_shared_memory(kind, known),
+        subgroup=64 if kind == ROCM and architecture.startswith(("gfx9", "mi", "cdna")) else 32,
+    )
+
+
+def _shared_memory(kind: str, architecture: str) -> int:
+    """Bytes of shared memory that a workgroup may use at least."""
+    if kind == ROCM:
+        return 160 << 10 if architecture in ("gfx950", "mi350x", "mi355x") else 64 << 10
+    if kind != CUDA:
+        return 32 << 10
+    return {"sm_80": 166912, "a100": 166912, "sm_87": 166912, "sm_90": 232448}.get(
+        architecture, 48 << 10
+    )

@@ -1,0 +1,192 @@
+"""Reads `iree_codegen.smt.constraints` ops, and turns chosen values into configurations.
+
+The compiler leaves the ops behind the root op when it configures a dispatch with
+`--iree-codegen-emit-pipeline-constraints`. They must be gone before code is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen, iree_gpu
+
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.smt_program import Assertion, ConstraintProgram, Node, SmtKnob
+
+EMIT_CONSTRAINTS = "--iree-codegen-emit-pipeline-constraints"
+_CONSTRAINTS = "iree_codegen.smt.constraints"
+
+_SAME_NAME = {
+    "smt.int.add": "add",
+    "smt.int.sub": "sub",
+    "smt.int.mul": "mul",
+    "smt.int.div": "div",
+    "smt.int.mod": "mod",
+    "smt.int.neg": "neg",
+    "smt.int.abs": "abs",
+    "smt.eq": "eq",
+    "smt.distinct": "distinct",
+    "smt.and": "and",
+    "smt.or": "or",
+    "smt.not": "not",
+    "smt.xor": "xor",
+    "smt.implies": "implies",
+    "smt.ite": "ite",
+}
+# Of smt.int.cmp, in the order of the dialect's IntPredicate.
+_PREDICATES = ("lt", "le", "gt", "ge")
+
+
+class UnreadableConstraints(Exception):
+    """A constraints op has something in it that is not modelled; says what."""
+
+
+def constraint_ops(function: ir.Operation) -> list[ir.Operation]:
+    """The constraints ops of a dispatch function, in program order."""
+    inside = walk(function, lambda op: op.name != _CONSTRAINTS)
+    return [op for op in inside if op.name == _CONSTRAINTS]
+
+
+def erase_constraints(root: ir.Operation) -> None:
+    """Removes every constraints op below `root`."""
+    for op in constraint_ops(root):
+        op.erase()
+
+
+def read_constraints(function: ir.Operation) -> tuple[ConstraintProgram, ...]:
+    """What the constraints ops of a dispatch function say; those not modelled are left out."""
+    found = []
+    for ordinal, op in enumerate(constraint_ops(function)):
+        try:
+            found.append(_read(op, ordinal))
+        except UnreadableConstraints:
+            continue
+    return tuple(found)
+
+
+def materialize(
+    function: ir.Operation, ordinal: int, assignment: Mapping[str, int]
+) -> tuple[ir.Attribute, ir.Attribute, dict[str, ir.Attribute]]:
+    """Translation info, lowering configuration and further attributes of the root op for values of
+    the knobs, made by the compiler.
+
+    Raises ValueError where the compiler refuses.
+    """
+    ops = constraint_ops(function)
+    if ordinal >= len(ops):
+        raise ValueError(f"the dispatch has {len(ops)} sets of constraints, not {ordinal + 1}")
+    op = ops[ordinal]
+    try:
+        info = iree_codegen.materialize_compilation_info(op, dict(assignment))
+        further = {
+            name: iree_codegen.materialize_configuration_attr(op, name, dict(assignment))
+            for name in ("decomposition_config",)
+            if name in ir.DictAttr(op.attributes["knobs"])
+        }
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+    return info.translation_info, info.lowering_config, further
+
+
+def to_smtlib(function: ir.Operation, ordinal: int) -> str:
+    """The constraints as SMT-LIB text, by the compiler's own conversion."""
+    return str(iree_codegen.convert_constraints_op_to_smtlib(constraint_ops(function)[ordinal]))
+
+
+def _read(op: ir.Operation, ordinal: int) -> ConstraintProgram:
+    knobs: dict[str, SmtKnob] = {}
+    fixed: list[tuple[str, str]] = []
+    for named in ir.DictAttr(op.attributes["knobs"]):
+        own = _knobs_in(named.attr)
+        knobs.update((knob.name, knob) for knob in own)
+        if not own:
+            fixed.append((named.name, str(named.attr)))
+    block = op.regions[0].blocks[0]
+    nodes: list[Node] = []
+    positions: dict[ir.Value, int] = {}
+    for position, argument in enumerate(block.arguments):
+        positions[argument] = len(nodes)
+        nodes.append(Node("dim", value=position))
+    assertions = []
+    for inner in block.operations:
+        operation = inner.operation
+        operands = tuple(positions[value] for value in operation.operands)
+        if operation.name == "iree_codegen.smt.assert":
+            message = string_attribute(operation, "msg")
+            assertions.append(Assertion(operands[0], message, operands[1:]))
+            continue
+        if operation.name == "smt.yield" or not len(operation.results):
+            continue
+        positions[operation.results[0]] = len(nodes)
+        nodes.append(_node(operation, operands))
+    return ConstraintProgram(
+        _pipeline(op.attributes["pipeline"]),
+        ordinal,
+        tuple(_size(value) for value in op.operands),
+        tuple(knobs.values()),
+        tuple(nodes),
+        tuple(assertions),
+        tuple(fixed),
+    )
+
+
+def _node(op: ir.Operation, operands: tuple[int, ...]) -> Node:
+    if op.name in _SAME_NAME:
+        return Node(_SAME_NAME[op.name], operands)
+    if op.name == "smt.int.constant":
+        return Node("constant", value=int(ir.IntegerAttr(op.attributes["value"]).value))
+    if op.name == "smt.constant":
+        return Node("constant", value=int(bool(ir.BoolAttr(op.attributes["value"]).value)))
+    if op.name == "smt.int.cmp":
+        predicate = int(ir.IntegerAttr(op.attributes["pred"]).value)
+        return Node(_PREDICATES[predicate], operands)
+    if op.name == "iree_codegen.smt.knob":
+        return Node("variable", name=string_attribute(op, "name"))
+    if op.name == "smt.declare_fun":
+        return Node("variable", name=string_attribute(op, "namePrefix"))
+    if op.name == "iree_codegen.smt.lookup":
+        keys = list(ir.DenseI64ArrayAttr(op.attributes["keys"]))
+        values = list(ir.DenseI64ArrayAttr(op.attributes["values"]))
+        return Node("lookup", operands, table=tuple(zip(keys, values, strict=True)))
+    raise UnreadableConstraints(op.name)
+
+
+def _knobs_in(attribute: ir.Attribute) -> list[SmtKnob]:
+    """The knobs anywhere inside an attribute."""
+    if isinstance(attribute, iree_codegen.IntKnobAttr):
+        return [SmtKnob(_text(attribute.name))]
+    if isinstance(attribute, iree_codegen.OneOfKnobAttr):
+        options = tuple(_option(option) for option in attribute.options)
+        kinds = (iree_gpu.MMAAttr, iree_gpu.VirtualMMAAttr)
+        mma = [o.mnk_shape for o in attribute.options if isinstance(o, kinds)]
+        shapes = tuple((int(m), int(n), int(k)) for m, n, k in mma)
+        return [SmtKnob(_text(attribute.name), options, shapes)]
+    if isinstance(attribute, ir.DictAttr):
+        return [knob for named in attribute for knob in _knobs_in(named.attr)]
+    if isinstance(attribute, ir.ArrayAttr):
+        return [knob for one in attribute for knob in _knobs_in(one)]
+    inner = getattr(attribute, "attributes", None)
+    return _knobs_in(inner) if isinstance(inner, ir.Attribute) else []
+
+
+def _text(name: object) -> str:
+    return str(name.value) if isinstance(name, ir.StringAttr) else str(name)
+
+
+def _option(option: ir.Attribute) -> str:
+    """A readable name of an option: the intrinsic of an mma_layout, else its text."""
+    text = str(option)
+    inner = text.partition("<")[2].removesuffix(">")
+    return inner or text
+
+
+def _pipeline(attribute: ir.Attribute) -> str:
+    return _option(attribute)
+
+
+def _size(value: ir.Value) -> int:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return -1
+    return int(ir.IntegerAttr(owner.operation.attributes["value"]).value)

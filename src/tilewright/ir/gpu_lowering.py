@@ -1,0 +1,354 @@
+"""Reads IREE's GPU and SPIR-V configurations from their attributes, and writes them back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen, iree_gpu
+
+from tilewright.gpu import (
+    ATTRIBUTE,
+    DECOMPOSITION_CONFIG,
+    LOWERING_CONFIG,
+    GpuConfiguration,
+    GpuTemplate,
+    OwnChoice,
+    Tree,
+)
+from tilewright.ir.gpu_constraints import constraint_ops, materialize, read_constraints
+from tilewright.tiling import DispatchTemplate, Translation
+
+TRANSLATION_INFO = "translation_info"
+_PIPELINE_OPTIONS = "gpu_pipeline_options"
+_PREFIXES = ("#iree_gpu.pipeline<", "#iree_gpu.spirv_pipeline<")
+
+_OPTION_NAMES = (
+    "prefetch_num_stages",
+    "no_reduce_shared_memory_bank_conflicts",
+    "use_igemm_convolution",
+    "reorder_workgroups_strategy",
+)
+
+
+def gpu_pipeline(attribute: ir.Attribute) -> str:
+    """The pipeline's name in a translation_info, '' for one that is not of a GPU backend."""
+    text = str(iree_codegen.TranslationInfoAttr(attribute).pass_pipeline)
+    for prefix in _PREFIXES:
+        if text.startswith(prefix):
+            return text.removeprefix(prefix).removesuffix(">")
+    return ""
+
+
+def gpu_template(
+    function: ir.Operation, ops: Sequence[ir.Operation], plain: DispatchTemplate
+) -> GpuTemplate:
+    """The template of a dispatch that is configured for a GPU, with its constraints.
+
+    `plain` has the ops and the root.
+    """
+    info = iree_codegen.TranslationInfoAttr(function.attributes[TRANSLATION_INFO])
+    attributes = [
+        (i, name, str(op.attributes[name]))
+        for i, op in enumerate(ops)
+        for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG)
+        if name in op.attributes
+    ]
+    root = ops[plain.root]
+    own = _own_choice(function, info, root)
+    configuration = GpuConfiguration(
+        Translation(plain.translation.pipeline),
+        (),
+        root=plain.root,
+        info=str(info),
+        attributes=tuple(attributes),
+        summary=_summary(own, dict(attributes_of(attributes, plain.root)).get(LOWERING_CONFIG, "")),
+        workgroup_size=own.workgroup_size,
+    )
+    return GpuTemplate(
+        plain.translation,
+        plain.ops,
+        plain.root,
+        configuration,
+        own,
+        read_constraints(function),
+        tuple(
+            (i, name, attribute_tree(op.attributes[name]))
+            for i, op in enumerate(ops)
+            for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG)
+            if name in op.attributes
+        ),
+    )
+
+
+def attribute_tree(attribute: ir.Attribute) -> Tree:
+    """An attribute as lists, dictionaries and integers; see `gpu.Tree`."""
+    if isinstance(attribute, iree_gpu.LoweringConfigAttr):
+        entries = attribute_tree(attribute.attributes)
+        return {ATTRIBUTE: "#iree_gpu.lowering_config", **entries}
+    if isinstance(attribute, ir.DictAttr):
+        return {named.name: attribute_tree(named.attr) for named in attribute}
+    if isinstance(attribute, ir.ArrayAttr):
+        return [attribute_tree(one) for one in attribute]
+    if isinstance(attribute, ir.BoolAttr):
+        return bool(attribute.value)
+    if isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64":
+        return int(attribute.value)
+    text = str(attribute)
+    prefix = "#iree_codegen.lowering_config"
+    if text.startswith(prefix + "<"):
+        # The bindings have no class for it; its parameters are written as those of a dictionary.
+        inner = ir.Attribute.parse("{" + text[len(prefix) + 1 : -1] + "}", attribute.context)
+        return {ATTRIBUTE: prefix, **attribute_tree(inner)}
+    return text
+
+
+def attributes_of(
+    attributes: Sequence[tuple[int, str, str]], op: int
+) -> tuple[tuple[str, str], ...]:
+    """The attributes of one op among those of a dispatch."""
+    return tuple((name, text) for i, name, text in attributes if i == op)
+
+
+def _summary(own: OwnChoice, lowering: str) -> str:
+    sizes = "; ".join(f"{name} {','.join(map(str, sizes))}" for name, sizes in own.sizes)
+    return sizes or lowering.partition("<")[2].removesuffix(">")
+
+
+def _own_choice(
+    function: ir.Operation, info: iree_codegen.TranslationInfoAttr, root: ir.Operation
+) -> OwnChoice:
+    sizes: list[tuple[str, tuple[int, ...]]] = []
+    entries: list[tuple[str, str]] = []
+    for named in _lowering_entries(root):
+        values = _integers(named.attr)
+        if values is not None:
+            sizes.append((named.name, values))
+        else:
+            entries.append((named.name, str(named.attr)))
+    settings = [(n.name, str(n.attr)) for n in info.configuration or ()]
+    return OwnChoice(
+        tuple(info.workgroup_size or ()),
+        int(info.subgroup_size or 0),
+        str(info.pass_pipeline),
+        tuple(sizes),
+        tuple(entries),
+        tuple((name, _option_text(value)) for name, value in _options(info).items()),
+        tuple(pair for pair in settings if pair[0] != _PIPELINE_OPTIONS),
+        tuple(_match(op, info, root) for op in constraint_ops(function)),
+    )
+
+
+def _lowering_entries(root: ir.Operation) -> Sequence[ir.NamedAttribute]:
+    if LOWERING_CONFIG not in root.attributes:
+        return []
+    config = root.attributes[LOWERING_CONFIG]
+    return list(config.attributes) if isinstance(config, iree_gpu.LoweringConfigAttr) else []
+
+
+def _integers(attribute: ir.Attribute) -> tuple[int, ...] | None:
+    if not isinstance(attribute, ir.ArrayAttr):
+        return None
+    if any(not isinstance(one, ir.IntegerAttr) for one in attribute):
+        return None
+    return tuple(int(one.value) for one in attribute)
+
+
+def _option_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _options(info: iree_codegen.TranslationInfoAttr) -> dict[str, ir.Attribute | bool | int]:
+    """The pipeline options of a translation info that are given."""
+    for named in info.configuration or ():
+        if named.name == _PIPELINE_OPTIONS:
+            given = iree_gpu.PipelineOptionsAttr(named.attr)
+            values = {name: getattr(given, name) for name in _OPTION_NAMES}
+            return {name: value for name, value in values.items() if value is not None}
+    return {}
+
+
+# Which values of the knobs give the compiler's own choice
+
+
+class _Differs(Exception):
+    """The configuration is not of the form that the knobs are in."""
+
+
+def _match(
+    constraints: ir.Operation, info: iree_codegen.TranslationInfoAttr, root: ir.Operation
+) -> tuple[tuple[str, int], ...] | None:
+    if constraints.attributes["pipeline"] != info.pass_pipeline:
+        return None
+    lowering = {named.name: named.attr for named in _lowering_entries(root)}
+    found: dict[str, int] = {}
+    try:
+        for named in ir.DictAttr(constraints.attributes["knobs"]):
+            if named.name == "workgroup_size":
+                _unify_integers(named.attr, list(info.workgroup_size), found)
+            elif named.name == "subgroup_size":
+                _unify_value(named.attr, info.subgroup_size, found)
+            elif named.name == _PIPELINE_OPTIONS:
+                options = _options(info)
+                for option in ir.DictAttr(named.attr):
+                    _unify_value(option.attr, options.get(option.name), found)
+            elif named.name in lowering:
+                _unify(named.attr, lowering[named.name], found)
+            elif named.name in root.attributes:
+                _unify(named.attr, root.attributes[named.name], found)
+            else:
+                return None
+    except _Differs:
+        return None
+    return tuple(found.items())
+
+
+def _unify(knobs: ir.Attribute, actual: ir.Attribute, found: dict[str, int]) -> None:
+    """Adds the values that make `knobs` the attribute `actual`. Raises _Differs."""
+    if isinstance(knobs, iree_codegen.IntKnobAttr) and isinstance(actual, ir.IntegerAttr):
+        _assign(knobs, int(actual.value), found)
+    elif isinstance(knobs, iree_codegen.OneOfKnobAttr):
+        options = list(knobs.options)
+        if actual not in options:
+            raise _Differs
+        _assign(knobs, options.index(actual), found)
+    elif isinstance(knobs, ir.ArrayAttr) and isinstance(actual, ir.ArrayAttr):
+        if len(knobs) != len(actual):
+            raise _Differs
+        for one, other in zip(knobs, actual, strict=True):
+            _unify(one, other, found)
+    elif isinstance(knobs, ir.DictAttr) and isinstance(actual, ir.DictAttr):
+        for named in knobs:
+            if named.name not in actual:
+                raise _Differs
+            _unify(named.attr, actual[named.name], found)
+    elif isinstance(knobs, iree_gpu.LoweringConfigAttr) and isinstance(
+        actual, iree_gpu.LoweringConfigAttr
+    ):
+        _unify(knobs.attributes, actual.attributes, found)
+    elif knobs != actual:
+        raise _Differs
+
+
+def _unify_integers(knobs: ir.Attribute, actual: list[int], found: dict[str, int]) -> None:
+    parts = list(ir.ArrayAttr(knobs))
+    if len(parts) != len(actual):
+        raise _Differs
+    for one, value in zip(parts, actual, strict=True):
+        _unify_value(one, value, found)
+
+
+def _unify_value(knobs: ir.Attribute, actual: Any, found: dict[str, int]) -> None:
+    """The same for a value that the bindings give as a Python number or attribute."""
+    if isinstance(knobs, iree_codegen.IntKnobAttr):
+        if actual is None:
+            actual = 0
+        _assign(knobs, int(actual), found)
+    elif isinstance(knobs, iree_codegen.OneOfKnobAttr):
+        values = [_plain(option) for option in knobs.options]
+        if actual not in values:
+            raise _Differs
+        _assign(knobs, values.index(actual), found)
+    elif _plain(knobs) != actual:
+        raise _Differs
+
+
+def _plain(attribute: ir.Attribute) -> Any:
+    if isinstance(attribute, ir.BoolAttr):
+        return bool(attribute.value)
+    return int(attribute.value) if isinstance(attribute, ir.IntegerAttr) else attribute
+
+
+def _assign(knob: Any, value: int, found: dict[str, int]) -> None:
+    name = str(knob.name.value) if isinstance(knob.name, ir.StringAttr) else str(knob.name)
+    if found.setdefault(name, value) != value:
+        raise _Differs
+
+
+# Writing
+
+
+def resolve(
+    function: ir.Operation, configuration: GpuConfiguration
+) -> tuple[ir.Attribute, list[tuple[int, str, ir.Attribute]]]:
+    """The translation info of the function, and (position of the op, name, attribute) of its ops.
+
+    Raises ValueError where the compiler refuses to make it or a text does not parse.
+    """
+    context = function.context
+    if configuration.ordinal < 0:
+        return _parse(configuration.info, context), [
+            (i, name, _parse(text, context)) for i, name, text in configuration.attributes
+        ]
+    with context:
+        info, lowering, further = materialize(
+            function, configuration.ordinal, dict(configuration.assignment)
+        )
+        entries = {n.name: n.attr for n in iree_gpu.LoweringConfigAttr(lowering).attributes}
+        entries.update((k, _parse(v, context)) for k, v in configuration.lowering)
+        lowering = iree_gpu.LoweringConfigAttr.get(ir.DictAttr.get(entries))
+        root = configuration.root
+        return _edited(info, configuration), [
+            (root, LOWERING_CONFIG, lowering),
+            *((root, name, attribute) for name, attribute in further.items()),
+        ]
+
+
+def _edited(attribute: ir.Attribute, configuration: GpuConfiguration) -> ir.Attribute:
+    """A translation info with other pipeline options and settings."""
+    if not configuration.options and not configuration.settings:
+        return attribute
+    info = iree_codegen.TranslationInfoAttr(attribute)
+    context = attribute.context
+    entries = {n.name: n.attr for n in info.configuration or ()}
+    if configuration.options:
+        options: dict[str, Any] = dict(_options(info))
+        options.update((k, _option(k, v)) for k, v in configuration.options)
+        entries[_PIPELINE_OPTIONS] = iree_gpu.PipelineOptionsAttr.get(**options)
+    entries.update((k, _parse(v, context)) for k, v in configuration.settings)
+    return iree_codegen.TranslationInfoAttr.get(
+        info.pass_pipeline,
+        info.codegen_spec,
+        list(info.workgroup_size),
+        info.subgroup_size,
+        ir.DictAttr.get(entries),
+    )
+
+
+def _option(name: str, text: str) -> Any:
+    if name == "reorder_workgroups_strategy":
+        return ir.Attribute.parse(f"#iree_gpu.reorder_workgroups_strategy<{text}>")
+    return text == "true" if text in ("true", "false") else int(text)
+
+
+def _parse(text: str, context: ir.Context) -> ir.Attribute:
+    try:
+        return ir.Attribute.parse(text, context)
+    except ir.MLIRError as error:
+        raise ValueError(f"'{text}' is no attribute: {error}") from None
+
+
+def write_gpu_configuration(
+    function: ir.Operation, ops: Sequence[ir.Operation], configuration: GpuConfiguration
+) -> None:
+    """Puts a configuration on a dispatch function and its compute ops, replacing what they have."""
+    info, attributes = resolve(function, configuration)
+    function.attributes[TRANSLATION_INFO] = info
+    for op in ops:
+        for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG):
+            if name in op.attributes:
+                del op.attributes[name]
+    for index, name, attribute in attributes:
+        ops[index].attributes[name] = attribute
+
+
+def texts(
+    function: ir.Operation, configuration: GpuConfiguration
+) -> tuple[str, Mapping[int, Mapping[str, str]]]:
+    """What `resolve` gives, as text: for specs."""
+    info, attributes = resolve(function, configuration)
+    by_op: dict[int, dict[str, str]] = {}
+    for index, name, attribute in attributes:
+        by_op.setdefault(index, {})[name] = str(attribute)
+    return str(info), by_op

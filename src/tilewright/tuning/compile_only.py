@@ -1,0 +1,246 @@
+"""`tilewright tune --compile-only`: candidates are compiled and not run. It needs no device.
+
+For each dispatch: configurations drawn uniformly from its space, how many of them compile and to
+how many different programs, why the others do not, whether the workgroup's size that was asked for
+is in the code that was generated, and whether a tuning spec with one of them is applied.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.device_code import workgroup_sizes
+from tilewright.errors import UserError
+from tilewright.gpu import GpuConfiguration
+from tilewright.trial import Configuration, Status
+from tilewright.tuning.applied import spec_applies
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.stages import Compiled, DispatchCompiler
+from tilewright.tuning.task import DispatchTask
+
+SUMMARY = "summary.json"
+DEFAULT_SAMPLES = 64
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class CompiledDispatch:
+    """What became of the candidates of one dispatch.
+
+    `sampled` are different configurations; `distinct` counts different programs. `sizes_found`: of
+    how many the workgroup's size is in the code; None where the format does not tell. `sampled_by`:
+    how often each value of each knob that chooses among names was drawn. `errors` counts reasons.
+    `applied`: what the proof that a spec (or attribute) is applied said, '' when it was.
+    """
+
+    name: str
+    workload: str
+    space_points: float
+    spaces: dict[str, float]
+    sampled: int
+    compiled: int
+    distinct: int
+    sizes_found: int | None
+    choices: dict[str, dict[str, int]] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    applied: str | None = None
+    compile_s: float = 0.0
+
+    @property
+    def compile_rate(self) -> float:
+        return self.compiled / self.sampled if self.sampled else 1.0
+
+
+@dataclass(frozen=True)
+class CompileOnlyResult:
+    """The outcome of a compile-only run; `to_json()` is summary.json."""
+
+    program: str
+    target: str
+    seed: int
+    dispatches: tuple[CompiledDispatch, ...]
+    skipped: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    output: Path
+    wall_s: float
+
+    @property
+    def compile_rate(self) -> float:
+        """Share of all sampled candidates that compiled."""
+        sampled = sum(d.sampled for d in self.dispatches)
+        return sum(d.compiled for d in self.dispatches) / sampled if sampled else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mode": "compile-only",
+            "program": self.program,
+            "target": self.target,
+            "seed": self.seed,
+            "compile_rate": self.compile_rate,
+            "dispatches": [{**asdict(d), "compile_rate": d.compile_rate} for d in self.dispatches],
+            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+            "notes": list(self.notes),
+            "wall_s": self.wall_s,
+        }
+
+
+def compile_only(context: RunContext, prepared: Prepared, source: Path) -> CompileOnlyResult:
+    """Sample, compile, count and write summary.json. UserError when no dispatch has a space."""
+    begin = time.monotonic()
+    if not prepared.tasks:
+        reasons = sorted({s.reason for s in prepared.skipped})
+        raise UserError(
+            f"{source}: no tunable dispatch" + (f" ({'; '.join(reasons)})" if reasons else "")
+        )
+    samples = context.options.max_trials or DEFAULT_SAMPLES
+    found = []
+    for task in prepared.tasks:
+        if context.out_of_time:
+            context.note(f"{task.name}: not compiled, the time is up", warning=True)
+            continue
+        with context.phase("compile", f"candidates of {task.name}"):
+            found.append(_dispatch(context, prepared, task, samples))
+    result = CompileOnlyResult(
+        str(source),
+        context.target.key,
+        context.options.seed,
+        tuple(found),
+        tuple((s.name, s.reason) for s in prepared.skipped),
+        tuple(context.notes),
+        context.options.output,
+        time.monotonic() - begin,
+    )
+    context.options.output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result.to_json(), indent=2)
+    (context.options.output / SUMMARY).write_text(text + "\n")
+    return result
+
+
+def sample(task: DispatchTask, count: int, seed: int) -> list[Configuration]:
+    """Different configurations drawn uniformly; all there are when these are fewer."""
+    rng = np.random.default_rng(seed)
+    chosen: dict[Configuration, None] = {}
+    for _ in range(8):
+        chosen.update(dict.fromkeys(task.restricted.sample(rng, count)))
+        if len(chosen) >= count:
+            break
+    return list(chosen)[:count]
+
+
+def _dispatch(
+    context: RunContext, prepared: Prepared, task: DispatchTask, count: int
+) -> CompiledDispatch:
+    compiler = DispatchCompiler(
+        task, context.compilers, prepared.flags, context.options.keep_candidates, _TIMEOUT_S
+    )
+    candidates = sample(task, count, context.options.seed)
+    begin = time.monotonic()
+    compiled: list[Compiled] = []
+    step = max(1, context.target.cores) * 4
+    found = checked = 0
+    for first in range(0, len(candidates), step):
+        if context.out_of_time:
+            break
+        for one in compiler.compile(candidates[first : first + step]):
+            compiled.append(one)
+            if one.status is Status.OK and one.artifact is not None and one.artifact.exists():
+                verdict = _size_found(task, one)
+                checked += verdict is not None
+                found += verdict is True
+                one.artifact.unlink()
+    good = [one for one in compiled if one.status is Status.OK]
+    return CompiledDispatch(
+        name=task.name,
+        workload=task.workload.name,
+        space_points=task.space_points,
+        spaces=_sizes(task),
+        sampled=len(compiled),
+        compiled=len(good),
+        distinct=len({one.digest for one in good}),
+        sizes_found=found if checked else None,
+        choices=_choices(candidates),
+        errors=dict(Counter(_reason(one) for one in compiled if one.status is not Status.OK)),
+        applied=_applied(context, prepared, task, good),
+        compile_s=time.monotonic() - begin,
+    )
+
+
+def _sizes(task: DispatchTask) -> dict[str, float]:
+    """The number of configurations of each pipeline."""
+    rng = np.random.default_rng(0)
+    pipelines = getattr(task.space.space, "members", (task.space.space,))
+    return {space.name: float(space.size_estimate(rng).points) for space in pipelines}
+
+
+def _size_found(task: DispatchTask, one: Compiled) -> bool | None:
+    """Whether the code has workgroups of the size that the configuration asks for; None where the
+    code does not tell."""
+    configuration = task.lower(one.configuration)
+    if not isinstance(configuration, GpuConfiguration) or not configuration.workgroup_size:
+        return None
+    sizes = workgroup_sizes(one.artifact.read_bytes())
+    if not sizes:
+        return None
+    wanted = (*configuration.workgroup_size, 1, 1)[:3]
+    flat = (int(np.prod(wanted)), 1, 1)
+    return wanted in sizes or flat in sizes
+
+
+def _choices(candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
+    counts: dict[str, Counter[str]] = {}
+    for candidate in candidates:
+        for name, value in candidate.items:
+            if isinstance(value, str):
+                counts.setdefault(name, Counter())[value] += 1
+    return {name: dict(counter) for name, counter in counts.items()}
+
+
+def _reason(one: Compiled) -> str:
+    """Why a candidate has no program, without what differs from one to the next."""
+    text = one.message
+    for separator in (": error: ", ": "):
+        head, found, rest = text.partition(separator)
+        if (found and head.count(":") >= 2 and "." in head) or head.startswith("-:"):
+            text = rest
+            break
+    return f"{one.status}: {text}" if one.status is not Status.COMPILE_ERROR else text
+
+
+def _applied(
+    context: RunContext, prepared: Prepared, task: DispatchTask, good: Sequence[Compiled]
+) -> str | None:
+    """'' when the first candidate that is not the default is applied by what would be handed
+    back, else why not; None where there is no such candidate."""
+    for one in good:
+        if one.configuration != task.space.default:
+            return spec_applies(context, prepared.flags, task, one.configuration)
+    return None
+
+
+def summary_lines(result: CompileOnlyResult) -> list[str]:
+    """The result in plain text, a few lines for each dispatch."""
+    lines = []
+    for d in result.dispatches:
+        sizes = "" if d.sizes_found is None else f", workgroup size found in {d.sizes_found}"
+        spaces = ", ".join(f"{name} {points:.0f}" for name, points in d.spaces.items())
+        lines.append(f"{d.name} ({d.workload})")
+        lines.append(f"  space        {d.space_points:.0f} configurations ({spaces})")
+        lines.append(
+            f"  compiled     {d.compiled} of {d.sampled} ({d.compile_rate:.1%}), "
+            f"{d.distinct} different programs{sizes}, {d.compile_s:.1f} s"
+        )
+        if d.applied is not None:
+            lines.append(f"  handed back  {d.applied or 'applied'}")
+        lines += [f"  {count:4} x {reason}" for reason, count in d.errors.items()]
+    lines += [f"{name}: skipped: {reason}" for name, reason in result.skipped]
+    lines.append(f"compile rate {result.compile_rate:.1%}; {result.output / SUMMARY}")
+    return lines

@@ -175,6 +175,11 @@ def test_a_configuration_file_fills_in_what_was_not_given() -> None:
     )
 
 
+def test_the_help_names_the_strategy_that_is_the_default() -> None:
+    (spec,) = (spec for spec in option_table() if spec.field == "strategy")
+    assert f"default: {DEFAULT_STRATEGY}" in spec.help
+
+
 def test_only() -> None:
     assert TuneOptions().selects("anything")
     assert TuneOptions(only="mat.*512").selects("main_matmul_512x4")

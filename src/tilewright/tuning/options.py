@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.search.options import parse_assignments, parse_options
-from tilewright.search.registry import DEFAULT_STRATEGY, check_strategy, find_strategy
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.parse import ParameterFile, VariantChoice
 
@@ -174,9 +172,7 @@ class TuneOptions:
     )
     strategy: str | None = field(
         default=None,
-        metadata=_option(
-            "--strategy", "NAME", f"how to search (default: {DEFAULT_STRATEGY})", identifies=True
-        ),
+        metadata=_option("--strategy", "NAME", "how to search (default: auto)", identifies=True),
     )
     strategy_options: tuple[str, ...] = field(
         default=(),
@@ -322,16 +318,23 @@ class TuneOptions:
 
         Raises UnknownNameError for one that there is not.
         """
+        # Here, as in what follows: strategies bring NumPy along, which `--help` has no use for.
+        from tilewright.search.registry import DEFAULT_STRATEGY, find_strategy
+
         return find_strategy(self.strategy or DEFAULT_STRATEGY).name
 
     @property
     def strategy_settings(self) -> dict[str, str]:
         """The options of the strategy by name, as text; UserError for a text without `=`."""
+        from tilewright.search.options import parse_assignments
+
         return parse_assignments(self.strategy_options)
 
     def check_strategy(self) -> None:
         """UserError unless there is such a strategy, it takes these options, and it has the
         libraries that it needs."""
+        from tilewright.search.registry import check_strategy
+
         check_strategy(self.strategy_name, self.strategy_settings)
 
     @property
@@ -359,6 +362,9 @@ class TuneOptions:
         `--time-limit`, another output directory. Parameter files count by where they are and
         their size (they can be too big to be read for this).
         """
+        from tilewright.search.options import parse_options
+        from tilewright.search.registry import find_strategy
+
         data = {spec.field: getattr(self, spec.field) for spec in option_table() if spec.identifies}
         data["strategy"] = self.strategy_name
         table = find_strategy(data["strategy"]).options_table

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.target import Target
+from tilewright.target import LIBRARY_FLAG, SPEC_FLAG, Target
 
 CUDA, ROCM, VULKAN, METAL = "cuda", "rocm", "vulkan", "metal"
 
@@ -17,7 +17,7 @@ class GpuBackend:
     """A kind of GPU: names of its targets, the compiler's backend, the runtime's driver.
 
     `device` is what `--iree-hal-target-device=` takes and `flag` the option with the target's name;
-    `reads_specs`: whether the backend reads tuning specs.
+    `reads_specs`: whether the backend reads tuning specs where the CPU's does.
     """
 
     name: str
@@ -26,7 +26,7 @@ class GpuBackend:
     flag: str
     architectures: tuple[str, ...]
     default: str
-    reads_specs: bool = True
+    reads_specs: bool = False
 
 
 # All but those of `EXPLICIT` are names that IREE 3.13 takes; a test compiles for them.
@@ -59,6 +59,7 @@ BACKENDS = {
                 *("v710", "w7800", "w7900", "r9700"),
             ),
             "gfx942",
+            reads_specs=True,
         ),
         GpuBackend(
             VULKAN,
@@ -73,9 +74,8 @@ BACKENDS = {
                 *("mali-g78", "mali-g715", "vp_android_baseline_2022"),
             ),
             "ampere",
-            reads_specs=False,
         ),
-        GpuBackend(METAL, "metal", "metal", "", (), "", reads_specs=False),
+        GpuBackend(METAL, "metal", "metal", "", (), ""),
     )
 }
 
@@ -167,9 +167,8 @@ class GpuTarget(Target):
         return self.uri
 
     @property
-    def reads_specs(self) -> bool:
-        """Whether the backend reads tuning specs."""
-        return BACKENDS[self.backend].reads_specs
+    def spec_flag(self) -> str:
+        return SPEC_FLAG if BACKENDS[self.backend].reads_specs else LIBRARY_FLAG
 
     def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> GpuTarget:
         return self

@@ -14,6 +14,12 @@ from tilewright.errors import UnknownNameError, UserError
 
 CPU = "cpu"
 
+SPEC_FLAG = "--iree-codegen-tuning-spec-path="
+# The same for backends that IREE 3.13 does not hand the path of a tuning spec to (CUDA, SPIR-V):
+# they take the spec as a library of their own strategies. A library that does not parse is only
+# complained about, so it has to be proven that a spec given like this was applied.
+LIBRARY_FLAG = "--iree-codegen-transform-dialect-library="
+
 
 @dataclass(frozen=True)
 class Target:
@@ -47,9 +53,9 @@ class Target:
         return ""
 
     @property
-    def reads_specs(self) -> bool:
-        """Whether the backend reads tuning specs."""
-        return True
+    def spec_flag(self) -> str:
+        """The flag of `iree-compile` that a tuning spec's path is put behind."""
+        return SPEC_FLAG
 
     @property
     def key(self) -> str:

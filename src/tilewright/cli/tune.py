@@ -12,6 +12,7 @@ import click
 from tilewright.cli import output
 from tilewright.cli.interrupt import Interruption, interruptible
 from tilewright.cli.options import tuning_options
+from tilewright.errors import UserError
 
 if TYPE_CHECKING:
     from tilewright.cli.view import View
@@ -38,14 +39,16 @@ Examples:
 
 The output folder holds tuning_spec.mlir, program.vmfb, command.txt (the plain
 iree-compile line that makes the same program), summary.json, trials.csv,
-run.log and manifest.json.
+run.log, manifest.json and report.html, a page on all of it.
 
 Ctrl-C ends the search and writes out what was found; a second Ctrl-C aborts
 (exit status 130), and --resume goes on from there.""",
 )
 @click.argument("program", required=False, type=click.Path(path_type=Path))
 @tuning_options()
-def command(program: Path | None, **given: Any) -> None:
+@click.option("--no-report", "report", is_flag=True, default=True, flag_value=False,
+    help="Write no report.html.")  # fmt: skip
+def command(program: Path | None, report: bool, **given: Any) -> None:
     """Find faster code for the hot dispatches of PROGRAM, and prove it.
 
     PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model. It

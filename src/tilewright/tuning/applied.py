@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tilewright.measure.pool import Job
 from tilewright.trial import Configuration
-from tilewright.tuning.configured_program import WRITE_CONFIGURED, ConfiguredProgramRequest
 from tilewright.tuning.confirm import entry_request
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.programs import SPEC_FLAG
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import (
     CONFIGURED,
@@ -26,16 +24,9 @@ def spec_applies(
     task: DispatchTask,
     configuration: Configuration,
 ) -> str:
-    """'' when a spec with the configuration (or, for a backend that reads none, the attributes) is
-    in the dispatch as it is compiled, else what is wrong."""
+    """'' when the dispatch compiled with a spec gets the configuration, else what is wrong."""
     after = task.folder / "proof.configured.mlir"
     entry = entry_request(task, configuration)
-    if not context.target.reads_specs:
-        request = ConfiguredProgramRequest(task.isolated, after, (entry,), flags)
-        (result,) = context.compilers.run([Job(request, WRITE_CONFIGURED, _TIMEOUT_S)])
-        if result.failure is not None:
-            return result.failure.message
-        return "" if result.value else "no dispatch of the program took the attributes"
     spec = task.folder / "proof.spec.mlir"
     (written,) = context.compilers.run([Job(SpecRequest((entry,), spec, flags), SPEC, _TIMEOUT_S)])
     if written.failure is not None:
@@ -43,7 +34,7 @@ def spec_applies(
     outcome = context.toolchain.compile(
         task.isolated,
         after,
-        (*flags, f"{SPEC_FLAG}{spec}", f"--compile-to={CONFIGURED}"),
+        (*flags, f"{context.target.spec_flag}{spec}", f"--compile-to={CONFIGURED}"),
         timeout_s=_TIMEOUT_S,
     )
     if not outcome.ok:

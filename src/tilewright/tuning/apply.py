@@ -10,12 +10,12 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
-from tilewright.target import parse_target
+from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import CompileJob, installed_version
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
-from tilewright.tuning.programs import SPEC_FLAG, program_flags
+from tilewright.tuning.programs import program_flags
 from tilewright.tuning.variants import Variant
 from tilewright.tuning.worker_tasks import CONFIGURED
 
@@ -221,7 +221,8 @@ def other_variant(tuned: Tuned, info: SpecInfo) -> tuple[str, ...]:
 def spec_flags(opened: OpenProgram, tuned: Tuned) -> tuple[str, ...]:
     """Every flag of the compile with the spec."""
     plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
-    return (*plain, f"{tuned.flag}{tuned.spec}")
+    flag = opened.target.spec_flag if tuned.flag == SPEC_FLAG else tuned.flag
+    return (*plain, f"{flag}{tuned.spec}")
 
 
 def spec_info(opened: OpenProgram, tuned: Tuned) -> SpecInfo:

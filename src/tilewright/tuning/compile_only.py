@@ -20,9 +20,11 @@ import numpy as np
 from tilewright.device_code import workgroup_sizes
 from tilewright.errors import UserError
 from tilewright.gpu import GpuConfiguration
+from tilewright.toolchain import versions
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.applied import spec_applies
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.prepare import Prepared
 from tilewright.tuning.stages import Compiled, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
@@ -119,9 +121,16 @@ def compile_only(context: RunContext, prepared: Prepared, source: Path) -> Compi
         context.options.output,
         time.monotonic() - begin,
     )
+    manifest = {
+        "mode": "compile-only",
+        "versions": versions(),
+        "compiler": context.compiler_version,
+        "target": context.target.key,
+        "options": context.options.to_json(),
+    }
     context.options.output.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result.to_json(), indent=2)
-    (context.options.output / SUMMARY).write_text(text + "\n")
+    for name, data in ((SUMMARY, result.to_json()), (MANIFEST, manifest)):
+        (context.options.output / name).write_text(json.dumps(data, indent=2) + "\n")
     return result
 
 
@@ -206,12 +215,9 @@ def _choices(candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
 
 def _reason(one: Compiled) -> str:
     """Why a candidate has no program, without what differs from one to the next."""
-    text = one.message
-    for separator in (": error: ", ": "):
-        head, found, rest = text.partition(separator)
-        if (found and head.count(":") >= 2 and "." in head) or head.startswith("-:"):
-            text = rest
-            break
+    place, found, rest = one.message.partition(": ")
+    # `-:33:19` or `file.mlir:4:8`: where in the dispatch's IR, of no use without it.
+    text = rest if found and place.count(":") == 2 and " " not in place else one.message
     return f"{one.status}: {text}" if one.status is not Status.COMPILE_ERROR else text
 
 

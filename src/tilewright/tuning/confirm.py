@@ -16,7 +16,6 @@ from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.prepare import Prepared, default_vmfb, task_key
-from tilewright.tuning.programs import SPEC_FLAG
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
@@ -154,7 +153,7 @@ def _compile_through_specs(
         outcome = context.toolchain.compile(
             task.isolated,
             c.configured,
-            (*prepared.flags, f"{SPEC_FLAG}{c.spec}", f"--compile-to={CONFIGURED}"),
+            (*prepared.flags, f"{context.target.spec_flag}{c.spec}", f"--compile-to={CONFIGURED}"),
             timeout_s=_TIMEOUT_S,
         )
         if not outcome.ok:

@@ -21,7 +21,7 @@ from tilewright.toolchain import versions
 from tilewright.tuning import tables
 from tilewright.tuning.company import Company, write_spec
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.programs import SPEC_FLAG, Build, BuildRequest, Programs
+from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.result import ProgramSummary, TuneResult
 from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
 from tilewright.tuning.worker_tasks import (
@@ -284,7 +284,7 @@ def _write_files(
         shutil.copyfile(preprocessing, staging / PREPROCESSING)
         variant_flags = relocate_preprocessing(variant_flags, destination / PREPROCESSING)
     variant = replace(final.build.variant, flags=variant_flags)
-    flags = (*programs.flags(variant), f"{SPEC_FLAG}{destination / SPEC}")
+    flags = (*programs.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
     (staging / "command.txt").write_text(command + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")

@@ -21,8 +21,6 @@ from tilewright.toolchain import Toolchain
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
 
-SPEC_FLAG = "--iree-codegen-tuning-spec-path="
-
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
 
@@ -86,7 +84,7 @@ class Programs:
     def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
         """Every flag of `iree-compile` for a variant, with a spec or without."""
         flags = program_flags(self.program, self.target, self.extra_flags, variant)
-        return (*flags, f"{SPEC_FLAG}{spec}") if spec is not None else flags
+        return (*flags, f"{self.target.spec_flag}{spec}") if spec is not None else flags
 
     def build(self, request: BuildRequest) -> Build:
         """Compile the program; a failure is in the result."""

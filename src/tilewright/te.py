@@ -10,6 +10,9 @@ print(te.lower(s, [A, B, C]))
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from tilewright.schedule.build import BuildError, Function, VerificationError, build
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import cast, const
@@ -74,6 +77,9 @@ from tilewright.schedule.tensor import (
 )
 from tilewright.schedule.trace import Trace
 
+if TYPE_CHECKING:
+    from tilewright.schedule import intrinsics
+
 __all__ = [
     "BuildError",
     "Function",
@@ -114,6 +120,7 @@ __all__ = [
     "fma",
     "if_then_else",
     "infinity",
+    "intrinsics",
     "isnan",
     "log",
     "log1p",
@@ -147,3 +154,10 @@ __all__ = [
     "truncmod",
     "var",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The compiler's bindings take a while to load, and most programs need no intrinsics.
+    if name == "intrinsics":
+        return importlib.import_module("tilewright.schedule.intrinsics")
+    raise AttributeError(f"module 'tilewright.te' has no attribute '{name}'")

@@ -109,6 +109,10 @@ class Builder:
             return one
         return vector.BroadcastOp(scalars.type_of(dtype, lanes), one).result
 
+    def vector_type(self, dtype: str, lanes: int) -> ir.Type:
+        """The type of a vector."""
+        return scalars.type_of(dtype, lanes)
+
     def splat(self, value: ir.Value, lanes: int) -> ir.Value:
         """A vector of a scalar."""
         return vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result

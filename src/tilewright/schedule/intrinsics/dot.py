@@ -10,6 +10,7 @@ from iree.compiler.dialects import arith, llvm, vector
 from tilewright.schedule import reducers
 from tilewright.schedule.codegen.view import Builder, View
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Expr, cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
@@ -42,10 +43,10 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
     b = placeholder((lanes, _GROUP) if groups == 1 else (groups, lanes, _GROUP), "i8", name="b")
     group, element = reduce_axis(groups, "g"), reduce_axis(_GROUP, "e")
 
-    def product(row: Sequence[object], i: object) -> object:
+    def product(row: Sequence[Expr], i: Expr) -> Expr:
         at = element if groups == 1 else group * _GROUP + element
-        left = a[(*row, at)].astype("i32")
-        right = b[(i, element) if groups == 1 else (group, i, element)].astype("i32")
+        left = cast("i32", a[(*row, at)])
+        right = cast("i32", b[(i, element) if groups == 1 else (group, i, element)])
         return reducers.sum(left * right, axis=element if groups == 1 else [group, element])
 
     if m == 1:

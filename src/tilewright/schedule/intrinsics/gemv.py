@@ -10,6 +10,7 @@ from iree.compiler.dialects import vector
 from tilewright.schedule import reducers
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.expr import as_expr
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
@@ -26,7 +27,9 @@ def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
     a = placeholder((k,), dtype, name="a")
     b = placeholder((m, k), dtype, name="b")
     axis = reduce_axis(k, "k")
-    c = compute((m,), lambda i: reducers.sum(a[axis] * b[i, axis], axis=axis), name="c")
+    c = compute(
+        (m,), lambda i: reducers.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
+    )
 
     def emit(builder: Builder, phase: str, inputs: Sequence[View], outputs: Sequence[View]) -> None:
         (out,) = outputs

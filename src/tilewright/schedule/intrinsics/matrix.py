@@ -11,6 +11,7 @@ from tilewright.schedule import reducers
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.view import Builder, View
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 
@@ -47,8 +48,8 @@ def wmma(
     c = compute(
         (_SIDE, _SIDE),
         lambda i, j: reducers.sum(
-            a[i, axis].astype(accumulator)
-            * (b[j, axis] if b_columns else b[axis, j]).astype(accumulator),
+            cast(accumulator, a[i, axis])
+            * cast(accumulator, b[j, axis] if b_columns else b[axis, j]),
             axis=axis,
         ),
         name="c",

@@ -10,6 +10,7 @@ from iree.compiler.dialects import vector
 from tilewright.schedule import reducers
 from tilewright.schedule.codegen.view import Builder, View
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import as_expr
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
@@ -39,7 +40,9 @@ def outer_product(
     axis = reduce_axis(k, "k")
     c = compute(
         (m, n),
-        lambda i, j: reducers.sum((a[i, axis] if a_rows else a[axis, i]) * b[axis, j], axis=axis),
+        lambda i, j: reducers.sum(
+            as_expr(a[i, axis] if a_rows else a[axis, i]) * as_expr(b[axis, j]), axis=axis
+        ),
         name="c",
     )
     name = f"outer_product_{m}x{n}x{k}_{dtype}{'_rows' if a_rows else ''}"

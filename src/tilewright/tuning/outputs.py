@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -21,6 +20,7 @@ from tilewright.toolchain import versions
 from tilewright.tuning import tables
 from tilewright.tuning.company import Company, write_spec
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.install import install_folder
 from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.result import ProgramSummary, TuneResult
 from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
@@ -40,6 +40,8 @@ SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
 PREPROCESSING = "preprocessing_spec.mlir"
 _PROGRAM_TIMEOUT_S = 900.0
+# Files that only some results have: those of an earlier one would be taken for this one's.
+_STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
 
 
 def check_writable(output: Path) -> None:
@@ -88,7 +90,7 @@ def finish(
         staging = Path(
             tempfile.mkdtemp(
                 prefix=f".{context.options.output.name}.",
-                dir=_existing_parent(context.options.output.absolute()),
+                dir=_existing_parent(context.options.output.resolve()),
             )
         )
         try:
@@ -100,7 +102,7 @@ def finish(
             assert build.vmfb is not None
             shutil.copyfile(build.vmfb, staging / VMFB)
             _write_files(context, program, programs, outcome, final, result, staging)
-            _install(staging, context.options.output)
+            install_folder(staging, context.options.output, _STALE)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
@@ -313,22 +315,6 @@ def _write_files(
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     (staging / MANIFEST).write_text(json.dumps(manifest, indent=2, default=str) + "\n")
-
-
-def _install(staging: Path, output: Path) -> None:
-    """Put the finished folder in its place; an earlier result is replaced file by file."""
-    staging.chmod(0o755)
-    if not output.exists():
-        output.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(staging, output)
-        return
-    names = {path.name for path in staging.iterdir()}
-    for path in sorted(staging.iterdir(), key=lambda p: p.name == MANIFEST):
-        os.replace(path, output / path.name)
-    for stale in (PREPROCESSING, "program.mlir", "program.mlirbc"):
-        if stale not in names:
-            (output / stale).unlink(missing_ok=True)
-    staging.rmdir()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

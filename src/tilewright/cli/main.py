@@ -35,6 +35,7 @@ _COMMANDS = {
         "tilewright.cli.compare",
         "Compare IREE, tuned and not, with other compilers and libraries.",
     ),
+    "report": ("tilewright.cli.report", "Make a page on a tuning run or on a comparison."),
     "devices": (
         "tilewright.cli.devices",
         "Show drivers, devices, targets, and this machine's peak.",

@@ -63,6 +63,8 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
         _compile_only(request)
         return
     result: TuneResult = _run(request, lambda session: session.run())
+    if report:
+        _report(result, request)
     if request.options.json:
         output.print_json(result.to_json())
         return
@@ -80,6 +82,21 @@ def _compile_only(request: TuneRequest) -> None:
         return
     for line in summary_lines(result):
         click.echo(line)
+
+
+def _report(result: TuneResult, request: TuneRequest) -> None:
+    """Write the page; a run is not lost because that fails."""
+    from tilewright.measure.peak import cached_peak
+    from tilewright.report import write_tuning_page
+    from tilewright.target import parse_target
+
+    target = parse_target(request.options.target, request.options.threads)
+    # What is not known already is not measured here: the user waits for the result.
+    peak = None if target.is_gpu else cached_peak(target.cores)
+    try:
+        write_tuning_page(result.output, peak=peak)
+    except (UserError, OSError, ValueError) as error:
+        click.echo(f"warning: no report: {error}", err=True)
 
 
 def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:

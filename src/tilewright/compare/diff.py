@@ -3,9 +3,10 @@
 Runs of different days are not paired, so what moves all of a machine (its clock, a neighbour) would
 be taken for a change of what is measured. Three things are allowed for. The statistic is the lower
 quartile of a row's samples: what else runs on a machine only ever adds time, so the lower samples
-say more of the program than the middle ones. Its bootstrap interval is widened by what the two runs
-themselves tell of how steady the machine is: a row's spread over the rounds. And the whole interval
-must clear a margin, below which a change is nobody's concern.
+say more of the program than the middle ones. Where a program of one thread did not have its
+processor to itself in either run, its processor time is compared instead: wall time would tell what
+else ran. And the whole bootstrap interval must clear a margin, below which a change is nobody's
+concern.
 
 All intervals of a diff hold together at the confidence (Bonferroni), so that a table of a hundred
 rows gives no more false alarms than one of one row.
@@ -26,6 +27,8 @@ from tilewright.measure.statistics import Interval
 
 CONFIDENCE = 0.95
 MARGIN = 0.05
+# Below this part of a processor a program of one thread was kept waiting by others.
+_UNDISTURBED = 0.95
 _RESAMPLES = 4000
 _QUARTILE = 0.25
 
@@ -52,7 +55,7 @@ class Verdict(enum.StrEnum):
 @dataclass(frozen=True)
 class Change:
     """A workload with a provider, before and after; `ratio` is new time over old time, None unless
-    both are ok."""
+    both are ok; `by_processor`: of processor time, since the machine was busy."""
 
     workload: str
     provider: str
@@ -60,6 +63,7 @@ class Change:
     ratio: Interval | None = None
     old: Row | None = None
     new: Row | None = None
+    by_processor: bool = False
 
 
 def diff(
@@ -72,7 +76,10 @@ def diff(
     pairs = [(key, old.row(*key), new.row(*key)) for key in keys]
     compared = sum(_both(a, b) for _, a, b in pairs)
     each = 1 - (1 - confidence) / max(1, compared)
-    return [_change(workload, provider, a, b, margin, each) for (workload, provider), a, b in pairs]
+    return [
+        _change(workload, provider, a, b, margin, each, old.threads)
+        for (workload, provider), a, b in pairs
+    ]
 
 
 def _check(old: Run, new: Run) -> None:
@@ -96,9 +103,12 @@ def _change(
     new: Row | None,
     margin: float,
     confidence: float,
+    threads: int,
 ) -> Change:
+    busy = threads == 1 and any(_was_disturbed(row) for row in (old, new))
+
     def made(verdict: Verdict, ratio: Interval | None = None) -> Change:
-        return Change(workload, provider, verdict, ratio, old, new)
+        return Change(workload, provider, verdict, ratio, old, new, busy and ratio is not None)
 
     if old is None or new is None:
         return made(Verdict.NEW if old is None else Verdict.GONE)
@@ -107,12 +117,17 @@ def _change(
             # What is not installed any more has not become worse.
             return made(Verdict.GONE if new.outcome is Outcome.SKIPPED else Verdict.BROKEN)
         return made(Verdict.FIXED if new.ok else Verdict.NONE)
-    ratio = quartile_ratio(new.samples, old.samples, confidence)
+    times = (new.processor, old.processor) if busy else (new.samples, old.samples)
+    ratio = quartile_ratio(*times, confidence)
     if ratio.low > 1 + margin:
         return made(Verdict.SLOWER, ratio)
     if ratio.high < 1 / (1 + margin):
         return made(Verdict.FASTER, ratio)
     return made(Verdict.SAME, ratio)
+
+
+def _was_disturbed(row: Row | None) -> bool:
+    return row is not None and row.cores is not None and row.cores < _UNDISTURBED
 
 
 def quartile_ratio(

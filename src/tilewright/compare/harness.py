@@ -147,7 +147,7 @@ class _Entry:
     repetitions: list[Repetition] = field(default_factory=list)
 
     def fail(self, outcome: Outcome, reason: str) -> None:
-        self.row = replace(self.row, outcome=outcome, reason=reason, samples=())
+        self.row = replace(self.row, outcome=outcome, reason=reason, samples=(), processor=())
         self.peer = None
 
 
@@ -352,7 +352,8 @@ def _measure(entries: Sequence[_Entry], options: CompareOptions, say: Say) -> No
         real = sum(r.real_s * r.iterations for r in entry.repetitions)
         cpu = sum(r.cpu_s * r.iterations for r in entry.repetitions)
         cores = cpu / real if real else 0.0
-        entry.row = replace(entry.row, samples=tuple(samples), cores=cores)
+        processor = tuple(r.cpu_s for r in entry.repetitions)
+        entry.row = replace(entry.row, samples=tuple(samples), processor=processor, cores=cores)
         if cores > options.threads + _CORES_SLACK:
             entry.fail(
                 Outcome.FAILED, f"it used {cores:.2f} cores where {options.threads} are allowed"

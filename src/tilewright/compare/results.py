@@ -44,9 +44,10 @@ class Outcome(enum.StrEnum):
 class Row:
     """A workload with a provider.
 
-    samples: seconds of one call, one for each round. cores: processor time over wall time while it
-    was timed; threads: what the library says of its threads. worst: the largest error over what is
-    allowed. progress: (seconds, candidates, best seconds) of a search.
+    samples: seconds of one call, one for each round; processor: the seconds of processor time
+    that went with each, of all threads. cores: processor time over wall time while it was timed.
+    threads: what the library says of its threads. worst: the largest error over what is allowed.
+    progress: (seconds, candidates, best seconds) of a search.
     """
 
     workload: str
@@ -60,6 +61,7 @@ class Row:
     element_type: str = ""
     reference: str = ""
     samples: tuple[float, ...] = ()
+    processor: tuple[float, ...] = ()
     cores: float | None = None
     threads: str = ""
     worst: float | None = None
@@ -95,6 +97,7 @@ class Row:
                 **data,
                 "outcome": Outcome(data["outcome"]),
                 "samples": tuple(data["samples"]),
+                "processor": tuple(data["processor"]),
                 "progress": tuple((p[0], p[1], p[2]) for p in data["progress"]),
             }
         )

@@ -126,6 +126,12 @@ def wide_table(run: Run) -> Table:
     return Table(("workload", *run.providers), tuple(run.providers), tuple(rows), "GFLOP/s")
 
 
+def _remark(change: Change) -> str:
+    if change.new is not None and not change.new.ok:
+        return change.new.reason
+    return "by processor time: the machine was busy" if change.by_processor else ""
+
+
 def changes_table(changes: Sequence[Change]) -> Table:
     """A row for each change, the worst first."""
     order = list(type(changes[0].verdict)) if changes else []
@@ -141,7 +147,7 @@ def changes_table(changes: Sequence[Change]) -> Table:
                 digits(1e3 * new.time.value) if new and new.ok else "-",
                 f"{ratio.value:.3f}" if ratio else "-",
                 f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio else "-",
-                new.reason if new and not new.ok else "",
+                _remark(one),
             )
         )
     columns = (

@@ -28,7 +28,7 @@ class DispatchSummary:
     `configuration` is what the compiler is told now, in words; `speedup_ci` the interval of the
     interleaved comparison with the default; `verification` what the results were compared with.
     `space_points` is the estimated size of the search space, `tried_share` how much of it was
-    tried.
+    tried. `flops` and `bytes` are of one execution, `entry` is its name in the spec.
     """
 
     name: str
@@ -52,6 +52,9 @@ class DispatchSummary:
     variant: str = ""
     names: tuple[str, ...] = ()
     key: str = ""
+    flops: int = 0
+    bytes: int = 0
+    entry: str = ""
 
 
 @dataclass(frozen=True)

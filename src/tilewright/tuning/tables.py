@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company
-from tilewright.tuning.confirm import Candidate, Confirmed
+from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.result import DispatchSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
@@ -103,6 +103,9 @@ def _summary(
         variant=task.variant,
         names=tuple(task.names),
         key=key,
+        flops=task.workload.flops,
+        bytes=task.workload.bytes,
+        entry=entry_name(task) if configuration is not None else "",
     )
 
 

@@ -1,0 +1,87 @@
+"""One HTML file from a template and figures: the drawing library inside, nothing fetched.
+
+Figures are made with plotly and drawn in the page by plotly's own script, which is in the page as
+text: it is run only after the page has been shown, and a figure is drawn only when it comes into
+view.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.measure.compile_worker import write_whole
+
+#: Colours that are told apart by all, on white and on black; see `tilewright.pictures`.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#999999", "#B8A200")
+PATTERNS = ("", "/", ".", "x", "\\", "+", "|", "-")
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Figures:
+    """The figures of a page, by the id of the element that each is drawn in."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def add(self, name: str, made: Any) -> str:
+        """Keep a figure of plotly; the name, for the template."""
+        self._made[name] = made
+        return name
+
+    def to_script(self) -> str:
+        """All figures as JSON that can stand inside a script element."""
+        import plotly.io
+
+        parts = []
+        for name, made in self._made.items():
+            # The template that plotly adds is the same in all, and the page sets its own colours.
+            made.update_layout(template=None)
+            text = plotly.io.to_json(made, validate=False)
+            parts.append(f"{json.dumps(name)}:{text}")
+        return _inside_script("{" + ",".join(parts) + "}")
+
+
+def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
+    """The page. Everything in `values` is text to be escaped."""
+    import jinja2
+    import plotly.offline
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(template).render(
+        **values,
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        figures=figures.to_script(),
+        plotly=_inside_script(plotly.offline.get_plotlyjs()),
+    )
+
+
+def write_page(path: Path, text: str, option: str) -> Path:
+    """Write the file whole. Raises UserError, which names the option."""
+    try:
+        return write_whole(path, text.encode())
+    except OSError as error:
+        raise UserError(f"{option}: {path}: cannot write it ({error.strerror})") from error
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _inside_script(text: str) -> str:
+    """Text that no end of a script element is in."""
+    return re.sub(r"</(?=script)", r"<\\/", text, flags=re.IGNORECASE).replace("<!--", "<\\!--")

@@ -1,0 +1,142 @@
+"""What a page needs of a result folder: the summary, the manifest, and every trial by dispatch."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import UserError
+from tilewright.spec import SpecRow, show_spec
+from tilewright.trial import Status
+from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
+
+SUMMARY, TRIALS, COMMAND = "summary.json", "trials.csv", "command.txt"
+
+# Reasons of failures that are listed; the rest is added up.
+_MOST_REASONS = 8
+_REASON_CHARS = 160
+
+
+@dataclass
+class Trials:
+    """The trials of one dispatch in their order.
+
+    seconds: time of each in milliseconds, NaN for one that failed, [trials]. spent: seconds of
+    compiling and measuring so far, [trials]. knobs: for each the values in ascending order, and
+    the number of each trial's value, [trials] (-1: the trial had no such knob).
+    """
+
+    times_ms: NDArray[np.float64]
+    spent_s: NDArray[np.float64]
+    knobs: Mapping[str, tuple[tuple[str, ...], NDArray[np.int64]]]
+    failures: tuple[tuple[str, str, int], ...]
+    statuses: Mapping[str, int]
+
+    @property
+    def count(self) -> int:
+        return int(self.times_ms.size)
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.times_ms)
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """A result folder as read. `trials` by (dispatch, variant); `entries` of the spec by name."""
+
+    path: Path
+    summary: dict[str, Any]
+    manifest: dict[str, Any]
+    command: str
+    spec: str
+    entries: Mapping[str, SpecRow]
+    trials: Mapping[tuple[str, str], Trials]
+
+
+def read_result_folder(folder: Path) -> ResultFolder:
+    """Read a folder that `tilewright tune` wrote. Raises UserError for any other."""
+    if not (folder / MANIFEST).is_file():
+        raise UserError(
+            f"{folder}: not a result folder: it has no {MANIFEST}; give the folder that "
+            "`tilewright tune -o` wrote"
+        )
+    manifest = read_manifest(folder)
+    try:
+        summary = json.loads((folder / SUMMARY).read_text())
+        command = (folder / COMMAND).read_text().strip()
+        spec = (folder / SPEC).read_text()
+        trials = _read_trials(folder / TRIALS)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: the result cannot be read: {error}") from error
+    entries = {row.name: row for row in show_spec(spec, str(folder / SPEC))}
+    return ResultFolder(folder, summary, manifest, command, spec, entries, trials)
+
+
+@dataclass
+class _Rows:
+    """The rows of one dispatch as they are read."""
+
+    times: list[float] = field(default_factory=list)
+    spent: list[float] = field(default_factory=list)
+    knobs: list[dict[str, Any]] = field(default_factory=list)
+    failures: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
+    statuses: collections.Counter[str] = field(default_factory=collections.Counter)
+
+
+def _read_trials(path: Path) -> dict[tuple[str, str], Trials]:
+    found: dict[tuple[str, str], _Rows] = {}
+    # A row of an error of the compiler, or of many samples, can be long.
+    csv.field_size_limit(1 << 24)
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        for row in csv.DictReader(file):
+            rows = found.setdefault((row["dispatch"], row["variant"]), _Rows())
+            good = row["status"] == Status.OK and row["time_ms"]
+            rows.times.append(float(row["time_ms"]) if good else float("nan"))
+            rows.spent.append(float(row["compile_s"] or 0) + float(row["measure_s"] or 0))
+            rows.knobs.append(json.loads(row["knobs"]))
+            rows.statuses[row["status"]] += 1
+            if not good:
+                lines = row["message"].strip().splitlines()
+                rows.failures[row["status"], lines[0][:_REASON_CHARS] if lines else ""] += 1
+    return {key: _trials(rows) for key, rows in found.items()}
+
+
+def _trials(rows: _Rows) -> Trials:
+    names = dict.fromkeys(name for knobs in rows.knobs for name in knobs)
+    listed = [(s, m, n) for (s, m), n in rows.failures.most_common(_MOST_REASONS)]
+    rest = sum(rows.failures.values()) - sum(n for *_, n in listed)
+    if rest:
+        listed.append(("", "other reasons", rest))
+    return Trials(
+        np.array(rows.times, np.float64),
+        np.cumsum(np.array(rows.spent, np.float64)),
+        {name: _codes([knobs.get(name) for knobs in rows.knobs]) for name in names},
+        tuple(listed),
+        dict(rows.statuses),
+    )
+
+
+def _codes(values: list[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The different values as text in ascending order, and the number of each."""
+    keyed = [None if v is None else tuple(v) if isinstance(v, list) else v for v in values]
+    different = {v for v in keyed if v is not None}
+    try:
+        ordered = sorted(different)
+    except TypeError:
+        ordered = sorted(different, key=str)
+    number = {value: i for i, value in enumerate(ordered)}
+    codes = np.array([-1 if v is None else number[v] for v in keyed], np.int64)
+    return tuple(_text(v) for v in ordered), codes
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

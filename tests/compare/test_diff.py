@@ -1,0 +1,103 @@
+"""Verdicts on two results: what changed beyond the noise, and what is none of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from comparisons import M32, M64, STATE, row, run
+
+from tilewright.compare import Outcome, diff
+from tilewright.compare.diff import Verdict, mean_ratio
+from tilewright.errors import UserError
+
+
+def verdicts(*changes: object) -> list[str]:
+    return [str(c.verdict) for c in changes]  # type: ignore[attr-defined]
+
+
+def test_equal_runs_are_the_same() -> None:
+    old, new = run(row(seed=1), row(M32, seed=2)), run(row(seed=3), row(M32, seed=4))
+    assert verdicts(*diff(old, new)) == ["same", "same"]
+
+
+def test_slower_and_faster() -> None:
+    old = run(row(seed=1), row(M32, seed=2))
+    new = run(row(seed=3, seconds=1.1e-3), row(M32, seed=4, seconds=0.9e-3))
+    assert verdicts(*diff(old, new)) == ["slower", "faster"]
+
+
+def test_a_change_within_the_margin_is_none() -> None:
+    old, new = run(row(seed=1)), run(row(seed=1, seconds=1.04e-3))
+    assert verdicts(*diff(old, new)) == ["same"]
+    assert verdicts(*diff(old, new, margin=0.01)) == ["slower"]
+
+
+def test_what_is_noisy_takes_a_larger_change() -> None:
+    old = run(row(seed=1, noise=0.4))
+    new = run(row(seed=2, noise=0.4, seconds=1.1e-3))
+    assert verdicts(*diff(old, new)) == ["same"]
+    assert verdicts(*diff(old, run(row(seed=2, noise=0.4, seconds=4e-3)))) == ["slower"]
+
+
+def test_moments_of_interference_are_not_a_slow_down() -> None:
+    """A third of the samples far too long: something else ran."""
+    disturbed = row(seed=2)
+    samples = [s * (3.0 if i % 3 == 0 else 1.0) for i, s in enumerate(disturbed.samples)]
+    new = run(replace(disturbed, samples=tuple(samples)))
+    assert verdicts(*diff(run(row(seed=1)), new)) == ["same"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (Outcome.OK, Outcome.FAILED, Verdict.BROKEN),
+        (Outcome.OK, Outcome.CRASHED, Verdict.BROKEN),
+        (Outcome.OK, Outcome.SKIPPED, Verdict.GONE),
+        (Outcome.FAILED, Outcome.OK, Verdict.FIXED),
+        (Outcome.FAILED, Outcome.CRASHED, Verdict.NONE),
+        (Outcome.SKIPPED, Outcome.SKIPPED, Verdict.NONE),
+    ],
+)
+def test_outcomes(before: Outcome, after: Outcome, verdict: Verdict) -> None:
+    (change,) = diff(run(row(outcome=before)), run(row(outcome=after)))
+    assert change.verdict is verdict
+    assert change.ratio is None
+
+
+def test_rows_of_one_side_only() -> None:
+    changes = diff(run(row(M64)), run(row(M32)))
+    assert verdicts(*changes) == ["gone", "new"]
+    assert not any(c.verdict.is_regression for c in changes)
+    assert mean_ratio(changes) is None
+
+
+def test_many_rows_give_no_more_false_alarms() -> None:
+    names = [f"matmul_{i}x4x4_f32t_f32t_f32t" for i in range(1, 101)]
+    old = run(*(row(n, seed=i, noise=0.05) for i, n in enumerate(names)))
+    new = run(*(row(n, seed=1000 + i, noise=0.05) for i, n in enumerate(names)))
+    assert set(verdicts(*diff(old, new))) == {"same"}
+
+
+def test_other_threads_or_another_processor_cannot_be_compared() -> None:
+    with pytest.raises(UserError, match="threads"):
+        diff(run(row()), run(row(), threads=2))
+    other = replace(STATE, machine={"cpu": "another"})
+    with pytest.raises(UserError, match="another"):
+        diff(run(row()), run(row(), state=other))
+
+
+def test_a_busy_machine_is_seen_through_by_processor_time() -> None:
+    """One thread that had half a processor: twice the wall time, and the same processor time."""
+    quiet, busy = row(seed=1, cores=1.0), row(seed=2, seconds=2e-3, cores=0.5)
+    quiet = replace(quiet, processor=quiet.samples)
+    busy = replace(busy, processor=tuple(s / 2 for s in busy.samples))
+    (change,) = diff(run(quiet), run(busy))
+    assert change.verdict is Verdict.SAME
+    assert change.by_processor
+    slower = replace(busy, processor=tuple(1.2 * s for s in busy.processor))
+    (change,) = diff(run(quiet), run(slower))
+    assert change.verdict is Verdict.SLOWER
+    # Two threads may use less of two processors for reasons of their own.
+    (change,) = diff(run(quiet, threads=2), run(busy, threads=2))
+    assert change.verdict is Verdict.SLOWER

@@ -1,0 +1,81 @@
+"""The providers there are: each as far as its library is installed here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.compare import PROVIDERS, CompareOptions, Outcome, compare, find_providers
+from tilewright.compare.providers.interface import Budget
+from tilewright.compare.workloads import find_workloads
+from tilewright.errors import UserError
+from tilewright.target import parse_target
+
+OPTIONS = CompareOptions(
+    parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False, budget=Budget(trials=2)
+)
+OPERATIONS = (
+    "matmul_24x20x28_f32t_f32t_f32t",
+    "matmul_bias_relu_12x20x8_f32t_f32n_f32t",
+    "batch_matmul_3x8x12x16_f32n_f32t_f32t",
+    "conv2d_nhwc_hwcf_1x9x8x3x5_k3x2_s2x1_d1x2_p1x1_f32t_f32t_f32t",
+)
+
+
+def test_every_provider_says_what_it_is() -> None:
+    for name, provider in PROVIDERS.items():
+        assert provider.name == name
+        assert provider.about
+        assert bool(provider.modules) == bool(provider.pip)
+        assert provider.absent() in ("", f"pip install {provider.pip}")
+
+
+@pytest.mark.parametrize("label", ["torch", "torch-compiled", "tvm", "halide"])
+def test_a_library_where_it_is_installed(label: str) -> None:
+    (provider,) = find_providers(label)
+    if provider.absent():
+        pytest.skip(provider.absent())
+    for row in compare(find_workloads(OPERATIONS), [provider], OPTIONS).rows:
+        assert row.outcome is Outcome.OK, row.reason
+        assert row.cores is not None
+        assert row.cores <= 1.15
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "softmax_9x17_f32t_f32t",
+        "attention_2x8x4x6x10_f32t_f32n_f32t_f32t",
+        "reduction_max_9x17_f32n_f32t",
+        "elementwise_add_gelu_9x17_f32t_f32n_f32t",
+        "matvec_9x17_f64n_f64t_f64t",
+        "depthwise_conv2d_nchw_chw_1x8x9x3_k3x3_s1x1_d1x1_p1x1_f32t_f32t_f32t",
+    ],
+)
+def test_numpy_and_torch_have_every_kind(operation: str) -> None:
+    labels = [p for p in find_providers("numpy,torch") if not p.absent()]
+    for row in compare(find_workloads([operation]), labels, OPTIONS).rows:
+        assert row.outcome is Outcome.OK, f"{row.provider}: {row.reason}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ire", "did you mean 'iree'"),
+        ("iree-variant", "write iree-variant:NAME"),
+        ("iree-variant:data-tilin", "data-tiling"),
+        ("numpy:1", "write numpy"),
+    ],
+)
+def test_what_is_no_provider(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        find_providers(text)
+
+
+def test_tuned_says_what_was_searched() -> None:
+    tuned = find_providers("iree-tuned")
+    (row,) = compare(find_workloads(OPERATIONS[:1]), tuned, OPTIONS).rows
+    assert row.outcome is Outcome.OK, row.reason
+    assert "trials" in row.note
+    assert row.progress
+    best = [point[2] for point in row.progress]
+    assert min(best) <= best[0]

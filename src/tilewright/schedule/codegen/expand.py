@@ -8,7 +8,7 @@ each lane.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.schedule import nest
@@ -26,7 +26,7 @@ from tilewright.schedule.codegen.code import (
     Write,
 )
 from tilewright.schedule.codegen.indices import Indices
-from tilewright.schedule.codegen.linear import Linear, constant
+from tilewright.schedule.codegen.linear import Atom, Linear, constant
 from tilewright.schedule.codegen.shape import (
     has_vectors,
     pieces,
@@ -34,6 +34,8 @@ from tilewright.schedule.codegen.shape import (
     unroll_marked,
     widest_bytes,
 )
+from tilewright.schedule.codegen.versions import MOST_STATEMENTS as MOST_VERSIONED
+from tilewright.schedule.codegen.versions import checks, comparisons
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Expr
 from tilewright.schedule.nest import Buffer, Stmt
@@ -64,10 +66,14 @@ class _Place:
 
 
 class Expander(Indices):
-    """Makes the code of one kernel. `storages` are those that exist outside of it."""
+    """Makes the code of one kernel. `storages` are those that exist outside of it; `versions`:
+    whether loops and workgroups come in versions with and without checks (`versions`)."""
 
-    def __init__(self, widths: Widths, storages: dict[Buffer, Storage]) -> None:
+    def __init__(
+        self, widths: Widths, storages: dict[Buffer, Storage], versions: bool = False
+    ) -> None:
         super().__init__()
+        self._versioned = versions
         self._widths = widths
         self._places = {b: _Place(s, 1, constant(0)) for b, s in storages.items()}
         self._allocated: dict[tuple[Stmt, int], Storage] = {}
@@ -111,10 +117,63 @@ class Expander(Indices):
             return self._unrolled(loop)
         if loop.kind == nest.UNROLLED or loop.extent == 1:
             return self._unrolled(loop)
-        atom = self.space.loop(loop.extent)
-        with self.bound(loop.var, Linear(((atom, 1),), 0)):
+        return self._versions(loop) if self._versioned else self._range(loop, 0, loop.extent)
+
+    def _range(
+        self, loop: nest.For, first: int, end: int, known: Sequence[Expr] = ()
+    ) -> list[Code]:
+        """The iterations from `first` up to `end`, for which the `known` comparisons hold."""
+        if first >= end:
+            return []
+        if end - first == 1:
+            with self.bound(loop.var, constant(first)), self.assuming(known):
+                return self.code(loop.body)
+        atom = self.space.loop(end - first)
+        with self.bound(loop.var, Linear(((atom, 1),), first)), self.assuming(known):
             body = self.code(loop.body)
-        return [Loop(atom, loop.extent, body)]
+        if len(body) == 1 and isinstance(body[0], Branch) and not body[0].otherwise:
+            branch = body[0]
+            if atom not in branch.condition.loops and not branch.condition.reads:
+                return [Branch(branch.condition, [Loop(atom, end - first, branch.then)], [])]
+        return [Loop(atom, end - first, body)]
+
+    def _versions(self, loop: nest.For) -> list[Code]:
+        """The loop cut where its checks begin and cease to hold."""
+        atom = self.space.loop(loop.extent)
+        found = list(comparisons(loop.body))
+        if not found or statements(loop.body) > MOST_VERSIONED:
+            return self._range(loop, 0, loop.extent)
+        with self.bound(loop.var, Linear(((atom, 1),), 0)):
+            fixed = checks(self, found, frozenset((atom,)))
+        fixed = [c for c in fixed if len(c.bound.terms) == 1 and c.bound.terms[0][0] is atom]
+        first, end = 0, loop.extent
+        for check in fixed:
+            low, high = check.range(atom, loop.extent)
+            first, end = max(first, low), min(end, high)
+        if not fixed or first >= end:
+            return self._range(loop, 0, loop.extent)
+        inside = self._range(loop, first, end, [check.part for check in fixed])
+        self._versioned = False
+        before = self._range(loop, 0, first)
+        after = self._range(loop, end, loop.extent)
+        self._versioned = True
+        return before + inside + after
+
+    def workgroup(self, body: Stmt, numbers: frozenset[Atom]) -> list[Code]:
+        """The code of a workgroup: a branch where checks depend on its numbers."""
+        found = list(comparisons(body)) if self._versioned else []
+        if found and statements(body) <= MOST_VERSIONED:
+            known = checks(self, found, numbers)
+            if known:
+                condition = self.values.constant(True, "bool")
+                for check in known:
+                    holds = self.compared(check.op, check.bound)
+                    condition = self.logical("logical_and", condition, holds)
+                with self.assuming(check.part for check in known):
+                    inside = self.code(body)
+                self._versioned = False
+                return [Branch(condition, inside, self.code(body))]
+        return self.code(body)
 
     def _unrolled(self, loop: nest.For) -> list[Code]:
         if loop.extent * statements(loop.body) > MOST_STATEMENTS:

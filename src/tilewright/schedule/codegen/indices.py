@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tilewright.schedule.codegen.code import Access, Value, Values
@@ -39,6 +39,8 @@ class Indices:
         self.lane: Linear | None = None
         self.lanes = 0
         self.mask: Value | None = None
+        #: Identities of the comparisons that are known to hold.
+        self.assumed: frozenset[int] = frozenset()
         self._bound: dict[Var, Linear] = {}
 
     @contextmanager
@@ -53,6 +55,22 @@ class Indices:
             self._bound[var] = outer
 
     @contextmanager
+    def all_bound(self, values: Mapping[Var, Linear]) -> Iterator[None]:
+        """Several variables have these values."""
+        outer = self._bound
+        self._bound = {**outer, **values}
+        yield
+        self._bound = outer
+
+    @contextmanager
+    def assuming(self, parts: Iterable[Expr]) -> Iterator[None]:
+        """These comparisons hold."""
+        outer = self.assumed
+        self.assumed = outer | {id(part) for part in parts}
+        yield
+        self.assumed = outer
+
+    @contextmanager
     def vector(self, lane: Linear, lanes: int) -> Iterator[None]:
         self.lane, self.lanes = lane, lanes
         yield
@@ -61,7 +79,7 @@ class Indices:
     @contextmanager
     def masked(self, condition: Value) -> Iterator[None]:
         outer = self.mask
-        self.mask = condition if outer is None else self._logical("logical_and", outer, condition)
+        self.mask = condition if outer is None else self.logical("logical_and", outer, condition)
         yield
         self.mask = outer
 
@@ -128,6 +146,8 @@ class Indices:
             if expr.dtype == INDEX:
                 return self._sum(constant(int(expr.value)))
             return self.values.constant(expr.value, expr.dtype)
+        if id(expr) in self.assumed:
+            return self.values.constant(True, BOOL)
         match expr:
             case Select():
                 return self._select(expr)
@@ -136,9 +156,9 @@ class Indices:
             case _ if expr.dtype == INDEX:
                 return self._sum(self.linear(expr))
             case Binary() if expr.op in COMPARISONS and expr.a.dtype == INDEX:
-                return self._compared(expr.op, self.linear(expr.a) - self.linear(expr.b))
+                return self.compared(expr.op, self.linear(expr.a) - self.linear(expr.b))
             case Binary() if expr.op in LOGICAL:
-                return self._logical(expr.op, self.value(expr.a), self.value(expr.b))
+                return self.logical(expr.op, self.value(expr.a), self.value(expr.b))
             case Binary():
                 return self.values.make(
                     expr.op, expr.dtype, (self.value(expr.a), self.value(expr.b))
@@ -152,7 +172,7 @@ class Indices:
                 return self.values.make("call", expr.dtype, args, expr.name)
         raise TypeError(f"no value for {type(expr).__name__}")
 
-    def _compared(self, op: str, difference: Linear) -> Value:
+    def compared(self, op: str, difference: Linear) -> Value:
         """The comparison of a sum with 0."""
         if op in ("le", "gt"):
             op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
@@ -177,7 +197,7 @@ class Indices:
             )
         return self.values.make("not", BOOL, (value,))
 
-    def _logical(self, op: str, a: Value, b: Value) -> Value:
+    def logical(self, op: str, a: Value, b: Value) -> Value:
         for first, second in ((a, b), (b, a)):
             if first.op == "const":
                 decides = bool(first.data) == (op == "logical_or")

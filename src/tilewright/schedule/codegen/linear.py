@@ -156,8 +156,9 @@ class Space:
         return self._made("loop", (), 0, extent - 1, frozenset(), False, False)
 
     def lane(self, lanes: int) -> Atom:
-        """The number of a lane of a vector, a new one for each vectorized loop."""
-        return self._made("lane", (lanes,), 0, lanes - 1, frozenset(), True, False)
+        """The number of a lane of a vector: one for all vectors of this length, so that places in
+        different vectorized loops can be compared."""
+        return self._single("lane", (lanes,), 0, lanes - 1, frozenset(), True, False).terms[0][0]
 
     def value(self, node: object, loops: frozenset[Atom], lane: bool) -> Linear:
         """An index computed in another way, from memory for instance."""

@@ -77,7 +77,7 @@ def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
         buffer: Storage(buffer.name, buffer.size, buffer.dtype, nest.GLOBAL)
         for buffer in (*made.reads, *made.writes)
     }
-    expander = Expander(machine.widths, storages)
+    expander = Expander(machine.widths, storages, versions=not machine.is_gpu)
     grid, block, code = _expanded(expander, kernel, machine)
     counts = [extent for _, extent in grid]
     for count in counts:
@@ -143,7 +143,8 @@ def _expanded(
         else:
             block[body.tag] = (atom, body.extent)
         body = body.body
-    code = expander.code(body)
+    numbers = frozenset(atom for atom, _ in (*grid, *blocks.values()) if atom is not None)
+    code = expander.workgroup(body, numbers)
     for scope in reversed(bound):
         scope.__exit__(None, None, None)
     if machine.is_gpu:

@@ -1,0 +1,130 @@
+"""Loops in versions: where no bounds need checking, and where they do.
+
+The check that a split does not run past the end of its axis holds for nearly all iterations, and
+so do the checks at the border of a padded tensor. A loop over which a check depends on its variable
+alone is cut into the iterations where the check holds whatever the loops within do, and the others.
+Where it depends on other loops' variables as well, a branch asks at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.schedule import nest
+from tilewright.schedule.codegen.indices import Indices
+from tilewright.schedule.codegen.linear import Atom, Linear, constant
+from tilewright.schedule.expr import Binary, Cast, Expr, Load, Select
+from tilewright.schedule.nest import Stmt
+from tilewright.schedule.types import INDEX
+from tilewright.schedule.walk import expressions, inner, nodes
+
+#: Statements of a loop's body beyond which it is not written out several times.
+MOST_STATEMENTS = 256
+
+_ORDER = ("lt", "le", "gt", "ge")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison within a loop's body: it holds in every iteration of the loops within if
+    `bound` is negative (op `lt`) or not negative (op `ge`)."""
+
+    part: Expr
+    op: str
+    bound: Linear
+
+    def range(self, atom: Atom, extent: int) -> tuple[int, int]:
+        """The values of the loop's variable for which it holds: from, up to but without."""
+        ((_, factor),) = self.bound.terms
+        offset = self.bound.constant
+        if self.op == "lt":
+            factor, offset = -factor, -offset - 1
+        # factor * v + offset >= 0
+        if factor > 0:
+            return max(0, -(offset // factor)), extent
+        return 0, min(extent, offset // -factor + 1)
+
+
+def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+    """The comparisons of indices in the conditions of a statement that need versions: those of
+    splits that do not divide, and of values that are there only under a condition. With each come
+    the loops around it within the statement."""
+
+    def visit(
+        stmt: Stmt, loops: tuple[nest.For, ...]
+    ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+        if isinstance(stmt, nest.If) and stmt.likely:
+            for part in _parts(stmt.condition):
+                yield part, loops
+        if isinstance(stmt, nest.Store | nest.StoreAll):
+            for expr in expressions(stmt):
+                for node in nodes(expr):
+                    if isinstance(node, Select) and node.guarded:
+                        for part in _parts(node.condition):
+                            yield part, loops
+        if isinstance(stmt, nest.For):
+            loops = (*loops, stmt)
+        for below in inner(stmt):
+            yield from visit(below, loops)
+
+    return visit(body, ())
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """The comparisons of indices that a conjunction is made of."""
+    if isinstance(condition, Binary):
+        if condition.op == "logical_and":
+            yield from _parts(condition.a)
+            yield from _parts(condition.b)
+        elif condition.op in _ORDER and condition.a.dtype == INDEX and not _reads(condition):
+            yield condition
+
+
+def _reads(expr: Expr) -> bool:
+    return any(isinstance(node, Load | Cast | Select) for node in nodes(expr))
+
+
+def checks(
+    indices: Indices, found: Sequence[tuple[Expr, tuple[nest.For, ...]]], outer: frozenset[Atom]
+) -> list[Check]:
+    """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
+
+    A comparison that is used in several places is there if all of them are so.
+    """
+    made, useless = [], set()
+    for part, loops in found:
+        if id(part) in indices.assumed:
+            continue
+        check = _check(indices, part, loops)
+        if check is None:
+            useless.add(id(part))
+            continue
+        bound = check.bound
+        never = bound.low >= 0 if check.op == "lt" else bound.high < 0
+        if never or not bound.loops <= outer:
+            useless.add(id(part))
+        elif bound.terms:
+            made.append(check)
+    return [check for check in made if id(check.part) not in useless]
+
+
+def _check(indices: Indices, part: Expr, loops: tuple[nest.For, ...]) -> Check | None:
+    assert isinstance(part, Binary)
+    within = {loop.var: indices.space.loop(loop.extent) for loop in loops}
+    hidden = frozenset(within.values())
+    with indices.all_bound({v: Linear(((a, 1),), 0) for v, a in within.items()}):
+        difference = indices.linear(part.a) - indices.linear(part.b)
+    op = part.op
+    if op in ("le", "gt"):
+        op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
+    if difference.volatile or difference.lane:
+        return None
+    bound = constant(difference.constant)
+    for atom, factor in difference.terms:
+        if atom.loops & hidden:
+            highest = (factor > 0) == (op == "lt")
+            bound = bound.plus(factor * (atom.high if highest else atom.low))
+        else:
+            bound += Linear(((atom, factor),), 0)
+    return Check(part, op, bound)

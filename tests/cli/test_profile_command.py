@@ -195,6 +195,7 @@ def test_the_saved_commands_do_what_the_profiler_does(tmp_path: Path) -> None:
         ("generate", ("--kind", "softmax", "--types", "i8"), "unknown element type 'i8'"),
         ("generate", ("--configs", "some"), "--configs: unknown choice"),
         ("generate", ("--shapes", "none.json"), "cannot read the shape file"),
+        ("generate", ("--target", "cuda:sm_80"), "--target: 'cuda:sm_80' is a GPU"),
         ("generate", ("--jobs", "0"), "--jobs: '0' is not a whole number"),
         ("compile", (), "no generated dispatches; run `tilewright profile generate"),
         ("run", (), "no generated dispatches"),

@@ -359,12 +359,19 @@ def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
 
 
 def _target(given: dict[str, Any]) -> Target:
+    from tilewright.errors import UserError
     from tilewright.target import parse_target
 
     threads = given.get("threads")
-    return parse_target(
+    target = parse_target(
         given["target"] or "cpu", None if threads is None else _count(threads, "--threads")
     )
+    if target.is_gpu:
+        raise UserError(
+            f"--target: '{given['target']}' is a GPU, and profile is for CPUs (allowed: cpu, "
+            "cpu:NAME); `tilewright tune` and `tilewright inspect` take GPUs"
+        )
+    return target
 
 
 def _jobs(text: str | None) -> int:

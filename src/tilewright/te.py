@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.schedule.build import BuildError, Function, VerificationError, build
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import cast, const
+from tilewright.schedule.expr import binary, cast, const
 from tilewright.schedule.functions import (
     abs,
     acos,
@@ -63,6 +63,7 @@ from tilewright.schedule.functions import (
     var,
 )
 from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
+from tilewright.schedule.intrinsic import registered as intrinsic
 from tilewright.schedule.lowered import Lowered, lower
 from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
 from tilewright.schedule.schedule import Schedule, create_schedule
@@ -100,6 +101,7 @@ __all__ = [
     "asin",
     "atan",
     "atan2",
+    "binary",
     "build",
     "cast",
     "ceil",
@@ -120,6 +122,7 @@ __all__ = [
     "fma",
     "if_then_else",
     "infinity",
+    "intrinsic",
     "intrinsics",
     "isnan",
     "log",

@@ -174,9 +174,9 @@ class Arithmetic:
         if common > 1:
             reduced, _ = rest.split(common)
             return result.plus(self.quotient(reduced.over(common), divisor // common))
-        reduced = self._reduced(rest, divisor)
-        if reduced is not None:
-            return result.plus(reduced)
+        smaller = self._reduced(rest, divisor)
+        if smaller is not None:
+            return result.plus(smaller)
         if len(rest.terms) == 1 and rest.constant == 0:
             atom, c = next(iter(rest.terms.items()))
             if c == 1 and isinstance(atom, Binary) and atom.op == "floordiv":
@@ -275,8 +275,8 @@ class Arithmetic:
                     a, b = self.interval(form)
                     found = (max(low, a), max(high, b))
         elif isinstance(atom, Select) and atom.dtype == INDEX:
-            a, b = self.interval(self.linear(atom.a)), self.interval(self.linear(atom.b))
-            found = (min(a[0], b[0]), max(a[1], b[1]))
+            one, other = self.interval(self.linear(atom.a)), self.interval(self.linear(atom.b))
+            found = (min(one[0], other[0]), max(one[1], other[1]))
         if not isinstance(atom, Var):
             self.bounds[atom] = found
         return found

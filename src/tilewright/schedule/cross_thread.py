@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import TRUE, Expr, Load, index
 from tilewright.schedule.functions import conjunction
-from tilewright.schedule.nest import LOCAL, THREAD_TAGS, Allocate, Buffer, If, Stmt, Store, StoreAll
+from tilewright.schedule.nest import (
+    LOCAL,
+    THREAD_TAGS,
+    VECTORIZED,
+    Allocate,
+    Buffer,
+    If,
+    Stmt,
+    Store,
+    StoreAll,
+)
 from tilewright.schedule.nest import ThreadReduce as Combine
 from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
+from tilewright.schedule.tensor import IterVar
 from tilewright.schedule.walk import flat
 
 if TYPE_CHECKING:
@@ -32,10 +43,18 @@ def lowered_across_threads(stage: _StageLowering) -> Stmt:
     assert reduction is not None
     tags = tuple(reduced_by_threads(plan))
     for leaf in plan.leaves:
-        if plan.marks[leaf] == REDUCED | RESULT and plan.thread(leaf):
+        if plan.marks[leaf] == REDUCED | RESULT:
             raise ScheduleError(
-                f"bind to {plan.thread(leaf)}: axis '{leaf.name}' of stage '{plan.name}' fuses a "
-                "reduction axis with an axis of the result; bind them apart from each other"
+                f"bind to {tags[0]}: axis '{leaf.name}' of stage '{plan.name}' fuses a "
+                "reduction axis with an axis of the result, which a reduction over threads cannot "
+                "have"
+            )
+        marks = plan.stage.marks.get(leaf)
+        if marks is not None and VECTORIZED in (marks.kind, *marks.pragmas):
+            raise ScheduleError(
+                f"vectorize: axis '{leaf.name}' of stage '{plan.name}' cannot be vectorized, since "
+                f"the stage's reduction is bound to {tags[0]}, where its threads wait for each "
+                "other"
             )
     serial = [
         i
@@ -44,7 +63,8 @@ def lowered_across_threads(stage: _StageLowering) -> Stmt:
     ]
     begin = serial[0] if serial else len(plan.leaves)
     for leaf in plan.leaves[begin:]:
-        if not plan.marks[leaf] & REDUCED and not plan.thread(leaf) and plan.sizes[leaf] > 1:
+        is_loop = isinstance(plan.loop_values[leaf], IterVar) and plan.sizes[leaf] > 1
+        if not plan.marks[leaf] & REDUCED and is_loop:
             raise ScheduleError(
                 f"stage '{plan.name}': its reduction is bound to {tags[0]}, so axis '{leaf.name}' "
                 "of the result cannot be inside of the reduction's loops; reorder it outwards"
@@ -54,8 +74,8 @@ def lowered_across_threads(stage: _StageLowering) -> Stmt:
     total = [_local(stage, f"{b.name}.total", b.dtype) for b in result]
     zero = (index(0),)
     sources = [stage.resolved(s) for s in reduction.sources]
-    data_checks = stage.checks(plan.stage.compute.axis)
-    own = stage.checks(reduction.axes)
+    data_checks = stage.checks(RESULT)
+    own = stage.checks(REDUCED)
     condition = stage.resolved(reduction.condition)
     conditions = [] if condition is TRUE else [condition]
     identity = [stage.resolved(e) for e in reduction.combiner.identity]

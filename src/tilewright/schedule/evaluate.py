@@ -197,10 +197,10 @@ def _float(function: Callable[..., float]) -> Callable[..., float]:
     return safe
 
 
-MATH: dict[str, Any] = {
-    f"fn_{name}": _float(getattr(np, name))
-    for name in ["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "tanh", "tan", "sin", "cos", "sinh", "cosh", "floor", "ceil", "trunc"]
-}
+_NAMED = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt tanh tan sin cos sinh cosh floor ceil trunc".split()
+)
+MATH: dict[str, Any] = {f"fn_{name}": _float(getattr(np, name)) for name in _NAMED}
 MATH.update(
     fn_rsqrt=_float(lambda x: 1.0 / np.sqrt(x)),
     fn_asin=_float(np.arcsin),

@@ -37,6 +37,7 @@ from tilewright.schedule.nest import (
     ThreadReduce,
 )
 from tilewright.schedule.types import is_float
+from tilewright.schedule.walk import statements
 
 _SIGNS = {
     "add": "+",
@@ -119,10 +120,8 @@ class _Writer:
 
     def _binary(self, expr: Binary) -> str:
         a, b = self.expr(expr.a), self.expr(expr.b)
-        if expr.op in _SIGNS:
-            text = f"({a} {_SIGNS[expr.op]} {b})"
-        else:
-            text = f"fn_{expr.op}({a}, {b})"
+        sign = _SIGNS.get(expr.op)
+        text = f"({a} {sign} {b})" if sign else f"fn_{expr.op}({a}, {b})"
         if is_float(expr.dtype) or expr.dtype in ("bool", "index"):
             return text
         return f"wrap({text}, '{expr.dtype}')"
@@ -136,7 +135,9 @@ class _Writer:
                 for part in stmt.body:
                     yield from self.stmt(part, depth)
             case For():
-                independent = stmt.kind in (PARALLEL, VECTORIZED)
+                # Threads that meet inside of a loop run its iterations in one order.
+                meets = any(isinstance(s, Barrier | ThreadReduce) for s in statements(stmt))
+                independent = stmt.kind in (PARALLEL, VECTORIZED) and not meets
                 over = "ordered" if independent else "range"
                 yield f"{pad}for {self.name(stmt.var)} in {over}({stmt.extent}):"
                 yield from self.stmt(stmt.body, depth + 1)

@@ -281,7 +281,7 @@ class Combiner:
         """The combined values of two tuples."""
         from tilewright.schedule.walk import substitute
 
-        values = dict(zip((*self.lhs, *self.rhs), (*lhs, *rhs), strict=True))
+        values: dict[Expr, Expr] = dict(zip((*self.lhs, *self.rhs), (*lhs, *rhs), strict=True))
         return tuple(substitute(r, values) for r in self.result)
 
 

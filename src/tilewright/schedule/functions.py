@@ -102,7 +102,8 @@ trunc = _unary("trunc", "The next integer towards 0, as a float.")
 def sigmoid(x: Operand) -> Expr:
     """1 / (1 + exp(-x))."""
     value = as_expr(x)
-    return const(1, value.dtype) / (const(1, value.dtype) + exp(-value))
+    one = const(1, value.dtype)
+    return one / (one + _float_call("exp", -value))
 
 
 def power(x: Operand, y: Operand) -> Expr:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.schedule.arith import FALSE
 from tilewright.schedule.barriers import with_barriers
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import TRUE, Binary, Expr, Load, Reduce, TensorRead, Var, index
@@ -21,6 +20,7 @@ from tilewright.schedule.nest import (
     Buffer,
     For,
     If,
+    Intrinsic,
     Kernel,
     Prefetch,
     Program,
@@ -30,7 +30,7 @@ from tilewright.schedule.nest import (
     StoreAll,
     ThreadReduce,
 )
-from tilewright.schedule.plan import REDUCED, Plan, StagePlan
+from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
 from tilewright.schedule.regions import clipped, span_of, union
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
@@ -61,7 +61,7 @@ def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -
 
 
 def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
-    tensors = []
+    tensors: list[Tensor] = []
     for arg in args:
         if isinstance(arg, Operation):
             tensors.extend(arg.outputs)
@@ -135,7 +135,8 @@ class _Lowering:
     # -- program -----------------------------------------------------------------------------------
 
     def program(self, name: str) -> Program:
-        kernels, temporaries = [], []
+        kernels: list[Kernel] = []
+        temporaries: list[Buffer] = []
         for stage in self.plan.stages:
             plan = self.plan.plans[stage]
             if plan.parent is None:
@@ -190,7 +191,7 @@ def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
         elif isinstance(stmt, StoreAll | ThreadReduce):
             stores = stmt.stores if isinstance(stmt, StoreAll) else stmt.targets
             written.update((s.buffer, None) for s in stores)
-        elif hasattr(stmt, "intrinsic"):
+        elif isinstance(stmt, Intrinsic):
             written.update((r.buffer, None) for r in stmt.outputs)
             read.update((r.buffer, None) for r in stmt.inputs)
             if stmt.phase == "update":
@@ -266,7 +267,7 @@ class _StageLowering:
             return tensorized(self, leaf)
         if self.reduction is not None and reduced_by_threads(self.plan):
             return lowered_across_threads(self)
-        checks = self.checks(self.plan.stage.compute.axis)
+        checks = self.checks(RESULT)
         if self.reduction is None:
             return self.loops(0, len(self.leaves), checks, lambda: self.store(self.value()))
         return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
@@ -282,7 +283,7 @@ class _StageLowering:
 
     def _reduction(self, checks: list[tuple[int, Expr]]) -> Stmt:
         inner = [(level, check) for level, check in checks if level >= self.begin]
-        more = self.checks(self.reduction.axes) if self.reduction is not None else []
+        more = self.checks(REDUCED)
         end = len(self.leaves)
         update = self.loops(self.begin, end, [*inner, *more], self.update)
         return flat(self.initialised(self.begin, checks), update)
@@ -331,9 +332,8 @@ class _StageLowering:
         stmt = body()
         for level in reversed(range(begin - 1, end)):
             here = [c for at, c in checks if max(at, begin - 1) == level]
-            if begin == 0 or level >= begin:
-                if here:
-                    stmt = If(conjunction(here), stmt, likely=True)
+            if here and (begin == 0 or level >= begin):
+                stmt = If(conjunction(here), stmt, likely=True)
             if level >= begin:
                 leaf = self.leaves[level]
                 stmt = flat(*self._prefetches(level), self._with_children(leaf, stmt))
@@ -362,45 +362,33 @@ class _StageLowering:
                 body = Allocate(buffer, body)
         return body
 
-    def checks(self, axes: Sequence[IterVar]) -> list[tuple[int, Expr]]:
+    def checks(self, part: int) -> list[tuple[int, Expr]]:
         """Conditions under which an iteration is one of the stage's, with the level from which on
-        they can stand."""
-        found: list[tuple[int, Expr]] = []
+        they can stand. part: RESULT for the axes of the result, REDUCED for the others."""
         plan = self.plan
-        lows = dict(zip(plan.stage.compute.axis, plan.mins, strict=True))
-        shape = dict(zip(plan.stage.compute.axis, plan.stage.op.outputs[0].shape, strict=True))
-        for axis in axes:
-            value = plan.values[axis]
-            low = lows.get(axis, index(axis.dom[0] if axis.dom else 0))
-            conditions = []
-            if axis in plan.over:
-                end = self._simplify(low + index(plan.sizes[axis]))
-                conditions.append(Binary("lt", value, end, BOOL))
-            size = shape.get(axis)
-            if size is not None and plan.sizes[axis] < size:
-                conditions.append(Binary("lt", value, index(size), BOOL))
-                conditions.append(Binary("ge", value, index(0), BOOL))
-            for condition in conditions:
-                # Where the region starts inside of the tensor and ends in it, nothing is left.
-                decided = self._decided(condition, axis)
-                if decided is not TRUE:
-                    found.append((self._level(decided), decided))
-        return found
-
-    def _decided(self, condition: Binary, axis: IterVar) -> Expr:
-        form = self.arithmetic.linear(condition.a).plus(self.arithmetic.linear(condition.b), -1)
-        left = self.arithmetic.expr(form)
-        plain = self._simplify(Binary(condition.op, left, index(0), BOOL))
-        if plain is TRUE or plain is FALSE:
-            return plain
-        return self._simplify(condition)
+        conditions: list[Binary] = []
+        for axis, value in plan.past.items():
+            if (part == RESULT and plan.marks[axis] & RESULT) or plan.marks[axis] == part:
+                conditions.append(Binary("lt", value, index(plan.sizes[axis]), BOOL))
+        if part == RESULT:
+            op = plan.stage.compute
+            for axis, size in zip(op.axis, op.outputs[0].shape, strict=True):
+                if plan.sizes[axis] < size:
+                    # A region that starts or ends outside of the tensor has less to do there.
+                    value = plan.values[axis]
+                    conditions.append(Binary("lt", value, index(size), BOOL))
+                    conditions.append(Binary("ge", value, index(0), BOOL))
+        decided = [self._simplify(c) for c in conditions]
+        return [(self._level(c), c) for c in decided if c is not TRUE]
 
     def _level(self, condition: Expr) -> int:
         """The innermost loop whose variable a condition has, but no stage further in."""
         used_variables = variables(condition)
         level = -1
         for i, leaf in enumerate(self.leaves):
-            if self.plan.loop_values[leaf] in used_variables and not self.plan.thread(leaf):
+            if self.plan.loop_values[leaf] in used_variables and isinstance(
+                self.plan.loop_values[leaf], IterVar
+            ):
                 level = i
         return max(level, self.deepest)
 
@@ -484,7 +472,8 @@ class _StageLowering:
         given = self.plan.stage.store_predicate
         if given is not None:
             conditions.append(self._simplify(substitute(given, self._predicate_values(given))))
-        shared = self.plan.scope != LOCAL and "." not in self.plan.scope
+        own = self.plan.scope == LOCAL or "." in self.plan.scope
+        shared = self.plan.parent is None or not own
         if self.reduction is not None and shared:
             used_tags = self.bound[self.plan] | self._tags_around()
             for tag in self.block:
@@ -504,7 +493,7 @@ class _StageLowering:
 
     def _predicate_values(self, given: Expr) -> dict[Expr, Expr]:
         values = dict(self.plan.values)
-        known = {v for v in self.plan.loop_values.values()} | set(self.plan.path)
+        known = set(self.plan.loop_values.values()) | set(self.plan.path)
         for var in variables(given):
             if not isinstance(var, IterVar) or var in values or var in known:
                 continue

@@ -27,7 +27,7 @@ class Lowered:
         return self.text
 
     def mlir(self, target: str | Target | None = None) -> Any:
-        """The MLIR module for a target (this machine's processor without one); its `str` is text."""
+        """The MLIR module for a target (without one: this machine's processor)."""
         from tilewright.schedule.codegen import module_for
 
         return module_for(self.program, target)

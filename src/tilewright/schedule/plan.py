@@ -24,7 +24,7 @@ from tilewright.schedule.nest import (
     Buffer,
 )
 from tilewright.schedule.regions import Span, clipped, span_of, union
-from tilewright.schedule.relations import extents_of, made_from, unchecked, values_up
+from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import AT, INLINE, ROOT, Placed, Stage
 from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
@@ -40,7 +40,8 @@ class StagePlan:
 
     mins, extents: the range of each axis of the result; `sizes` has the extents of every axis
         and loop. values: of the axes (result's and reduction's), in terms of the nest's variables.
-    over: axes whose value may pass their extent. marks: RESULT and REDUCED bits of axes and loops.
+    past: split axes whose loops run past their extent, with the value that must stay below it.
+    marks: RESULT and REDUCED bits of axes and loops.
     path: the variables of the loops around the stage, outermost first.
     """
 
@@ -55,7 +56,7 @@ class StagePlan:
     sizes: dict[IterVar, int] = field(default_factory=dict)
     loop_values: dict[IterVar, Expr] = field(default_factory=dict)
     values: dict[Expr, Expr] = field(default_factory=dict)
-    over: set[IterVar] = field(default_factory=set)
+    past: dict[IterVar, Expr] = field(default_factory=dict)
     marks: dict[IterVar, int] = field(default_factory=dict)
     buffers: tuple[Buffer, ...] = ()
     scope: str = GLOBAL
@@ -113,6 +114,8 @@ class Plan:
         for stage in self.stages:
             self._attach(self.plans[stage])
         for stage in self.stages:
+            self._check_nesting(self.plans[stage])
+        for stage in self.stages:
             self._check_placement(self.plans[stage])
         for stage in reversed(self.stages):
             self._infer(self.plans[stage])
@@ -160,8 +163,9 @@ class Plan:
         plan.parent, plan.at = parent, leaf
         parent.children.setdefault(leaf, []).append(plan)
 
-    def _check_placement(self, plan: StagePlan) -> None:
-        """Every reader has to run inside of the loop at which the stage is computed."""
+    @staticmethod
+    def _check_nesting(plan: StagePlan) -> None:
+        """No stage is computed inside of itself."""
         seen = set()
         parent: StagePlan | None = plan
         while parent is not None:
@@ -172,6 +176,9 @@ class Plan:
                 )
             seen.add(parent)
             parent = parent.parent
+
+    def _check_placement(self, plan: StagePlan) -> None:
+        """Every reader has to run inside of the loop at which the stage is computed."""
         if plan.parent is None or plan.at is None:
             return
         readers = self._readers.get(plan, [])
@@ -227,10 +234,10 @@ class Plan:
         plan.marks = made_from(
             stage.relations, {a: REDUCED if a.kind == REDUCE else RESULT for a in roots}
         )
-        plan.over = unchecked(stage.relations, plan.sizes, plan.leaves)
         raw = values_up(stage.relations, plan.sizes, plan.loop_values)
         simplify = self.arithmetic.simplify
         plan.values = {a: simplify(lows[a] + simplify(raw[a])) for a in roots}
+        plan.past = {a: simplify(raw[a]) for a in inexact(stage.relations, plan.sizes)}
         for axis, extent in roots.items():
             if axis not in plan.loop_values:
                 self.arithmetic.bind(axis, 0, extent - 1)
@@ -241,6 +248,7 @@ class Plan:
         thread = plan.stage.marks[leaf].thread if tag else None
         value: Var = leaf
         if thread is not None:
+            self._check_binding(plan, leaf, tag)
             if thread.dom is not None and thread.dom[1] != extent:
                 raise ScheduleError(
                     f"bind: axis '{leaf.name}' of stage '{plan.name}' has {extent} iterations, "
@@ -257,6 +265,22 @@ class Plan:
                     )
         self.arithmetic.bind(value, 0, extent - 1)
         plan.loop_values[leaf] = value
+
+    def _check_binding(self, plan: StagePlan, leaf: IterVar, tag: str) -> None:
+        where = f"bind to {tag}: axis '{leaf.name}' of stage '{plan.name}'"
+        if plan.parent is None:
+            return
+        if tag in BLOCK_TAGS:
+            raise ScheduleError(
+                f"{where} is computed inside of '{plan.parent.name}', and blocks do not see each "
+                f"other's {plan.scope} memory; bind an axis of '{plan.root.name}' instead"
+            )
+        if tag in THREAD_TAGS and plan.scope == LOCAL and leaf.kind != REDUCE:
+            raise ScheduleError(
+                f"{where} spreads what has scope local, which is every thread's own, over threads "
+                "that do not see it; give the stage scope shared, or compute it at the loop of "
+                f"'{plan.parent.name}' that is bound to {tag}"
+            )
 
     def _path(self, plan: StagePlan) -> tuple[Var, ...]:
         if plan.parent is None or plan.at is None:
@@ -334,7 +358,7 @@ class Plan:
         lows = dict(zip(op.axis, reader.mins, strict=True))
         for axis, value in reader.values.items():
             assert isinstance(axis, IterVar)
-            if axis in reader.over and not self._touches(reader, axis, fixed):
+            if reader.past and not self._touches(reader, axis, fixed):
                 low = lows.get(axis, index(axis.dom[0] if axis.dom else 0))
                 values[axis] = low + axis
             else:

@@ -37,7 +37,7 @@ from tilewright.schedule.nest import (
     ThreadReduce,
 )
 from tilewright.schedule.types import is_float
-from tilewright.schedule.walk import nodes, statements
+from tilewright.schedule.walk import statements
 
 _SIGNS = {
     "add": ("+", 5),
@@ -196,10 +196,10 @@ class _Printer:
                 yield f"{pad}barrier()"
             case ThreadReduce():
                 places = [f"{s.buffer.name}[{self._list(s.indices)}]" for s in stmt.targets]
-                values = ", ".join(self.expr(s.value) for s in stmt.targets)
+                given = ", ".join(self.expr(s.value) for s in stmt.targets)
                 where = "" if _true(stmt.condition) else f", where={self.expr(stmt.condition)}"
                 yield (
-                    f"{pad}{', '.join(places)} = thread_{stmt.combiner.name}({values}, "
+                    f"{pad}{', '.join(places)} = thread_{stmt.combiner.name}({given}, "
                     f"threads=[{', '.join(stmt.tags)}]{where})"
                 )
             case Intrinsic():
@@ -244,16 +244,3 @@ def _constant(expr: Const) -> str:
     if expr.dtype in ("index", "bool", "i32"):
         return str(expr.value)
     return f"{expr.dtype}({expr.value})"
-
-
-def used_variables(body: Stmt) -> set[Var]:
-    """The variables that occur in a statement's expressions."""
-    from tilewright.schedule.walk import expressions
-
-    return {
-        n
-        for stmt in statements(body)
-        for e in expressions(stmt)
-        for n in nodes(e)
-        if isinstance(n, Var)
-    }

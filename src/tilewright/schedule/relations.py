@@ -107,19 +107,13 @@ def values_down(
     return values
 
 
-def unchecked(
-    relations: Iterable[Relation], extents: Mapping[IterVar, int], leaves: Iterable[IterVar]
-) -> set[IterVar]:
-    """The axes whose value may pass their extent: those with a split that does not divide."""
-    over = dict.fromkeys(leaves, False)
-    for relation in reversed(list(relations)):
-        if isinstance(relation, Split):
-            outer, inner = over[relation.outer], over[relation.inner]
-            exact = extents[relation.outer] * extents[relation.inner] == extents[relation.parent]
-            over[relation.parent] = outer or inner or not exact
-        else:
-            over[relation.outer] = over[relation.inner] = over[relation.fused]
-    return {axis for axis, value in over.items() if value}
+def inexact(relations: Iterable[Relation], extents: Mapping[IterVar, int]) -> list[IterVar]:
+    """The split axes whose loops together run past their extent: the splits that do not divide."""
+    return [
+        r.parent
+        for r in relations
+        if isinstance(r, Split) and extents[r.outer] * extents[r.inner] != extents[r.parent]
+    ]
 
 
 def made_from(relations: Iterable[Relation], roots: Mapping[IterVar, int]) -> dict[IterVar, int]:

@@ -17,8 +17,8 @@ from tilewright.schedule.relations import (
     Relation,
     Split,
     extents_of,
+    inexact,
     made_from,
-    unchecked,
     values_down,
     values_up,
 )
@@ -109,11 +109,9 @@ def write_cached(schedule: Schedule, stage: Stage, scope: str) -> list[Tensor]:
     axes = tuple(IterVar(f"{a.name}.c", (0, extents[a])) for a in leaves)
     values = values_up(stage.relations, extents, dict(zip(leaves, axes, strict=True)))
     arithmetic = Arithmetic({a: (0, a.dom[1] - 1) for a in axes if a.dom})
-    over = unchecked(stage.relations, extents, leaves)
     bounds = [
         Binary("lt", arithmetic.simplify(values[a]), index(extents[a]), BOOL)
-        for a in op.axis
-        if a in over
+        for a in inexact(stage.relations, extents)
     ]
     held = conjunction(list(bounds))
     roots: dict[Expr, Expr] = {a: arithmetic.simplify(values[a]) for a in op.axis}
@@ -198,14 +196,14 @@ def rfactored(schedule: Schedule, stage: Stage, axis: IterVar, factor_axis: int)
     values = values_up(dissolved, extents, leaf_values)
     arithmetic = Arithmetic({a: (0, extents[a] - 1) for a in loops})
     arithmetic.bind(factor, 0, extents[axis] - 1)
-    over = unchecked(dissolved, extents, [*loops, axis])
     substituted: dict[Expr, Expr] = dict(zip(op.axis, data, strict=True))
-    conditions: list[Expr] = []
+    conditions: list[Expr] = [
+        Binary("lt", arithmetic.simplify(values[a]), index(extents[a]), BOOL)
+        for a in inexact(dissolved, extents)
+    ]
     for root in gone:
         assert root.dom is not None
         value = arithmetic.simplify(values[root])
-        if root in over:
-            conditions.append(Binary("lt", value, index(extents[root]), BOOL))
         substituted[root] = arithmetic.simplify(value + index(root.dom[0]))
     conditions.append(substitute(first.condition, substituted))
     held = conjunction(conditions)

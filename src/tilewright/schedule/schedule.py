@@ -92,7 +92,7 @@ class Schedule:
         """What a stage reads, as its operation stands."""
         if not isinstance(stage.op, ComputeOp):
             return []
-        found = {}
+        found: dict[TensorRead, None] = {}
         for expr in stage.op.body:
             for read in reads(expr):
                 found[read] = None

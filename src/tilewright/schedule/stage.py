@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, as_expr
-from tilewright.schedule.nest import BLOCK_TAGS, PARALLEL, SCOPES, UNROLLED, VECTORIZED, VTHREAD
+from tilewright.schedule.nest import (
+    BLOCK_TAGS,
+    GLOBAL,
+    PARALLEL,
+    SCOPES,
+    UNROLLED,
+    VECTORIZED,
+    VTHREAD,
+)
 from tilewright.schedule.relations import Fuse, Relation, Split
 from tilewright.schedule.tensor import (
     DATA,
@@ -400,7 +408,13 @@ class Stage(Placed):
     @primitive
     def set_scope(self, scope: str) -> Stage:
         self.compute  # noqa: B018
-        self.scope = _scope(scope, f"set_scope of stage '{self.name}'")
+        wanted = _scope(scope, f"set_scope of stage '{self.name}'")
+        if wanted != GLOBAL and any(t in self.schedule.output_tensors for t in self.op.outputs):
+            raise ScheduleError(
+                f"set_scope of stage '{self.name}': it is an output of the schedule, which is in "
+                f"the caller's memory (global), not {wanted}; use cache_write"
+            )
+        self.scope = wanted
         return self
 
     @primitive

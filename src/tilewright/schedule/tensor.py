@@ -173,7 +173,7 @@ class ComputeOp(Operation):
         return self._axis
 
     @property
-    def reduce_axis(self) -> tuple[IterVar, ...]:  # type: ignore[override]
+    def reduce_axis(self) -> tuple[IterVar, ...]:
         """The axes that are reduced."""
         return self._reduce_axis
 
@@ -189,7 +189,7 @@ def shape_of(shape: Any, where: str) -> tuple[int, ...]:
     given = shape if isinstance(shape, Sequence) else (shape,)
     sizes = []
     for extent in given:
-        value = getattr(extent, "value", extent)
+        value: Any = getattr(extent, "value", extent)
         if hasattr(value, "__index__") and not isinstance(value, bool):
             value = value.__index__()
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -23,7 +23,7 @@ from tilewright.schedule.expr import (
 )
 from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, TensorIntrinsic
 from tilewright.schedule.nest import If, Intrinsic, Region, Stmt
-from tilewright.schedule.plan import REDUCED, StagePlan
+from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
 from tilewright.schedule.tensor import IterVar, Tensor
 from tilewright.schedule.walk import children, flat, same, substitute, variables
 
@@ -48,9 +48,7 @@ def tensorized(stage: _StageLowering, level: int) -> Stmt:
     match = _Match(stage, level)
     inputs, outputs = match.regions()
     intrinsic = match.intrinsic
-    checks = stage.checks(plan.stage.compute.axis)
-    if plan.reduction is not None:
-        checks += stage.checks(plan.reduction.axes)
+    checks = stage.checks(RESULT) + stage.checks(REDUCED)
     for at, check in checks:
         if at >= level or variables(check) & match.inside:
             match.fail(f"the tile passes the end of an axis: it would need the check '{check}'")

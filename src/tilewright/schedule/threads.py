@@ -27,6 +27,7 @@ from tilewright.schedule.nest import (
     If,
     Intrinsic,
     Kernel,
+    Prefetch,
     Program,
     Region,
     Seq,
@@ -99,7 +100,6 @@ class _Fission:
     def __init__(self, threads: Mapping[Var, int], kind: str) -> None:
         self.threads = {v: e for v, e in threads.items() if e > 1}
         self.kind = kind
-        self.single: dict[Expr, Expr] = {v: index(0) for v, e in threads.items() if e == 1}
         self.spread: set[Buffer] = set()
 
     def split(self, stmt: Stmt) -> Stmt:
@@ -167,7 +167,7 @@ class _Fission:
 
     def _widened(self, buffer: Buffer, body: Stmt) -> tuple[Buffer, Stmt]:
         """A buffer with a place for each thread, and the body that uses it."""
-        threads = [v for v in self.threads]
+        threads = list(self.threads)
         sizes = tuple(self.threads[v] for v in threads)
         strides = None
         if buffer.strides is not None:
@@ -213,6 +213,8 @@ def moved(body: Stmt, old: Buffer, new: Buffer, prefix: tuple[Expr, ...]) -> Stm
                 return StoreAll(tuple(stored(s) for s in stmt.stores))
             case ThreadReduce():
                 return replace(stmt, targets=tuple(stored(s) for s in stmt.targets))
+            case Prefetch():
+                return Prefetch(region(stmt.region))
             case Intrinsic():
                 return replace(
                     stmt,
@@ -275,9 +277,9 @@ class _Tree:
         count = prod(loop.extent for loop in own)
         place: Expr = index(0)
         for loop in reversed(own):
-            place = place * index(loop.extent) + loop.var
+            place = place * index(loop.extent) + _value(loop)
         shape = (*(loop.extent for loop in others), count)
-        prefix = tuple(loop.var for loop in others)
+        prefix = tuple(_value(loop) for loop in others)
         scratch = []
         for target in stmt.targets:
             suffix = f".{self.number}" if self.number else ""
@@ -311,6 +313,10 @@ class _Tree:
         for buffer in reversed(scratch):
             body = Allocate(buffer, body)
         return body
+
+
+def _value(loop: For) -> Expr:
+    return loop.var if loop.extent > 1 else index(0)
 
 
 __all__ = ["expand_reductions", "moved", "serialize", "virtual_serialized"]

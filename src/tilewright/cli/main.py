@@ -40,6 +40,10 @@ _COMMANDS = {
         "tilewright.cli.devices",
         "Show drivers, devices, targets, and this machine's peak.",
     ),
+    "measure": (
+        "tilewright.cli.measure",
+        "Measure on this machine what a run on another asks for.",
+    ),
     "db": ("tilewright.cli.db", "List, export, import and prune the database."),
     "replay": ("tilewright.cli.replay", "Score search strategies on spaces that were measured."),
 }

@@ -105,6 +105,10 @@ def confirm(
         for task in tasks
     }
     _compile_through_specs(context, prepared, tasks, candidates)
+    if context.benchmark.round_size > 1:
+        with context.benchmark.ahead("finalists"):
+            for task in tasks:
+                _judge(context, task, candidates[task.workload.key])
     confirmed = []
     for task in tasks:
         outcome = _judge(context, task, candidates[task.workload.key])

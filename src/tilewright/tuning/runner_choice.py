@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target
 from tilewright.tuning.options import TuneOptions
 
 
-def open_benchmark(target: Target, options: TuneOptions) -> Benchmark:
+def open_benchmark(
+    target: Target, options: TuneOptions, announce: Callable[[str], None] = lambda text: None
+) -> Benchmark:
     """What measures for a run. Raises UserError for a runner that there is not."""
     if options.compile_only:
-        # Nothing is measured; the device of the target need not be there.
+        if options.runner is not None:
+            raise UserError("--runner: nothing is measured with --compile-only; give one of them")
+        # The device of the target need not be there.
         return Benchmark(DeviceOptions("local-sync"))
+    if options.runner is not None:
+        device = options.device or target.device
+        return parse_runner(options.runner, announce, device)
     if options.device is not None:
         return Benchmark(DeviceOptions(options.device))
     if target.is_gpu:

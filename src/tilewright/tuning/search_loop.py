@@ -8,7 +8,7 @@ programs are measured once, and a candidate that fails is a trial like any other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.trial import Configuration, Status, Trial
@@ -95,6 +95,7 @@ class SearchLoop:
         self.seconds["compile"] += time.perf_counter() - begin
         done: list[Trial] = []
         waiting = list(compiled)
+        self._prepare(compiled)
         try:
             while waiting and not self.stop():
                 trial = self._settle(waiting.pop(0), origin)
@@ -108,6 +109,15 @@ class SearchLoop:
             self.stages.source.tell(done)
         self.seconds["search"] += time.perf_counter() - begin
         return done
+
+    def _prepare(self, compiled: Sequence[Compiled]) -> None:
+        """Tell the measurer of all that are to be measured, if it wants to know."""
+        prepare = getattr(self.stages.measurer, "prepare", None)
+        if prepare is not None:
+            begin = time.perf_counter()
+            new = [c for c in compiled if c.status is Status.OK and c.digest not in self._by_binary]
+            prepare(new, self.best_s)
+            self.seconds["measure"] += time.perf_counter() - begin
 
     def _settle(self, compiled: Compiled, origin: str) -> Trial:
         """Measure one candidate and store the trial."""

@@ -78,7 +78,9 @@ def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequenc
         return
     limit = min(context.options.trial_limit, _wanted(context, tasks))
     allocator = TrialAllocator(
-        tasks, batch=_BATCH, minimum=min(_MINIMUM, max(1, limit // len(tasks)))
+        tasks,
+        batch=max(_BATCH, context.benchmark.round_size),
+        minimum=min(_MINIMUM, max(1, limit // len(tasks))),
     )
     done = context.store.count_trials(context.run_id)
     for name, entry in running.items():

@@ -15,6 +15,7 @@ from tilewright.ir.signature import Signature
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job
+from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
 from tilewright.store import RunRecord, RunStatus, Store
 from tilewright.target import parse_target
@@ -23,8 +24,8 @@ from tilewright.tuning import outputs
 from tilewright.tuning.company import try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
-from tilewright.tuning.context import RunContext
-from tilewright.tuning.events import Listener, ProgramMeasured, ignore
+from tilewright.tuning.context import Interrupted, RunContext
+from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
@@ -108,12 +109,15 @@ class TuningSession:
             compile_pool(self.target.cores) as compilers,
         ):
             program = self._load(compilers, work)
+            benchmark = open_benchmark(
+                self.target, self.options, lambda text: self.listener(Note(text))
+            )
             context = RunContext(
                 options=self.options,
                 target=self.target,
                 toolchain=self.toolchain,
                 compilers=compilers,
-                benchmark=open_benchmark(self.target, self.options),
+                benchmark=benchmark,
                 store=store,
                 run_id=-1,
                 compiler_version=installed_version("iree-base-compiler"),
@@ -121,10 +125,14 @@ class TuningSession:
                 listener=self.listener,
             )
             self._context = context
+            if isinstance(benchmark, RemoteBenchmark):
+                benchmark.stop = lambda: context.stopping
             if self._stop_requested:
                 context.request_stop()
             try:
                 yield context, program
+            except Stopped:
+                raise Interrupted("stopped while waiting for results of another machine") from None
             finally:
                 context.benchmark.close()
 

@@ -1,0 +1,324 @@
+"""Measuring on another machine: what goes there and what comes back, as a folder of files.
+
+    FOLDER/files/DIGEST.vmfb …      programs, inputs, expected results, each stored once
+    FOLDER/batch_0001/manifest.json requests, which name those files
+    FOLDER/batch_0001/results.jsonl one line for each request that is done, in any order
+    FOLDER/batch_0001/outputs/…     results of programs that were run to keep them
+    FOLDER/closed                   there: no more batches will come
+
+A request is known by a digest of all that it asks for, files by their content. So whoever asks for
+the same thing again, today or after the run was stopped, finds the answer that is there. Manifests
+are written whole before they have their name, results a line at a time, so either side can be
+stopped at any moment and goes on where it was.
+
+This module is used on both sides; it needs nothing but NumPy and the runtime's wheel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.argument import ArgumentType
+from tilewright.errors import UserError
+from tilewright.measure.benchmark_worker import (
+    CompareRequest,
+    RunRequest,
+    TimeReply,
+    TimeRequest,
+    VerifyRequest,
+)
+from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.runtime import Parameters
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.verify import Comparison
+
+FORMAT = 1
+MANIFEST, RESULTS, OUTPUTS, FILES, CLOSED = (
+    "manifest.json",
+    "results.jsonl",
+    "outputs",
+    "files",
+    "closed",
+)
+
+# All that a manifest or a result may hold: nothing else is ever made from what was read.
+_TYPES: Mapping[str, type] = {
+    one.__name__: one
+    for one in (
+        ArgumentType,
+        CompareRequest,
+        Comparison,
+        ComparisonPolicy,
+        InputFile,
+        InputSet,
+        Measurement,
+        Parameters,
+        RunRequest,
+        ScalarInput,
+        TimeReply,
+        TimeRequest,
+        TimingPolicy,
+        VerifyRequest,
+        WorkerFailure,
+    )
+}
+# Fields that are files, and of `Parameters` the second of each pair.
+_FILE_FIELDS = frozenset({"vmfb", "vmfbs", "path", "expected", "sensitivity", "baseline"})
+# Where the results of a run are kept is for each side to say.
+_OWN_FIELDS = frozenset({"outputs"})
+_CLASS, _TUPLE, _FILE = "class", "tuple", "file"
+_SUFFIX = {"path": ".npy", "expected": ".npz", "sensitivity": ".npz"}
+
+
+class Files:
+    """The files of an exchange folder, by content."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[tuple[str, int, int], str] = {}
+
+    def put(self, source: str | bytes, suffix: str) -> str:
+        """Store a file (or the bytes of one) and return its name."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(source, bytes):
+            name = hashlib.sha256(source).hexdigest()[:32] + suffix
+            self._write(name, source)
+            return name
+        status = os.stat(source)
+        key = (source, status.st_size, status.st_mtime_ns)
+        if key not in self._known:
+            digest = hashlib.sha256()
+            with open(source, "rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+            name = digest.hexdigest()[:32] + (Path(source).suffix or suffix)
+            target = self.folder / name
+            if not target.exists():
+                partial = target.with_name(f".{name}.{os.getpid()}.part")
+                shutil.copyfile(source, partial)
+                partial.replace(target)
+            self._known[key] = name
+        return self._known[key]
+
+    def _write(self, name: str, data: bytes) -> None:
+        target = self.folder / name
+        if not target.exists():
+            partial = target.with_name(f".{name}.{os.getpid()}.part")
+            partial.write_bytes(data)
+            partial.replace(target)
+
+    def path(self, name: str) -> Path:
+        """Where a stored file is. UserError for a name that is none, or a file that is missing."""
+        if not name or Path(name).name != name:
+            raise UserError(f"{self.folder}: '{name}' is no name of a file")
+        found = self.folder / name
+        if not found.is_file():
+            raise UserError(f"{found}: the file is missing; copy the folder again, with all of it")
+        return found
+
+
+def encode(value: Any, files: Files | None, field: str = "") -> Any:
+    """A request or result as JSON; files that it names are stored (None: there are none)."""
+    if field in _OWN_FIELDS:
+        return ""
+    if field in _FILE_FIELDS and files is not None and isinstance(value, str | bytes):
+        return {_FILE: files.put(value, _SUFFIX.get(field, ".vmfb"))}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = type(value).__name__
+        if name not in _TYPES:
+            raise TypeError(f"{name} cannot be sent to another machine")
+        entries = {
+            f.name: encode(getattr(value, f.name), files, f.name) for f in dataclasses.fields(value)
+        }
+        if isinstance(value, Parameters) and files is not None:
+            pairs = [
+                {_TUPLE: [scope, {_FILE: files.put(path, Path(path).suffix)}]}
+                for scope, path in value.archives
+            ]
+            entries["archives"] = {_TUPLE: pairs}
+        return {_CLASS: name, **entries}
+    if isinstance(value, tuple):
+        return {_TUPLE: [encode(one, files, field) for one in value]}
+    if isinstance(value, list):
+        return [encode(one, files, field) for one in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be sent to another machine")
+
+
+def decode(data: Any, files: Files | None) -> Any:
+    """The value that was encoded. UserError for what this version does not know."""
+    if isinstance(data, list):
+        return [decode(one, files) for one in data]
+    if not isinstance(data, dict):
+        return data
+    if _TUPLE in data:
+        return tuple(decode(one, files) for one in data[_TUPLE])
+    if _FILE in data:
+        if files is None:
+            raise UserError("a result names a file, which no result does")
+        return str(files.path(str(data[_FILE])))
+    kind = _TYPES.get(str(data.get(_CLASS)))
+    if kind is None:
+        raise UserError(
+            f"'{data.get(_CLASS)}' is not known here: install the same version of tilewright on "
+            "both machines"
+        )
+    names = {f.name for f in dataclasses.fields(kind)}
+    given = {name: decode(value, files) for name, value in data.items() if name != _CLASS}
+    if not set(given) <= names:
+        raise UserError(
+            f"{data[_CLASS]} has {', '.join(sorted(set(given) - names))}, which is not known here: "
+            "install the same version of tilewright on both machines"
+        )
+    return kind(**given)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One thing to measure: a task of the benchmark worker with its payload."""
+
+    task: str
+    payload: Any
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A request in a manifest. `key` is the digest of what it asks for."""
+
+    key: str
+    task: str
+    payload: Any
+    timeout_s: float | None
+
+
+def make_entry(request: Request, files: Files) -> Entry:
+    """The request as it goes into a manifest; its files are stored."""
+    payload = encode(request.payload, files)
+    text = json.dumps([request.task, payload], sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:24]
+    return Entry(key, request.task, payload, request.timeout_s)
+
+
+class Batch:
+    """A folder with requests and what has come back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def number(self) -> int:
+        return int(self.folder.name.rpartition("_")[2])
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The requests. UserError when the manifest is not one of this version's."""
+        path = self.folder / MANIFEST
+        try:
+            data = json.loads(path.read_text())
+            if data["format"] != FORMAT:
+                raise UserError(
+                    f"{path}: format {data['format']}, this tilewright reads {FORMAT}: install the "
+                    "same version on both machines"
+                )
+            return [
+                Entry(r["key"], r["task"], r["payload"], r["timeout_s"]) for r in data["requests"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: not a manifest of tilewright ({error})") from error
+
+    @property
+    def label(self) -> str:
+        data = json.loads((self.folder / MANIFEST).read_text())
+        return str(data.get("label", ""))
+
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What has come back, by key; a line that was cut off is left out."""
+        found: dict[str, dict[str, Any]] = {}
+        path = self.folder / RESULTS
+        if path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    data = json.loads(line)
+                    found[data["key"]] = data
+                except (ValueError, KeyError, TypeError):
+                    continue
+        return found
+
+    def add_result(self, data: Mapping[str, Any]) -> None:
+        """Append a result; it is on disk when this returns."""
+        path = self.folder / RESULTS
+        # What was cut off when the machine went down must not swallow the next line.
+        cut = path.exists() and path.stat().st_size > 0 and not _ends_line(path)
+        with path.open("a") as file:
+            file.write(("\n" if cut else "") + json.dumps(data) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+class Exchange:
+    """A folder through which two machines measure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = Files(folder / FILES)
+
+    def batches(self) -> list[Batch]:
+        """All batches whose manifest is there, in order."""
+        found = [
+            Batch(path.parent)
+            for path in self.folder.glob(f"batch_*/{MANIFEST}")
+            if path.parent.name.rpartition("_")[2].isdigit()
+        ]
+        return sorted(found, key=lambda batch: batch.number)
+
+    def new_batch(self, entries: Sequence[Entry], label: str) -> Batch:
+        """Write a manifest with these requests."""
+        number = max((batch.number for batch in self.batches()), default=0) + 1
+        folder = self.folder / f"batch_{number:04d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = {
+            "format": FORMAT,
+            "label": label,
+            "requests": [dataclasses.asdict(entry) for entry in entries],
+        }
+        partial = folder / f".{MANIFEST}.part"
+        partial.write_text(json.dumps(manifest, indent=1))
+        partial.replace(folder / MANIFEST)
+        (self.folder / CLOSED).unlink(missing_ok=True)
+        return Batch(folder)
+
+    def close(self) -> None:
+        """Say that no more batches will come."""
+        if self.folder.is_dir():
+            (self.folder / CLOSED).touch()
+
+    @property
+    def closed(self) -> bool:
+        return (self.folder / CLOSED).exists()
+
+    def answered(self) -> Iterator[tuple[Batch, dict[str, Any]]]:
+        """Every result there is."""
+        for batch in self.batches():
+            for data in batch.results().values():
+                yield batch, data

@@ -1,0 +1,283 @@
+"""Measuring on another machine: the side that asks.
+
+`RemoteBenchmark` stands in for `Benchmark`. Requests go out in batches through a folder (see
+`exchange`): one that the other machine reads too, or one that is copied there and back by ssh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import UserError
+from tilewright.measure import benchmark_worker as tasks
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.benchmark_worker import (
+    CompareRequest,
+    RunRequest,
+    TimeReply,
+    TimeRequest,
+)
+from tilewright.measure.exchange import (
+    OUTPUTS,
+    RESULTS,
+    Batch,
+    Entry,
+    Exchange,
+    Request,
+    decode,
+    make_entry,
+)
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+
+ROUND = 64
+_POLL_S = 0.2
+# How often a waiting run says what it waits for.
+_REMIND_S = 60.0
+
+Announce = Callable[[str], None]
+
+
+class Transport:
+    """Gets a batch done. This one waits for results to appear in the folder."""
+
+    def __init__(self, exchange: Exchange, announce: Announce = lambda text: None) -> None:
+        self.exchange = exchange
+        self.announce = announce
+
+    def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
+        """Return when all of the keys have results, or `stop` says so."""
+        wanted = set(keys)
+        reminded = -_REMIND_S
+        begin = time.monotonic()
+        while not stop():
+            left = wanted - set(batch.results())
+            if not left:
+                return
+            if time.monotonic() - begin - reminded >= _REMIND_S:
+                reminded = time.monotonic() - begin
+                self.announce(
+                    f"waiting for {len(left)} results of {batch.folder}: run `tilewright measure "
+                    f"{self.exchange.folder}` on the machine with the device"
+                )
+            time.sleep(_POLL_S)
+
+
+class SshTransport(Transport):
+    """Copies a batch to another machine by ssh, measures there, and copies the results back.
+
+    `host` is what ssh takes; `place` the folder there (below the home directory unless absolute);
+    `command` how tilewright is called there. Files that are there already are not copied again.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        host: str,
+        place: str,
+        announce: Announce = lambda text: None,
+        *,
+        ssh: Sequence[str] = ("ssh",),
+        command: str = "tilewright",
+        device: str | None = None,
+    ) -> None:
+        super().__init__(exchange, announce)
+        self.host = host
+        self.place = place
+        self._ssh = [*ssh, host]
+        self._command = command
+        self._device = f" --device {shlex.quote(device)}" if device else ""
+
+    def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
+        self._send(batch)
+        place = shlex.quote(self.place)
+        status, _, log = self._run(f"{self._command} measure {place}{self._device}")
+        self._receive(batch)
+        if status != 0 and not set(keys) <= set(batch.results()):
+            lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
+            raise UserError(
+                f"--runner: measuring on {self.host} failed: "
+                f"{lines[-1] if lines else f'exit status {status}'}"
+            )
+
+    def _send(self, batch: Batch) -> None:
+        folder = self.exchange.folder
+        place = shlex.quote(self.place)
+        status, listed, log = self._run(f"mkdir -p {place}/files && ls {place}/files")
+        if status != 0:
+            raise UserError(
+                f"--runner: {self.host}: {_last_line(log) or f'ssh exits with status {status}'}"
+            )
+        there = set(listed.decode().split())
+        names = [f"files/{n}" for n in sorted(_files_of(batch)) if n not in there]
+        names.append(f"{batch.folder.name}/manifest.json")
+        archive = subprocess.run(
+            ["tar", "-C", str(folder), "-cf", "-", *names], capture_output=True
+        )
+        status, _, log = self._run(f"tar -C {place} -xf -", archive.stdout)
+        if archive.returncode or status:
+            raise UserError(
+                f"--runner: copying to {self.host}: {_last_line(archive.stderr or log)}"
+            )
+
+    def _receive(self, batch: Batch) -> None:
+        inside = shlex.quote(f"{self.place}/{batch.folder.name}")
+        status, data, log = self._run(f"cd {inside} && tar -cf - $(ls -d {RESULTS} {OUTPUTS})")
+        if status and not data:
+            raise UserError(f"--runner: {self.host} sent no results: {_last_line(log)}")
+        subprocess.run(["tar", "-C", str(batch.folder), "-xf", "-"], input=data, check=False)
+
+    def _run(self, command: str, data: bytes = b"") -> tuple[int, bytes, bytes]:
+        try:
+            done = subprocess.run([*self._ssh, command], input=data, capture_output=True)
+        except OSError as error:
+            raise UserError(f"--runner: cannot run {self._ssh[0]}: {error.strerror}") from None
+        return done.returncode, done.stdout, done.stderr
+
+
+def _last_line(log: bytes) -> str:
+    lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def _files_of(batch: Batch) -> set[str]:
+    """The files that the requests of a batch name."""
+    found: set[str] = set()
+
+    def visit(data: Any) -> None:
+        if isinstance(data, dict):
+            if "file" in data and isinstance(data["file"], str):
+                found.add(data["file"])
+            for value in data.values():
+                visit(value)
+        elif isinstance(data, list):
+            for value in data:
+                visit(value)
+
+    for entry in batch.entries:
+        visit(entry.payload)
+    return found
+
+
+class Stopped(Exception):
+    """The run was asked to stop while it waited for results."""
+
+
+class RemoteBenchmark(Benchmark):
+    """A benchmark whose device is on another machine. Answers are kept in the folder for good."""
+
+    round_size = ROUND
+
+    def __init__(self, transport: Transport, policy: TimingPolicy | None = None) -> None:
+        # No worker of this machine is started: Benchmark's own constructor would.
+        self.policy = policy or TimingPolicy()
+        self.transport = transport
+        self.exchange = transport.exchange
+        self.stop: Callable[[], bool] = lambda: False
+        self._collected: list[Request] | None = None
+        self._answers: dict[str, tuple[Batch, dict[str, Any]]] = {
+            str(data["key"]): (batch, data) for batch, data in self.exchange.answered()
+        }
+
+    @contextlib.contextmanager
+    def ahead(self, label: str = "") -> Iterator[None]:
+        self._collected = []
+        try:
+            yield
+            requests = self._collected
+        finally:
+            self._collected = None
+        self.prefetch(requests, label)
+
+    def prefetch(self, requests: Sequence[Request], label: str = "") -> None:
+        """Measure many things in one batch; asking for them one by one then finds the answers."""
+        entries: dict[str, Entry] = {}
+        for request in requests:
+            entry = make_entry(request, self.exchange.files)
+            if entry.key not in self._answers:
+                entries[entry.key] = entry
+        if entries:
+            self._measure(list(entries.values()), label)
+
+    def close(self) -> None:
+        self.exchange.close()
+
+    def _measure(self, entries: Sequence[Entry], label: str) -> None:
+        batch = self._pending(entries) or self.exchange.new_batch(entries, label)
+        keys = [entry.key for entry in entries]
+        self.transport.measure(batch, keys, self.stop)
+        for key, data in batch.results().items():
+            self._answers[key] = (batch, data)
+        if any(key not in self._answers for key in keys):
+            raise Stopped
+
+    def _pending(self, entries: Sequence[Entry]) -> Batch | None:
+        """A batch that was written before, by a run that was stopped, and asks for all of this."""
+        wanted = {entry.key for entry in entries}
+        for batch in reversed(self.exchange.batches()):
+            if wanted <= {entry.key for entry in batch.entries}:
+                return batch
+        return None
+
+    def _request(self, task: str, payload: object, timeout_s: float | None) -> Any:
+        if task == tasks.LOAD:
+            return None
+        request = Request(task, payload, timeout_s)
+        if self._collected is not None:
+            self._collected.append(request)
+            return _meaningless(payload)
+        entry = make_entry(request, self.exchange.files)
+        if entry.key not in self._answers:
+            self._measure([entry], task.rpartition(":")[2])
+        batch, data = self._answers[entry.key]
+        if data.get("failure") is not None:
+            failure = decode(data["failure"], None)
+            assert isinstance(failure, WorkerFailure)
+            return failure
+        if isinstance(payload, RunRequest):
+            shutil.copyfile(batch.folder / OUTPUTS / str(data["value"]), payload.outputs)
+            return payload.outputs
+        return decode(data["value"], None)
+
+
+def _meaningless(payload: object) -> Any:
+    """An answer of the right form, for looking ahead to what will be asked for next."""
+    measurement = Measurement((1.0,) * 8)
+    if isinstance(payload, TimeRequest):
+        return TimeReply(measurement)
+    if isinstance(payload, CompareRequest):
+        return [measurement] * len(payload.vmfbs)
+    return WorkerFailure("error", "not measured yet") if isinstance(payload, RunRequest) else []
+
+
+def parse_runner(
+    text: str, announce: Announce = lambda t: None, device: str | None = None
+) -> RemoteBenchmark:
+    """`dir:PATH`, `ssh:HOST` or `ssh:HOST:PATH` (the folder there). Raises UserError."""
+    kind, _, rest = text.partition(":")
+    if kind == "dir" and rest:
+        folder = Path(rest).expanduser()
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            raise UserError(f"--runner: {folder} is not a folder and cannot be made one")
+        return RemoteBenchmark(Transport(Exchange(folder), announce))
+    if kind == "ssh" and rest:
+        host, _, place = rest.partition(":")
+        if host and not host.startswith("-"):
+            place = place or "tilewright-measure"
+            folder = Path(f"tilewright-measure-{host.rpartition('@')[2]}")
+            exchange = Exchange(folder)
+            return RemoteBenchmark(SshTransport(exchange, host, place, announce, device=device))
+    raise UserError(
+        f"--runner: '{text}' is no runner; write dir:PATH (a folder that the machine with the "
+        "device sees too), or ssh:HOST or ssh:HOST:PATH"
+    )

@@ -28,7 +28,7 @@ def peak(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, threads: int) -> None:
             pass
 
-        def gflops(self, types: object, seen: float) -> float:
+        def gflops(self, types: object, seen: float, verified: bool) -> float:
             return 4 * seen
 
     monkeypatch.setattr(peaks, "Peaks", Peaks)

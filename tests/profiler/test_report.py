@@ -33,8 +33,16 @@ SAMPLES = (1.0e-3, 1.1e-3, 0.9e-3, 1.0e-3, 1.0e-3, 1.2e-3, 0.8e-3)
 class HalfOf:
     """Peaks of which everything seen is the half."""
 
-    def gflops(self, types: ElementTypes, seen: float) -> float | None:
+    def gflops(self, types: ElementTypes, seen: float, verified: bool) -> float | None:
         return 2 * seen
+
+
+class Third(HalfOf):
+    """Peaks of which everything seen is three times as much."""
+
+    def gflops(self, types: ElementTypes, seen: float, verified: bool) -> float | None:
+        assert not verified
+        return seen / 3
 
 
 def outcome(
@@ -78,6 +86,16 @@ def test_numbers_of_few_samples_span_all_of_them() -> None:
     assert found is not None
     assert (found.low_ms, found.high_ms) == pytest.approx((1.0, 3.0))
     assert found.percent is None
+
+
+def test_no_kernel_is_reported_above_the_peak() -> None:
+    unchecked = outcome(measurement=Measurement(SAMPLES))
+    found = numbers(unchecked, Third())  # type: ignore[arg-type]
+    assert found is not None
+    assert found.percent is None
+    assert "that were measured: verify it" in "\n".join(block_lines(unchecked, found))
+    assert csv_row(unchecked, found, "avx2")["Peak(%)"] == ""
+    assert table_row(unchecked, found)[-1] == "-"
 
 
 def test_a_block_has_every_line() -> None:

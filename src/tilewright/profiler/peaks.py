@@ -18,29 +18,42 @@ _INSTRUCTIONS = {
 }
 
 
+# What a kernel may be above the measured peak, by the noise of both.
+TOLERANCE = 1.03
+
+
 class Peaks:
     """The measured peaks of this machine with a number of threads.
 
-    Measured before anything is timed, unless it has been before; a kernel that is faster shows that
-    the machine was busy then, and has its type measured once more.
+    Measured before anything is timed, unless it has been before. A kernel that is faster shows that
+    the machine was busy then: its type is measured once more. If it is still faster and its result
+    is right, then its own rate is the highest that was seen, and the peak from then on.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._peak: Peak = machine_peak(threads)
         self._again: set[str] = set()
+        self._seen: dict[str, float] = {}
 
-    def gflops(self, types: ElementTypes, seen: float) -> float | None:
+    def gflops(self, types: ElementTypes, seen: float, verified: bool = True) -> float | None:
         """GFLOP/s at most on operands of these types; None where that cannot be measured.
 
-        seen: GFLOP/s of a kernel just now.
+        seen: GFLOP/s of a kernel just now, whose result was `verified`.
         """
         name = types.operand
-        known = self._peak.compute.get(name)
+        known = self._known(name)
         if known is not None and seen > known and name not in self._again:
             self._again.add(name)
             self._peak = machine_peak(self._threads, at_least={name: seen})
-        return self._peak.compute.get(name)
+            known = self._known(name)
+        if known is not None and seen > TOLERANCE * known and verified:
+            self._seen[name] = known = seen
+        return known
+
+    def _known(self, name: str) -> float | None:
+        measured = self._peak.compute.get(name)
+        return None if measured is None else max(measured, self._seen.get(name, 0.0))
 
 
 def vector_instructions(target: Target) -> str:

@@ -13,8 +13,8 @@ from typing import Self, TextIO
 from tilewright.errors import UserError
 from tilewright.profiler.names import parse_configuration
 from tilewright.profiler.operation import ROW_MAJOR, Operation
-from tilewright.profiler.peaks import Peaks
-from tilewright.profiler.running import Outcome
+from tilewright.profiler.peaks import TOLERANCE, Peaks
+from tilewright.profiler.running import Outcome, Verification
 from tilewright.trial import Status
 
 PROVIDER = "IREE Codegen"
@@ -72,7 +72,8 @@ class Numbers:
     """The performance of a dispatch, from the median of its samples.
 
     low_ms, high_ms: the median's 95% interval (the extremes, where there are too few samples for
-    one). percent: of the measured peak for the operation's types; None where there is none.
+    one). percent: of the measured peak for the operation's types; None where there is none, and
+    for a kernel that is above it and was not verified.
     """
 
     runtime_ms: float
@@ -96,7 +97,9 @@ def numbers(outcome: Outcome, peaks: Peaks | None) -> Numbers | None:
     if low == 0.0:
         low, high = min(measured.samples), max(measured.samples)
     gflops = operation.flops / measured.median_s / 1e9
-    peak = peaks.gflops(operation.types, gflops) if peaks is not None else None
+    verified = outcome.verification is Verification.SUCCESS
+    peak = peaks.gflops(operation.types, gflops, verified) if peaks is not None else None
+    plausible = peak is not None and gflops <= TOLERANCE * peak
     return Numbers(
         measured.median_s * 1e3,
         low * 1e3,
@@ -104,7 +107,7 @@ def numbers(outcome: Outcome, peaks: Peaks | None) -> Numbers | None:
         len(measured.samples),
         gflops,
         operation.bytes / measured.median_s / 1e9,
-        100 * gflops / peak if peak else None,
+        100 * gflops / peak if peak and plausible else None,
         peak,
     )
 
@@ -167,8 +170,10 @@ def _runtime(found: Numbers) -> str:
 
 
 def _peak(found: Numbers) -> str:
-    if found.percent is None:
+    if found.peak_gflops is None:
         return "not measured for these types"
+    if found.percent is None:
+        return f"above the {found.peak_gflops:.1f} GFLOP/s that were measured: verify it"
     return f"{found.percent:.1f}% of {found.peak_gflops:.1f} GFLOP/s"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import gpu, memref, scf
+from iree.compiler.dialects import arith, gpu, memref, scf
 
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.code import (
@@ -178,16 +178,46 @@ class KernelEmitter(ValueEmitter):
         size = storage.size * bits(storage.dtype) // 8
         on_stack = self._machine.on_stack(storage.scope, size, self._stack_bytes)
         space = self._machine.memory_space(on_stack)
+        # The runtime aligns a workgroup's memory on CPUs as malloc does.
+        loose = not on_stack and not self._machine.is_gpu
+        more = _LINE_BYTES * 8 // bits(storage.dtype) if loose else 0
         type_ = ir.MemRefType.get(
-            [storage.size],
+            [storage.size + more],
             element,
             memory_space=scalars.parsed_attribute(space) if space else None,
         )
         with ir.InsertionPoint(self._entry):
             if not on_stack:
-                return memref.AllocOp(type_, [], [], alignment=_LINE_BYTES).result
+                made = memref.AllocOp(type_, [], [], alignment=_LINE_BYTES).result
+                return self._aligned(made, storage) if loose else made
             self._stack_bytes += size
             return memref.AllocaOp(type_, [], [], alignment=_LINE_BYTES).result
+
+    @staticmethod
+    def _aligned(buffer: ir.Value, storage: Storage) -> ir.Value:
+        """The part of a buffer for a storage that begins where a cache line does."""
+        index = ir.IndexType.get()
+
+        def number(value: int) -> ir.Value:
+            return arith.ConstantOp(index, value).result
+
+        address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
+        missing = arith.AndIOp(
+            arith.SubIOp(number(0), address).result, number(_LINE_BYTES - 1)
+        ).result
+        start = arith.DivUIOp(missing, number(max(1, bits(storage.dtype) // 8))).result
+        dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+        type_ = ir.MemRefType.get(
+            [storage.size],
+            scalars.memory_element(storage.dtype),
+            layout=ir.StridedLayoutAttr.get(dynamic, [1]),
+        )
+        # IREE knows the memory space of what is allocated only.
+        own = ir.MemRefType(buffer.type)
+        plain = memref.MemorySpaceCastOp(ir.MemRefType.get(own.shape, own.element_type), buffer)
+        return memref.ReinterpretCastOp(
+            type_, plain.result, [start], [], [], [dynamic], [storage.size], [1]
+        ).result
 
     def _hint(self, hint: Hint) -> None:
         if not self._machine.prefetches:

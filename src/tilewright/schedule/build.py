@@ -7,9 +7,9 @@ for the next build. What is built is called with NumPy arrays, timed, compared w
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +20,27 @@ from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError, UserError
 from tilewright.gpu_target import GpuTarget
-from tilewright.measure.compile_worker import COMPILE, CompileRequest, compile_pool
+from tilewright.measure.compile_worker import COMPILE, CompileRequest
 from tilewright.measure.inputs import random_array
-from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.runtime import Device, DeviceOptions, Program
-from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
-from tilewright.schedule import nest
+from tilewright.schedule import compiler, nest
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.limits import check_limits
 from tilewright.schedule.lowered import Lowered, lower
 from tilewright.schedule.nest import Buffer
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.timing import Timing, operations
 from tilewright.schedule.types import BOOL, is_float, numpy_type
 from tilewright.schedule.walk import inner
 from tilewright.target import Target, parse_target
-
-#: Seconds that one compile may take.
-COMPILE_TIMEOUT_S = 120.0
 
 # The compiler makes f32 of f64 unless it is told not to; its debug information costs time.
 _FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
 _DUMP = "--iree-hal-dump-executable-intermediates-to="
 _DUMP_BINARIES = "--iree-hal-dump-executable-binaries-to="
 _ASSEMBLY = (".s", ".ptx", ".rocmasm", ".spvasm", ".spv")
-
-_lock = threading.Lock()
 
 
 class BuildError(UserError):
@@ -96,14 +90,17 @@ class Function:
         inputs, _ = self._split(arrays)
         return self._bound(inputs)
 
-    def benchmark(self, *arrays: Any, policy: TimingPolicy = CAREFUL, seed: int = 0) -> Measurement:
-        """Time it on the device; `time_s` of the result is the median, in seconds.
+    def benchmark(self, *arrays: Any, policy: TimingPolicy = CAREFUL, seed: int = 0) -> Timing:
+        """Time it on the device: `median_s` of the result is the median in seconds, `samples` are
+        all, `print` shows it in short.
 
         arrays: as for a call; without any, random data. The arrays are on the device before the
         clock starts.
         """
         inputs, _ = self._split(arrays) if arrays else (self.random(seed), ())
-        return measure(self._bound(inputs), policy)
+        measured = measure(self._bound(inputs), policy)
+        own = {field.name: getattr(measured, field.name) for field in fields(measured)}
+        return Timing(**own, operations=operations(self.lowered.program))
 
     def verify(
         self, reference: Any, *arrays: Any, seed: int = 0, reduction_length: int | None = None
@@ -252,7 +249,7 @@ def build(
         raise ScheduleError("build: give the schedule's tensors, build(s, [A, B, C])")
     else:
         # The worker starts while this process lowers.
-        _compiler()
+        compiler.worker()
         lowered = lower(schedule, args, name)
     if isinstance(chosen, GpuTarget):
         check_limits(lowered.program, chosen)
@@ -271,8 +268,7 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
                 [ir.Attribute.parse(declaration)]
             )
     request = CompileRequest(str(module), (*target.flags, *_FLAGS, *more), name=target.name)
-    with _lock:
-        (result,) = _compiler().run([Job(request, COMPILE, COMPILE_TIMEOUT_S)])
+    result = compiler.run(request, COMPILE)
     if result.failure is not None:
         raise BuildError(
             f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
@@ -280,12 +276,6 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
         )
     assert isinstance(result.value, bytes)
     return result.value
-
-
-@functools.cache
-def _compiler() -> WorkerPool:
-    """The worker that compiles, started when it is first needed."""
-    return compile_pool(1, timeout_s=COMPILE_TIMEOUT_S)
 
 
 def _device(target: Target) -> Device:

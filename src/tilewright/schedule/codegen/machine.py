@@ -7,6 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.errors import UserError
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.schedule.codegen.expand import Widths
 from tilewright.schedule.nest import SHARED
@@ -24,6 +25,8 @@ _CPU_LOCAL_BYTES = 512 << 10
 _REGISTERS_IN_VECTOR = 4
 # The longest vectors that SPIR-V has.
 _SPIRV_LANES = 4
+# The task that asks the compiler what a processor has.
+_PROCESSOR = "tilewright.measure.peak_worker:processor"
 # What Linux calls extensions of Arm processors, and LLVM's names.
 _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
 
@@ -114,9 +117,12 @@ def _of_compiler(target: Target) -> tuple[int, frozenset[str]]:
     """Bytes of a vector register and the extensions of a processor that is not this one."""
     listed, register = target.features, target.vector_bytes
     if not listed:
-        from tilewright.measure.peak_worker import processor
+        from tilewright.schedule import compiler
 
-        _, listed, register = processor({}, target.flags)
+        result = compiler.run(target.flags, _PROCESSOR)
+        if result.failure is not None:
+            raise UserError(f"target {target.name}: {result.failure.message}")
+        _, listed, register = result.value
     names = (name[1:] for name in listed.split(",") if name.startswith("+"))
     return register, frozenset(name.replace("_", "") for name in names)
 

@@ -198,7 +198,8 @@ def _float(function: Callable[..., float]) -> Callable[..., float]:
 
 
 _NAMED = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt tanh tan sin cos sinh cosh floor ceil trunc".split()
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "tanh", "tan", "sin"),
+    *("cos", "sinh", "cosh", "floor", "ceil", "trunc"),
 )
 MATH: dict[str, Any] = {f"fn_{name}": _float(getattr(np, name)) for name in _NAMED}
 MATH.update(

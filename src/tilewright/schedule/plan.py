@@ -26,7 +26,8 @@ from tilewright.schedule.nest import (
 from tilewright.schedule.regions import Span, clipped, span_of, union
 from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import AT, INLINE, ROOT, Placed, Stage
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage_base import AT, INLINE, Placed
 from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
 from tilewright.schedule.walk import reads, substitute, transform
 
@@ -418,6 +419,3 @@ def _needed(
             for expr in bodies[stage]:
                 needed.update(schedule[r.tensor] for r in reads(expr))
     return [s for s in schedule.stages if s in needed and s in bodies and s.attach != INLINE]
-
-
-__all__ = ["REDUCED", "RESULT", "ROOT", "Plan", "StagePlan", "inlined_bodies"]

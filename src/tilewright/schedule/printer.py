@@ -37,7 +37,7 @@ from tilewright.schedule.nest import (
     ThreadReduce,
 )
 from tilewright.schedule.types import is_float
-from tilewright.schedule.walk import statements
+from tilewright.schedule.walk import inner
 
 _SIGNS = {
     "add": ("+", 5),
@@ -68,7 +68,7 @@ def show_expr(expr: Expr, names: dict[Var, str] | None = None) -> str:
     return _Printer(names or {}).expr(expr)
 
 
-def show(program: Program | Kernel | Stmt, threads: bool = True) -> str:
+def show(program: Program | Kernel | Stmt) -> str:
     """A program, a kernel or a statement as indented loops."""
     if isinstance(program, Program):
         lines = list(_program(program))
@@ -98,17 +98,21 @@ def _allocation(buffer: Buffer) -> str:
 
 
 def _names(body: Stmt) -> dict[Var, str]:
-    """A name for every loop variable, told apart where two loops have one name."""
+    """A name for every loop variable, told apart where one of two loops is inside of the other."""
     names: dict[Var, str] = {}
-    taken: set[str] = set()
-    for stmt in statements(body):
-        if isinstance(stmt, For) and stmt.var not in names:
-            name, number = stmt.var.name, 0
-            while name in taken:
+
+    def visit(stmt: Stmt, around: tuple[str, ...]) -> None:
+        if isinstance(stmt, For):
+            name, number = names.get(stmt.var, stmt.var.name), 0
+            while name in around:
                 number += 1
                 name = f"{stmt.var.name}_{number}"
             names[stmt.var] = name
-            taken.add(name)
+            around = (*around, name)
+        for part in inner(stmt):
+            visit(part, around)
+
+    visit(body, ())
     return names
 
 

@@ -22,7 +22,8 @@ from tilewright.schedule.relations import (
     values_down,
     values_up,
 )
-from tilewright.schedule.stage import LoopMarks, Stage
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage_base import LoopMarks
 from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Tensor
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import substitute, transform

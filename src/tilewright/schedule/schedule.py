@@ -9,7 +9,8 @@ from tilewright.errors import UnknownNameError
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import TensorRead
 from tilewright.schedule.rewrite import read_cached, rfactored, write_cached
-from tilewright.schedule.stage import INLINE, Group, Placed, Stage, _scope
+from tilewright.schedule.stage import Group, Stage
+from tilewright.schedule.stage_base import INLINE, Placed, StageBase, memory_scope
 from tilewright.schedule.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
 from tilewright.schedule.trace import Recorder, Trace, primitive
 from tilewright.schedule.walk import reads
@@ -88,7 +89,7 @@ class Schedule:
         self[key]
         return key
 
-    def reads_of(self, stage: Stage) -> list[TensorRead]:
+    def reads_of(self, stage: StageBase) -> list[TensorRead]:
         """What a stage reads, as its operation stands."""
         if not isinstance(stage.op, ComputeOp):
             return []
@@ -103,9 +104,10 @@ class Schedule:
         outputs = set(stage.op.outputs)
         return [s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))]
 
-    def feeds(self, producer: Stage, consumer: Stage) -> bool:
+    def feeds(self, producer: StageBase, consumer: StageBase) -> bool:
         """Whether a stage reads another, directly or through others."""
-        pending, seen = [consumer], set()
+        pending: list[StageBase] = [consumer]
+        seen: set[StageBase] = set()
         while pending:
             stage = pending.pop()
             for read in self.reads_of(stage):
@@ -142,9 +144,36 @@ class Schedule:
 
     @primitive
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> Tensor:
+        """Copies a tensor into other memory, from where some of its readers read it.
+
+        tensor: a placeholder or a computed tensor.
+        scope: `global`, `shared` or `local`.
+        readers: the stages (or tensors) that shall read the copy.
+
+        Gives the copy; place its stage with compute_at.
+
+        >>> s = te.create_schedule(S)
+        >>> print(te.lower(s, [A, S]))
+        def main(A: f32[1024, 1024], S: f32[1024]):
+          for i in range(1024):
+            S[i] = 0.0
+            for r in range(1024):
+              S[i] = S[i] + A[i, r]
+        >>> AA = s.cache_read(A, "shared", [S])
+        >>> print(te.lower(s, [A, S]))
+        def main(A: f32[1024, 1024], S: f32[1024]):
+          A.shared = allocate(f32[1024, 1024], scope=shared)
+          for ax0 in range(1024):
+            for ax1 in range(1024):
+              A.shared[ax0, ax1] = A[ax0, ax1]
+          for i in range(1024):
+            S[i] = 0.0
+            for r in range(1024):
+              S[i] = S[i] + A.shared[i, r]
+        """
         where = "cache_read"
         source = self.tensor(tensor, where)
-        scope = _scope(scope, f"{where} of '{source.name}'")
+        scope = memory_scope(scope, f"{where} of '{source.name}'")
         given = readers if isinstance(readers, list | tuple) else [readers]
         stages = list(dict.fromkeys(self[r] for r in given))
         if not stages:
@@ -159,13 +188,35 @@ class Schedule:
 
     @primitive
     def cache_write(self, tensor: Any, scope: str) -> Any:
+        """Computes a tensor in other memory; what is left of its stage copies the result.
+
+        tensor: a computed tensor (for several outputs a list of all of them).
+        scope: `global`, `shared` or `local`.
+
+        Gives the tensor that holds the computation. Where the axes were split before, its
+        dimensions are the loops: the result is laid out in tiles.
+
+        >>> s = te.create_schedule(C)
+        >>> CC = s.cache_write(C, "local")
+        >>> print(te.lower(s, [A, B, C]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], C: f32[1024, 1024]):
+          C.local = allocate(f32[1024, 1024], scope=local)
+          for i.c in range(1024):
+            for j.c in range(1024):
+              C.local[i.c, j.c] = 0.0
+              for k in range(1024):
+                C.local[i.c, j.c] = C.local[i.c, j.c] + A[i.c, k]*B[k, j.c]
+          for i in range(1024):
+            for j in range(1024):
+              C[i, j] = C.local[i, j]
+        """
         where = "cache_write"
         several = isinstance(tensor, list | tuple)
         tensors = [self.tensor(t, where) for t in (tensor if several else [tensor])]
         if not tensors:
             raise ScheduleError(f"{where}: no tensor given")
         stage = self[tensors[0]]
-        scope = _scope(scope, f"{where} of '{stage.name}'")
+        scope = memory_scope(scope, f"{where} of '{stage.name}'")
         if any(self[t] is not stage for t in tensors):
             raise ScheduleError(f"{where}: the tensors are outputs of different operations")
         if several and len(set(tensors)) != stage.op.num_outputs:
@@ -178,12 +229,60 @@ class Schedule:
 
     @primitive
     def rfactor(self, tensor: Any, axis: IterVar, factor_axis: int = 0) -> Any:
+        """Splits a reduction in two: one for every value of a loop, and one over that loop.
+
+        tensor: a reduction.
+        axis: one of its reduction loops.
+        factor_axis: where the new dimension goes.
+
+        Gives the tensor of the first reduction. The axis is one of its result, so it can be made
+        parallel, vectorised or bound to threads; `s[tensor].op.reduce_axis` has the axis of the
+        second.
+
+        >>> s = te.create_schedule(S)
+        >>> ro, ri = s[S].split(S.op.reduce_axis[0], factor=32)
+        >>> SF = s.rfactor(S, ri)
+        >>> print(te.lower(s, [A, S]))
+        def main(A: f32[1024, 1024], S: f32[1024]):
+          S.rf = allocate(f32[32, 1024], scope=global)
+          for r.inner in range(32):
+            for i in range(1024):
+              S.rf[r.inner, i] = 0.0
+              for r.outer in range(32):
+                S.rf[r.inner, i] = S.rf[r.inner, i] + A[i, r.outer*32 + r.inner]
+          for i in range(1024):
+            S[i] = 0.0
+            for r.inner.v in range(32):
+              S[i] = S[i] + S.rf[r.inner.v, i]
+        """
         stage = self[self.tensor(tensor, "rfactor")]
         made = rfactored(self, stage, axis, factor_axis)
         return made if len(made) > 1 else made[0]
 
     @primitive
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
+        """Makes a group of stages, to be placed together.
+
+        outputs, inputs: stages (or tensors); the group has what lies on the ways from the inputs
+            to the outputs.
+        include_inputs: whether the inputs belong to it (placeholders never do).
+
+        Gives the group, which has compute_at and compute_root. Its stages can still be placed at
+        each other.
+
+        >>> s = te.create_schedule(E)
+        >>> g = s.create_group(outputs=D, inputs=[A, B])
+        >>> g.compute_at(s[E], E.op.axis[0])
+        Group(group0)
+        >>> print(te.lower(s, [A, B, E]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], E: f32[1024, 1024]):
+          for i in range(1024):
+            D = allocate(f32[1, 1024], scope=global)
+            for j in range(1024):
+              D[0, j] = A[i, j] + B[i, j]
+            for j in range(1024):
+              E[i, j] = D[0, j]*2.0
+        """
         where = "create_group"
         ends = [self[o] for o in (outputs if isinstance(outputs, list | tuple) else [outputs])]
         starts = [self[i] for i in (inputs if isinstance(inputs, list | tuple) else [inputs])]

@@ -48,7 +48,7 @@ class ConstraintModel:
         self._declared = {name for name in self._names if name not in knobs}
         self._find_computed()
         self._low = dict.fromkeys(self._names, 0)
-        self._high = dict.fromkeys(self._names, LARGEST)
+        self._high = dict.fromkeys(self._names, 2 * LARGEST)
         for name, count in self._options.items():
             self._high[name] = count - 1
         for _ in range(4):

@@ -293,7 +293,9 @@ class UnionSpace:
                 continue
             kept.append(restriction.space)
             notes += restriction.notes
-        if not kept:
+        named = any(k in restrictable(m) for m in kept for k in values if k != MEMBER_KNOB)
+        if not kept or (errors and not named):
+            # What is left has none of these knobs: not what was asked for.
             raise errors[0]
         return Restriction(self._held_to(kept), tuple(notes))
 

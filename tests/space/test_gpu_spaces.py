@@ -1,0 +1,130 @@
+"""Spaces of dispatches on GPUs, from recorded configurations."""
+
+import numpy as np
+import pytest
+from recorded_gpu import NAMES, recorded
+
+from tilewright.errors import UserError
+from tilewright.gpu import GpuConfiguration, GpuTemplate, render
+from tilewright.space.union import MEMBER_KNOB
+from tilewright.trial import Configuration
+
+RNG = np.random.default_rng
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_templates_survive_json(name):
+    template = recorded(name).template
+    assert GpuTemplate.from_json(template.to_json()) == template
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attributes_are_written_as_they_were_read(name):
+    """A tree of an attribute says all of it."""
+    template = recorded(name).template
+    for op, attribute, text in template.configuration.attributes:
+        assert render(template.tree(op, attribute)) == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_compilers_own_choice_is_the_default_and_lowered_exactly(name):
+    space = recorded(name).space
+    assert space.space.contains(space.default)
+    assert space.lower(space.default) == recorded(name).template.configuration
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_pipelines_own_space_writes_the_default_as_the_compiler_does(name):
+    """Where the compiler's choice is a member, what it is made of gives it again."""
+    one = recorded(name)
+    member = one.space.members[one.space.own]
+    made = member.configure(member.space.default)
+    own = one.template.configuration
+    assert made.workgroup_size == own.workgroup_size or np.prod(made.workgroup_size) == np.prod(
+        own.workgroup_size
+    )
+    if made.ordinal < 0:
+        assert {i: t for i, _, t in made.attributes} == {i: t for i, _, t in own.attributes}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_are_many_and_lowered_differently(name):
+    space = recorded(name).space
+    points = space.space.size_estimate(RNG(0)).points
+    drawn = dict.fromkeys(space.space.sample(RNG(0), 64))
+    assert len(drawn) >= min(32, points // 2)
+    lowered = [space.lower(c) for c in drawn]
+    texts = {
+        (c.info, c.attributes, c.ordinal, c.assignment, c.options, c.settings) for c in lowered
+    }
+    assert len(texts) == len(drawn)
+    for configuration in lowered:
+        assert isinstance(configuration, GpuConfiguration)
+        assert 1 <= np.prod(configuration.workgroup_size) <= 1024
+        assert GpuConfiguration.from_json(configuration.to_json()) == configuration
+        assert configuration.describe(0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_stay_inside(name):
+    space = recorded(name).space.space
+    begin = space.sample(RNG(3), 8)
+    assert space.contains_many(space.step_many(begin, RNG(4))).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["matmul_f16_sm_80", "matmul_f32_sm_80", "conv_f16_gfx942", "matmul_f32_ampere"]
+)
+def test_the_prior_prefers_some(name):
+    space = recorded(name).space.space
+    drawn = space.sample(RNG(5), 64)
+    assert len(set(space.prior_many(drawn).tolist())) > 4
+
+
+def test_a_user_can_hold_the_workgroup():
+    space = recorded("matmul_f16_sm_80").space
+    assert "workgroup_size_x" in space.restrictable
+    held = space.restrict({"workgroup_size_x": [64]}).space
+    drawn = held.sample(RNG(0), 32)
+    assert drawn
+    assert {space.lower(c).workgroup_size for c in drawn if c != space.default} == {(64, 1, 1)}
+
+
+def test_a_workgroup_that_no_configuration_has():
+    space = recorded("matmul_f16_sm_80").space
+    with pytest.raises(UserError, match="workgroup_size_x"):
+        space.restrict({"workgroup_size_x": [7]})
+
+
+def test_an_intrinsic_is_chosen_by_its_name():
+    space = recorded("matmul_f16_gfx942").space
+    held = space.restrict({"mma_idx": ["MFMA_F32_32x32x8_F16"]}).space
+    assert {c.values["mma_idx"] for c in held.sample(RNG(0), 16)} == {"MFMA_F32_32x32x8_F16"}
+    with pytest.raises(UserError, match="MFMA_F32_16x16x16_F16"):
+        space.restrict({"mma_idx": ["WGMMA"]})
+
+
+def test_waves_are_a_knob_on_amd_alone():
+    amd = {k.name for k in recorded("matmul_f16_gfx942").space.space.knobs}
+    nvidia = {k.name for k in recorded("matmul_f16_sm_80").space.space.knobs}
+    assert "waves_per_eu" in amd
+    assert "waves_per_eu" not in nvidia
+    assert {"reduce_bank_conflicts", "reorder_workgroups"} <= nvidia
+
+
+def test_knobs_become_what_the_pipeline_reads():
+    space = recorded("matmul_f16_gfx942").space
+    values = dict(space.default.items)
+    values |= {"waves_per_eu": 2, "reduce_bank_conflicts": False, "reorder_workgroups": "transpose"}
+    made = space.lower(Configuration.of(values))
+    assert made.settings == (("llvm_func_attrs", '{"amdgpu-waves-per-eu" = "2"}'),)
+    assert set(made.options) == {
+        ("no_reduce_shared_memory_bank_conflicts", "true"),
+        ("reorder_workgroups_strategy", "Transpose"),
+    }
+
+
+def test_pipelines_that_the_compiler_offers_are_all_there():
+    space = recorded("conv_f16_gfx942").space
+    choice = next(k for k in space.space.knobs if k.name == MEMBER_KNOB)
+    assert {"TileAndFuse", "TileAndFuse.igemm"} <= set(choice.values)

@@ -46,7 +46,7 @@ def test_the_readme_opens_with_a_sentence_and_two_lines() -> None:
     assert len([line for line in before.splitlines() if line]) == 2  # title, sentence
     tune, test = readme_lines()
     assert tune == "python3 bootstrap.py tilewright tune examples/mlp.mlir --effort quick"
-    assert test == "python3 bootstrap.py --dev python -m pytest"
+    assert test == "python3 bootstrap.py --dev python -m pytest -n 2"
 
 
 def test_ci_runs_the_second_line(tmp_path: Path) -> None:

@@ -277,6 +277,6 @@ class Scheduler:
         if self.rng.random() < 0.7 and tag.startswith("thread"):
             # One extent for all, or most kernels would have threads that do not agree.
             extent = 4 if tag == "threadIdx.x" else 2
-            outer, inner = stage.split(axis, factor=extent)
+            _, inner = stage.split(axis, factor=extent)
             axis = inner
         stage.bind(axis, te.thread_axis(tag))

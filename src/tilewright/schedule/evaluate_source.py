@@ -72,6 +72,8 @@ def kernel_source(kernel: Kernel) -> tuple[str, dict[str, Any]]:
     places = []
     while isinstance(body, For) and body.kind == THREAD:
         places.append(writer.name(body.var))
+        if body.tag == "threadIdx.x":
+            writer.lane = places[-1]
         body = body.body
     outside = [writer.buffer(b) for b in dict.fromkeys((*kernel.reads, *kernel.writes))]
     head = ", ".join(["shared", *outside, *places])
@@ -84,6 +86,7 @@ class _Writer:
         self.names: dict[object, str] = {}
         self.constants: dict[str, Any] = {}
         self.functions: list[str] = []
+        self.lane = ""
 
     def name(self, var: Var) -> str:
         return self.names.setdefault(var, f"v{len(self.names)}")
@@ -164,7 +167,12 @@ class _Writer:
             case ThreadReduce():
                 yield from self._thread_reduce(stmt, pad)
             case Intrinsic():
-                yield from self.stmt(stmt.intrinsic.as_loops(stmt), depth)
+                loops = stmt.intrinsic.as_loops(stmt)
+                own = any("." in r.buffer.scope for r in stmt.outputs)
+                if stmt.intrinsic.collective and self.lane and not own:
+                    yield f"{pad}if {self.lane} == 0:"
+                    depth += 1
+                yield from self.stmt(loops, depth)
 
     def _store(self, store: Store, value: str) -> str:
         indices = self._list(store.indices)

@@ -28,11 +28,18 @@ class TensorIntrinsic:
     emit: writes the code: `emit(builder, phase, inputs, outputs)`, see
         :func:`decl_tensor_intrin`.
     phases: what it can do of a reduction: `body`, `reset`, `update`.
+    collective: whether all threads of `threadIdx.x` do it together, as one.
     """
 
     def __init__(
-        self, name: str, op: ComputeOp, emit: Callable[..., Any], phases: Sequence[str]
+        self,
+        name: str,
+        op: ComputeOp,
+        emit: Callable[..., Any],
+        phases: Sequence[str],
+        collective: bool = False,
     ) -> None:
+        self.collective = collective
         self.name = name
         self.op = op
         self.emit = emit
@@ -123,6 +130,7 @@ def decl_tensor_intrin(
     emit: Callable[..., Any],
     name: str = "tensor_intrin",
     phases: Sequence[str] = PHASES,
+    collective: bool = False,
 ) -> TensorIntrinsic:
     """Declares an intrinsic for :meth:`Stage.tensorize`.
 
@@ -132,6 +140,8 @@ def decl_tensor_intrin(
         view of the region), `shape` and `dtype` each.
     phases: for a reduction, what `emit` can do: `body` (start and compute), `reset` (store the
         start; it gets no inputs), `update` (add to what is there).
+    collective: whether all threads of `threadIdx.x` run it together (subgroup matrices), rather
+        than each for itself.
 
         def emit(builder, phase, inputs, outputs): ...
         gemv = te.decl_tensor_intrin(c.op, emit, name="gemv")
@@ -154,7 +164,7 @@ def decl_tensor_intrin(
         )
     if op.reduction is None:
         phases = (BODY,)
-    made = TensorIntrinsic(name, op, emit, phases)
+    made = TensorIntrinsic(name, op, emit, phases, collective)
     _REGISTERED[name] = made
     return made
 

@@ -465,9 +465,12 @@ class _StageLowering:
             stmt = If(self._simplify(substitute(predicate, renamed)), stmt)
         return stmt
 
-    def predicate(self) -> Expr:
+    def predicate(self, together: tuple[str, ...] = ()) -> Expr:
         """The condition under which elements are stored: the user's, and of all the threads that
-        would do the same one alone where they would disturb each other."""
+        would do the same one alone where they would disturb each other.
+
+        together: tags of threads that store as one.
+        """
         conditions: list[Expr] = []
         given = self.plan.stage.store_predicate
         if given is not None:
@@ -477,7 +480,7 @@ class _StageLowering:
         if self.reduction is not None and shared:
             used_tags = self.bound[self.plan] | self._tags_around()
             for tag in self.block:
-                if tag not in used_tags:
+                if tag not in used_tags and tag not in together:
                     var = self.lowering.plan.thread_var(self.plan, tag)
                     conditions.append(Binary("eq", var, index(0), BOOL))
         return conjunction([c for c in conditions if c is not TRUE])
@@ -526,6 +529,15 @@ class _StageLowering:
         marks = self.plan.stage.marks.get(leaf)
         found: list[Stmt] = []
         for tensor, offset in marks.prefetches if marks is not None else ():
+            producer = self.lowering.plan.of.get(tensor)
+            if producer is not None and producer.parent is self.plan and producer.at is not None:
+                inside = self.leaves[level:]
+                if any(producer.at is other for other in inside):
+                    raise ScheduleError(
+                        f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at axis "
+                        f"'{producer.at.name}', so it cannot be prefetched at axis '{leaf.name}'; "
+                        "prefetch it further in, or what it is computed from"
+                    )
             found.append(Prefetch(self.read_region(tensor, level, offset)))
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tilewright.schedule.errors import ScheduleError
@@ -86,16 +87,17 @@ class LoopPrimitives(StageBase):
         axes = [self.leaf(a, where) for a in given]
         if not axes:
             raise ScheduleError(f"{where}: no axis given")
+        for outer, axis in pairwise(axes):
+            if self.position(axis) != self.position(outer) + 1:
+                raise ScheduleError(
+                    f"{where}: '{outer.name}' and '{axis.name}' are not one directly inside of the "
+                    f"other (loops: {self._loops()}); reorder them first"
+                )
+            self._unmarked(outer, "fuse")
+            self._unmarked(axis, "fuse")
         fused = axes[0]
         for axis in axes[1:]:
             at = self.position(fused)
-            if self.position(axis) != at + 1:
-                raise ScheduleError(
-                    f"{where}: '{fused.name}' and '{axis.name}' are not one directly inside of the "
-                    f"other (loops: {self._loops()}); reorder them first"
-                )
-            self._unmarked(fused, "fuse")
-            self._unmarked(axis, "fuse")
             kind = REDUCE if REDUCE in (fused.kind, axis.kind) else DATA
             new = IterVar(f"{fused.name}.{axis.name}.fused", None, kind)
             self.relations.append(Fuse(fused, axis, new))
@@ -168,8 +170,10 @@ class LoopPrimitives(StageBase):
         """  # noqa: E501
         if x_parent is y_parent:
             raise ScheduleError(f"tile of stage '{self.name}': the two axes are one and the same")
-        self.leaf(y_parent, f"tile of stage '{self.name}'")
-        positive(y_factor, f"tile of stage '{self.name}': y_factor")
+        # All is checked before anything is changed.
+        for axis, name, factor in ((x_parent, "x", x_factor), (y_parent, "y", y_factor)):
+            self._unmarked(self.leaf(axis, f"tile of stage '{self.name}'"), "tile")
+            positive(factor, f"tile of stage '{self.name}', axis '{axis.name}': {name}_factor")
         x_outer, x_inner = self.split(x_parent, factor=x_factor)
         y_outer, y_inner = self.split(y_parent, factor=y_factor)
         self.reorder(x_outer, y_outer, x_inner, y_inner)

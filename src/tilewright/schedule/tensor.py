@@ -254,7 +254,9 @@ def _element(value: Any) -> Expr:
 
 def _axis_names(function: Callable[..., Any], rank: int) -> list[str]:
     parameters = inspect.signature(function).parameters.values()
-    plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    # Parameters with a default are the user's own (`lambda i, f=f: ...`).
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    plain = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
     gathered = [p for p in parameters if p.kind == p.VAR_POSITIONAL]
     if gathered and len(plain) <= rank:
         return plain + [f"i{i}" for i in range(len(plain), rank)]

@@ -55,7 +55,7 @@ def tensorized(stage: _StageLowering, level: int) -> Stmt:
 
     def use(phase: str) -> Stmt:
         stmt: Stmt = Intrinsic(intrinsic, phase, () if phase == RESET else inputs, outputs)
-        predicate = stage.predicate()
+        predicate = stage.predicate(("threadIdx.x",) if intrinsic.collective else ())
         return stmt if predicate is TRUE else If(predicate, stmt)
 
     begin = min(stage.begin, level)

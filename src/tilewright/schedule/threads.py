@@ -168,6 +168,9 @@ class _Fission:
     def _widened(self, buffer: Buffer, body: Stmt) -> tuple[Buffer, Stmt]:
         """A buffer with a place for each thread, and the body that uses it."""
         threads = list(self.threads)
+        if "." in buffer.scope:
+            # What an intrinsic of all threads of threadIdx.x works on, they hold together.
+            threads = [v for v in threads if v.name != "threadIdx.x"]
         sizes = tuple(self.threads[v] for v in threads)
         strides = None
         if buffer.strides is not None:
@@ -184,6 +187,7 @@ def _together(stmt: Stmt) -> bool:
     """Whether a statement has something in it that threads do together."""
     return any(
         isinstance(s, Barrier | ThreadReduce)
+        or (isinstance(s, Intrinsic) and s.intrinsic.collective)
         or (isinstance(s, Allocate) and s.buffer.scope == SHARED)
         for s in statements(stmt)
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -67,6 +67,9 @@ def primitive(function: Callable[P, R]) -> Callable[P, R]:
             arguments = dict(list(bound.arguments.items())[1:])
             encoded = recorder.encoded(arguments)
             result = function(*args, **kwargs)
+        except BaseException:
+            recorder.forget()
+            raise
         finally:
             recorder.depth -= 1
         recorder.add(function.__name__, owner, encoded, result)
@@ -93,6 +96,11 @@ class Recorder:
         for position, part in enumerate(result if isinstance(result, tuple) else (result,)):
             if _is_axis(part) or _is_group(part):
                 self._made.setdefault(part, [number, position])
+
+    def forget(self) -> None:
+        """Gives back the numbers of thread axes that only a failed call named."""
+        named = {n for step in self.steps for n in _thread_numbers(step.arguments)}
+        self._threads = {axis: n for axis, n in self._threads.items() if n in named}
 
     def _owner(self, owner: Any) -> Any:
         return {"result": self._made[owner]} if _is_group(owner) else owner.name
@@ -168,6 +176,17 @@ def _is_group(value: Any) -> bool:
     from tilewright.schedule.stage import Group
 
     return isinstance(value, Group)
+
+
+def _thread_numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _thread_numbers(part)
+    elif isinstance(value, dict):
+        if set(value) == {"thread"}:
+            yield value["thread"][2]
+        else:
+            yield from _thread_numbers(list(value.values()))
 
 
 class Trace:

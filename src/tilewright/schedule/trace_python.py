@@ -154,7 +154,9 @@ class _Reader:
                 dom = ast.literal_eval(value.args[0]) if len(value.args) > 1 else None
                 tag = ast.literal_eval(value.args[-1])
                 extent = dom[1] if dom is not None else None
-                self.threads[str(target)] = [tag, extent, len(self.threads)]
+                number = str(target).removeprefix("thread")
+                known = int(number) if number.isdigit() else len(self.threads)
+                self.threads[str(target)] = [tag, extent, known]
                 continue
             if target is not None:
                 self.numbers[target] = len(found)

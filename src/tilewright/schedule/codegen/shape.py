@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from tilewright.schedule.codegen.expand import Widths
 
 
+def kind_of(loop: nest.For) -> str:
+    """What a loop is, its own pragmas considered."""
+    if loop.kind == nest.SERIAL:
+        for pragma, kind in (("vectorize", nest.VECTORIZED), ("unroll", nest.UNROLLED)):
+            if pragma in loop.pragmas:
+                return kind
+    return loop.kind
+
+
 def has_vectors(stmt: Stmt) -> bool:
     """Whether a vectorized loop, or what cannot be in one, is within."""
-    if isinstance(stmt, nest.For) and stmt.kind == nest.VECTORIZED and stmt.extent > 1:
+    if isinstance(stmt, nest.For) and kind_of(stmt) == nest.VECTORIZED and stmt.extent > 1:
         return True
     if isinstance(stmt, nest.Intrinsic | nest.Barrier):
         return True
@@ -27,7 +36,7 @@ def has_vectors(stmt: Stmt) -> bool:
 def statements(stmt: Stmt) -> int:
     """Statements that there are once all unrolled loops within are written out."""
     if isinstance(stmt, nest.For):
-        written_out = stmt.kind == nest.UNROLLED
+        written_out = kind_of(stmt) == nest.UNROLLED
         return statements(stmt.body) * (stmt.extent if written_out else 1)
     below = inner(stmt)
     return sum(statements(part) for part in below) if below else 1
@@ -89,10 +98,8 @@ def unroll_marked(loop: nest.For) -> nest.For:
     pragmas = loop.pragmas
     if not pragmas or loop.kind != nest.SERIAL:
         return loop
-    if "vectorize" in pragmas:
-        return replace(loop, kind=nest.VECTORIZED)
-    if "unroll" in pragmas:
-        return replace(loop, kind=nest.UNROLLED)
+    if kind_of(loop) != nest.SERIAL:
+        return replace(loop, kind=kind_of(loop))
     if "auto_unroll_max_step" in pragmas:
         limit = int(pragmas["auto_unroll_max_step"] or 0)
         depth = int(pragmas.get("auto_unroll_max_depth", 8))
@@ -119,7 +126,7 @@ def _marked(stmt: Stmt, limit: int, depth: int) -> Stmt:
         case nest.For():
             body = _marked(stmt.body, limit, depth)
             small = steps(stmt) <= limit and nested(stmt) <= depth
-            kind = nest.UNROLLED if stmt.kind == nest.SERIAL and small else stmt.kind
+            kind = nest.UNROLLED if kind_of(stmt) == nest.SERIAL and small else stmt.kind
             return replace(stmt, body=body, kind=kind)
     return stmt
 
@@ -127,7 +134,7 @@ def _marked(stmt: Stmt, limit: int, depth: int) -> Stmt:
 def steps(stmt: Stmt) -> int:
     """Statements run, vectorized loops counted as one step."""
     if isinstance(stmt, nest.For):
-        return steps(stmt.body) * (1 if stmt.kind == nest.VECTORIZED else stmt.extent)
+        return steps(stmt.body) * (1 if kind_of(stmt) == nest.VECTORIZED else stmt.extent)
     below = inner(stmt)
     return sum(steps(part) for part in below) if below else 1
 
@@ -135,4 +142,4 @@ def steps(stmt: Stmt) -> int:
 def nested(stmt: Stmt) -> int:
     """Loops around the innermost statement."""
     deepest = max((nested(part) for part in inner(stmt)), default=0)
-    return deepest + (1 if isinstance(stmt, nest.For) and stmt.kind != nest.VECTORIZED else 0)
+    return deepest + (1 if isinstance(stmt, nest.For) and kind_of(stmt) != nest.VECTORIZED else 0)

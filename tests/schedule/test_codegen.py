@@ -1,0 +1,341 @@
+"""What loop nests become: numbers, vectors, registers, memory. Many stages share one compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.schedule.functions import FLOAT_FUNCTIONS
+
+_ERF = np.vectorize(__import__("math").erf, otypes=[float])
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": _ERF,
+    "round": np.round,
+}
+
+
+def _axis(s: te.Schedule, t: te.Tensor) -> Any:
+    return s[t].op.axis
+
+
+def test_vectors_of_any_extent_and_any_access() -> None:
+    n = 101
+    A = te.placeholder((n,), "f32", name="A")
+    M = te.placeholder((37, 19), "f32", name="M")
+    plain = te.compute((n,), lambda i: A[i] + 1.0, name="plain")
+    tail = te.compute((n,), lambda i: A[i] + 2.0, name="tail")
+    parts = te.compute((n,), lambda i: A[i] + 3.0, name="parts")
+    strided = te.compute((n,), lambda i: A[i] + 4.0, name="strided")
+    reversed_ = te.compute(
+        (n,), lambda i: A[n - 1 - i] + A[i // 3] + A[(i * 7) % n], name="reversed"
+    )
+    gathered = te.compute((19, 37), lambda i, j: M[j, i] * 2.0, name="gathered")
+    scattered = te.compute((19, 37), lambda i, j: M[j, i] * 3.0, name="scattered")
+    padded = te.compute(
+        (39, 21),
+        lambda i, j: te.if_then_else(te.all(i >= 1, i < 38, j >= 1, j < 20), M[i - 1, j - 1], 0.0),
+        name="padded",
+    )
+    outs = [plain, tail, parts, strided, reversed_, gathered, scattered, padded]
+    s = te.create_schedule(outs)
+    s[plain].vectorize(_axis(s, plain)[0])
+    s[tail].vectorize(s[tail].split(_axis(s, tail)[0], 16)[1])
+    outer, inner = s[parts].split(_axis(s, parts)[0], nparts=7)
+    s[parts].unroll(outer)
+    s[parts].vectorize(inner)
+    outer, inner = s[strided].split(_axis(s, strided)[0], 5)
+    s[strided].vectorize(s[strided].split(outer, 3)[1])
+    s[reversed_].vectorize(_axis(s, reversed_)[0])
+    s[gathered].vectorize(_axis(s, gathered)[1])
+    i, j = _axis(s, scattered)
+    s[scattered].reorder(j, i)
+    s[scattered].vectorize(i)
+    s[padded].vectorize(_axis(s, padded)[1])
+    f = te.build(s, [A, M, *outs], threads=1)
+    index = np.arange(n)
+    f.verify(
+        lambda a, m: (
+            a + 1,
+            a + 2,
+            a + 3,
+            a + 4,
+            a[::-1] + a[index // 3] + a[index * 7 % n],
+            m.T * 2,
+            m.T * 3,
+            np.pad(m, 1),
+        )
+    )
+    text = str(f.lowered.mlir())
+    for op in ("vector.gather", "vector.scatter", "vector.maskedload", "vector.create_mask"):
+        assert op in text
+
+
+def _matmul(dtype: str, accumulator: str, name: str) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    A = te.placeholder((33, 17), dtype, name=f"A_{name}")
+    B = te.placeholder((17, 29), dtype, name=f"B_{name}")
+    k = te.reduce_axis(17, "k")
+    C = te.compute(
+        (33, 29),
+        lambda i, j: te.sum(A[i, k].astype(accumulator) * B[k, j].astype(accumulator), axis=k),
+        name=f"C_{name}",
+    )
+    return A, B, C
+
+
+def test_every_element_type() -> None:
+    types = ("f64", "f32", "f16", "bf16", "i8", "i16", "i32", "i64")
+    inputs: list[te.Tensor] = []
+    outs: list[te.Tensor] = []
+    for dtype in types:
+        accumulator = "f32" if dtype in ("f16", "bf16") else dtype
+        A, B, C = _matmul(dtype, accumulator, dtype)
+        inputs += [A, B]
+        outs.append(C)
+    flags = te.placeholder((45,), "bool", name="flags")
+    numbers = te.placeholder((45,), "f32", name="numbers")
+    both = te.compute((45,), lambda i: te.all(flags[i], numbers[i] > 0.0), name="both")
+    chosen = te.compute(
+        (45,), lambda i: te.select(flags[i], numbers[i], -numbers[i]).astype("i32"), name="chosen"
+    )
+    s = te.create_schedule([*outs, both, chosen])
+    for C in outs:
+        i, j = _axis(s, C)
+        s[C].reorder(i, s[C].op.reduce_axis[0], j)
+        s[C].vectorize(j)
+    s[both].vectorize(_axis(s, both)[0])
+    s[chosen].vectorize(_axis(s, chosen)[0])
+    f = te.build(s, [*inputs, flags, numbers, *outs, both, chosen], threads=1)
+
+    def reference(*arrays: Any) -> tuple[Any, ...]:
+        products = [arrays[2 * n] @ arrays[2 * n + 1] for n in range(len(types))]
+        mask, values = arrays[-2:]
+        return (*products, mask & (values > 0), np.where(mask, values, -values).astype("i4"))
+
+    f.verify(reference)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        ("f32", 5e-6),
+        ("f64", 4e-15),
+        pytest.param("f16", 1e-3, marks=pytest.mark.slow),
+        pytest.param("bf16", 8e-3, marks=pytest.mark.slow),
+    ],
+)
+def test_functions(dtype: str, tolerance: float) -> None:
+    n = 19
+    A = te.placeholder((n,), dtype, name="A")
+
+    def table(name: str) -> te.Tensor:
+        """A row for each function; unrolled, each row is one function alone."""
+
+        def body(row: Any, i: Any) -> Any:
+            value = te.power(A[i], A[i])
+            for number, function in enumerate(FLOAT_FUNCTIONS):
+                value = te.select(row.equal(number), getattr(te, function)(A[i]), value)
+            return value
+
+        return te.compute((len(FLOAT_FUNCTIONS) + 1, n), body, name=name)
+
+    scalars, vectors = table("scalars"), table("vectors")
+    s = te.create_schedule([scalars, vectors])
+    for out in (scalars, vectors):
+        s[out].unroll(_axis(s, out)[0])
+    s[vectors].vectorize(_axis(s, vectors)[1])
+    f = te.build(s, [A, scalars, vectors], threads=1)
+    numpy_type = ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(dtype.replace("f", "float"))
+    a = np.linspace(0.02, 0.98, n).astype(numpy_type)
+    exact = a.astype(np.float64)
+    for results in f(a):
+        *rows, powers = results.astype(np.float64)
+        for name, row in zip(FLOAT_FUNCTIONS, rows, strict=True):
+            expected = _FUNCTIONS.get(name, getattr(np, name, None))(exact)
+            error = np.abs(row - expected) / np.maximum(np.abs(expected), 0.01)
+            assert error.max() < tolerance, name
+        assert np.allclose(powers, exact**exact, rtol=tolerance)
+
+
+def test_integer_division_never_traps() -> None:
+    A = te.placeholder((8,), "i32", name="A")
+    B = te.placeholder((8,), "i32", name="B")
+    quotient = te.compute((8,), lambda i: A[i] // B[i], name="quotient")
+    rest = te.compute((8,), lambda i: A[i] % B[i], name="rest")
+    s = te.create_schedule([quotient, rest])
+    s[rest].vectorize(_axis(s, rest)[0])
+    f = te.build(s, [A, B, quotient, rest], threads=1)
+    a = np.array([7, -7, 7, -7, 0, 5, -(2**31), 9], "i4")
+    b = np.array([2, 2, -2, -2, 3, 0, -1, -1], "i4")
+    with np.errstate(all="ignore"):
+        assert np.array_equal(f(a, b)[0], a // b)
+        assert np.array_equal(f(a, b)[1], a % b)
+
+
+def test_reductions_caches_and_threads() -> None:
+    n = 67
+    A = te.placeholder((n, n), "f32", name="A")
+    B = te.placeholder((n, n), "f32", name="B")
+    outs = []
+
+    k1 = te.reduce_axis(n, "k")
+    biggest = te.comm_reducer(
+        lambda x, y: (
+            te.select(x[1] >= y[1], x[0], y[0]),
+            te.select(x[1] >= y[1], x[1], y[1]),
+        ),
+        lambda t0, t1: (te.const(-1, t0), te.min_value(t1)),
+        name="argmax",
+    )
+    where, value = te.compute(
+        (n,), lambda i: biggest((te.cast("i32", k1), A[i, k1]), axis=k1), name="argmax"
+    )
+    outs += [where, value]
+
+    k2 = te.reduce_axis(n, "k")
+    product = te.compute((n, n), lambda i, j: te.sum(A[i, k2] * B[k2, j], axis=k2), name="product")
+    k3 = te.reduce_axis(n, "k")
+    total = te.compute((n,), lambda i: te.sum(A[i, k3], axis=k3), name="total")
+    k4 = te.reduce_axis(64, "k")
+    threads = te.compute((n,), lambda i: te.sum(A[i, k4], axis=k4), name="threads")
+    first = te.compute((n,), lambda i: A[i, 3] * 2.0, name="first")
+    uses = te.compute((n, 5), lambda i, j: first[i] + te.exp(A[i, j]), name="uses")
+    outs += [product, total, threads, uses]
+
+    s = te.create_schedule([where.op, product, total, threads, uses])
+    s[where].vectorize(_axis(s, where)[0])
+
+    cache = s.cache_write(product, "local")
+    io, jo, ii, ji = s[product].tile(*_axis(s, product), 8, 16)
+    s[cache].compute_at(s[product], jo)
+    block = s.cache_read(A, "shared", [cache])
+    ic, jc = _axis(s, cache)
+    ko, ki = s[cache].split(s[cache].op.reduce_axis[0], 5)
+    s[cache].reorder(ko, ki, ic, jc)
+    s[cache].unroll(ic)
+    s[cache].vectorize(jc)
+    s[block].compute_at(s[cache], ko)
+    s[block].storage_align(_axis(s, block)[0], 16, 3)
+    s[product].vectorize(ji)
+    s[product].unroll(ii)
+    s[product].parallel(io)
+
+    partial = s.rfactor(total, s[total].split(s[total].op.reduce_axis[0], 16)[1])
+    s[partial].vectorize(_axis(s, partial)[0])
+    s[partial].compute_at(s[total], _axis(s, total)[0])
+
+    inner = s[threads].split(s[threads].op.reduce_axis[0], 16)[1]
+    s[threads].bind(inner, te.thread_axis("threadIdx.x"))
+    s[threads].bind(_axis(s, threads)[0], te.thread_axis("blockIdx.x"))
+
+    i, j = _axis(s, uses)
+    s[uses].reorder(j, i)
+    s[first].compute_at(s[uses], j)
+    s[uses].vectorize(i)
+
+    f = te.build(s, [A, B, *outs], threads=1)
+    f.verify(
+        lambda a, b: (
+            a.argmax(1).astype("i4"),
+            a.max(1),
+            a @ b,
+            a.sum(1),
+            a[:, :64].sum(1),
+            2 * a[:, 3:4] + np.exp(a[:, :5]),
+        )
+    )
+
+
+def _register_matmul(n: int, rows: int, columns: int) -> tuple[te.Schedule, list[te.Tensor]]:
+    A = te.placeholder((n, n), "f32", name="A")
+    B = te.placeholder((n, n), "f32", name="B")
+    k = te.reduce_axis(n, "k")
+    C = te.compute((n, n), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = te.create_schedule(C)
+    io, jo, ii, ji = s[C].tile(*_axis(s, C), rows, columns)
+    s[C].reorder(io, jo, s[C].op.reduce_axis[0], ii, ji)
+    s[C].unroll(ii)
+    s[C].vectorize(ji)
+    return s, [A, B, C]
+
+
+def test_accumulators_stay_in_registers() -> None:
+    s, tensors = _register_matmul(64, 8, 32)
+    f = te.build(s, tensors, target="cpu:znver4")
+    text = str(f.lowered.mlir("cpu:znver4"))
+    (loop,) = (line for line in text.splitlines() if "iter_args" in line)
+    assert loop.count("%arg") - 1 == 8
+    assert loop.count("vector<32xf32>") == 8
+    code = _inner_loop(f.assembly())
+    # Eight rows of two registers, an instruction for each, and nothing goes to memory.
+    assert sum("vfmadd" in line for line in code) == 16
+    assert not any("vmovups\t%zmm" in line or "rsp" in line for line in code)
+
+
+def _inner_loop(assembly: str) -> list[str]:
+    """The shortest stretch from a label to a jump back to it that multiplies and adds."""
+    lines = assembly.splitlines()
+    labels = {line.partition(":")[0]: n for n, line in enumerate(lines) if line.startswith(".L")}
+    loops = []
+    for number, line in enumerate(lines):
+        words = line.split()
+        if len(words) == 2 and words[0].startswith("j") and labels.get(words[1], number) < number:
+            body = lines[labels[words[1]] : number]
+            if any("vfmadd231ps" in one for one in body):
+                loops.append(body)
+    return min(loops, key=len)
+
+
+def test_checks_of_uneven_splits_are_not_in_the_inner_loops() -> None:
+    s, tensors = _register_matmul(67, 8, 32)
+    f = te.build(s, tensors, threads=1)
+    f.verify(lambda a, b: a @ b)
+    text = str(f.lowered.mlir())
+    # One version of the tile without masks, whose accumulators are 8 vectors.
+    assert any(
+        line.count("vector<32xf32>") == 8 for line in text.splitlines() if "iter_args" in line
+    )
+
+
+def test_large_storage_within_a_kernel() -> None:
+    """A stage that a workgroup computes for itself, larger than a worker's memory."""
+    n = 512
+    A = te.placeholder((n, n), "f32", name="A")
+    twice = te.compute((n, n), lambda i, j: A[i, j] * 2.0, name="twice")
+    C = te.compute((n, n), lambda i, j: twice[j, i] + 1.0, name="C")
+    s = te.create_schedule(C)
+    outer, _ = s[C].split(_axis(s, C)[0], 256)
+    s[C].parallel(outer)
+    s[twice].compute_at(s[C], outer)
+    f = te.build(s, [A, C], threads=2)
+    f.verify(lambda a: a.T * 2 + 1)
+
+
+def test_unrolling_too_much_says_so() -> None:
+    A = te.placeholder((200, 200), "f32", name="A")
+    C = te.compute((200, 200), lambda i, j: A[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    for axis in _axis(s, C):
+        s[C].unroll(axis)
+    with pytest.raises(te.ScheduleError, match=r"40000 statements.*8192.*split"):
+        te.lower(s, [A, C]).mlir()
+
+
+def test_pragmas_unroll_and_vectorize() -> None:
+    A = te.placeholder((16, 8), "f32", name="A")
+    C = te.compute((16, 8), lambda i, j: A[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    i, j = _axis(s, C)
+    s[C].pragma(i, "auto_unroll_max_step", 16)
+    s[C].pragma(j, "vectorize")
+    text = str(te.lower(s, [A, C]).mlir())
+    assert "scf.for" not in text
+    assert text.count("vector.store") == 16

@@ -1,8 +1,5 @@
 """The benchmark worker on real programs, and what a program can do to it."""
 
-import sys
-import types
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,6 +21,7 @@ from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.verify import reference_size
 
 MATRIX = ArgumentType("f32", (4, 8))
 QUICK = TimingPolicy(max_s=0.05, max_samples=8, drop_factor=None)
@@ -191,9 +189,10 @@ def test_verification_runs_on_fresh_inputs(vmfb, inputs, tmp_path):
 def test_verification_compares_each_result_with_its_tolerance(vmfb, inputs, tmp_path, monkeypatch):
     """The comparison itself has tests of its own; this is what it is given."""
     calls = []
-    fake = types.ModuleType("tilewright.measure.verify")
-    fake.compare = lambda *arguments: calls.append(arguments) or "verdict"
-    monkeypatch.setitem(sys.modules, "tilewright.measure.verify", fake)
+    monkeypatch.setattr(
+        "tilewright.measure.verify.compare",
+        lambda *arguments: calls.append(arguments) or "verdict",
+    )
     state = {}
     benchmark_worker.setup(state, DeviceOptions.cpu(1))
     expected = sum(arrays(inputs))
@@ -214,10 +213,11 @@ def test_verification_compares_each_result_with_its_tolerance(vmfb, inputs, tmp_
         sensitivity=str(tmp_path / "s.npz"),
     )
     assert benchmark_worker.verify(state, request) == ["verdict"]
-    (actual, wanted, *limits), (_, _, narrow, *_), (*_, accumulation, slack, moves) = calls
+    (actual, wanted, *limits), (_, _, narrow, *_), (*_, accumulation, slack, moves, size) = calls
     assert np.array_equal(actual, expected)
     assert np.array_equal(wanted, expected)
-    assert limits == ["f32", 17, None, 0, None]
+    assert limits == ["f32", 17, None, 0, None, reference_size(expected, "f32")]
+    assert size == limits[-1] > 0
     assert (narrow, accumulation, slack) == ("bf16", "f16", 1)
     assert np.array_equal(moves, expected)
     write_outputs(tmp_path / "e.npz", [expected, expected])

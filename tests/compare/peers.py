@@ -90,7 +90,7 @@ class LateCrashing(Peer):
 
     def compute(self, result: Any) -> Any:
         self.calls += 1
-        if self.calls > 40:
+        if self.calls > 10:
             os.kill(os.getpid(), signal.SIGSEGV)
         time.sleep(0.002)
         return result

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tilewright.compare import PROVIDERS, CompareOptions, Outcome, compare, find_providers
@@ -71,9 +74,10 @@ def test_what_is_no_provider(text: str, says: str) -> None:
         find_providers(text)
 
 
-def test_tuned_says_what_was_searched() -> None:
+def test_tuned_says_what_was_searched(tmp_path: Path) -> None:
     tuned = find_providers("iree-tuned")
-    (row,) = compare(find_workloads(OPERATIONS[:1]), tuned, OPTIONS).rows
+    options = replace(OPTIONS, db=tmp_path / "database.db")
+    (row,) = compare(find_workloads(OPERATIONS[:1]), tuned, options).rows
     assert row.outcome is Outcome.OK, row.reason
     assert "trials" in row.note
     assert row.progress

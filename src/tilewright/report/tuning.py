@@ -317,6 +317,11 @@ def _before_after(rows: list[dict[str, Any]]) -> Any:
                 "pattern": {"shape": PATTERNS[(number // len(COLOURS)) % len(PATTERNS)]},
                 "line": {"color": "#ffffff", "width": 1},
             },
+            # What does not fit into its part is not shown; hovering tells it.
+            text=[name, name],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
             hovertemplate="%{x:.4g} ms<extra>" + name + "</extra>",
         )
         for number, (name, before, after) in enumerate(parts)
@@ -324,6 +329,7 @@ def _before_after(rows: list[dict[str, Any]]) -> Any:
     layout = _layout(
         barmode="stack",
         showlegend=False,
+        uniformtext={"minsize": 10, "mode": "hide"},
         height=230,
         xaxis={"title": {"text": "milliseconds in one run"}, "automargin": True},
         yaxis={"automargin": True},
@@ -366,8 +372,8 @@ def _roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
         )
     layout = _layout(
         height=420,
-        xaxis={"type": "log", "title": {"text": "operations for each byte"}},
-        yaxis={"type": "log", "title": {"text": "GFLOP/s"}},
+        xaxis={"type": "log", "dtick": "D2", "title": {"text": "operations for each byte"}},
+        yaxis={"type": "log", "dtick": "D2", "title": {"text": "GFLOP/s"}},
         legend={"orientation": "h", "y": 1.08},
     )
     figures.add("roofline", go.Figure(drawn, layout))
@@ -418,7 +424,7 @@ def _convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, 
     layout = _layout(
         height=300,
         xaxis={"title": {"text": "trials"}},
-        yaxis={"type": "log", "title": {"text": "ms"}},
+        yaxis={"type": "log", "dtick": "D2", "title": {"text": "ms"}},
         legend={"orientation": "h", "y": 1.15},
     )
     figures.add(name, go.Figure(drawn, layout))

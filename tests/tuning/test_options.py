@@ -194,6 +194,9 @@ SAME_RUN: dict[str, object] = {
     "fresh": True,
     "keep_candidates": Path("k"),
     "output": Path("elsewhere"),
+    "device": "cuda://0",
+    "runner": "dir:there",
+    "compile_only": True,
     "json": True,
     "config": ConfigFile(Path("a.cfg")),
 }
@@ -262,6 +265,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--strategy-option", "--seed",
         "--function", "--input", "--parameters", "--iree-flag", "--variants", "--only",
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
+        "--device", "--runner", "--compile-only",
         "--json",
     }  # fmt: skip
     for spec in option_table():

@@ -1,0 +1,277 @@
+"""Measuring on another machine: the folder, both sides of it, and what can go wrong between."""
+
+import json
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.argument import ArgumentType
+from tilewright.errors import UserError
+from tilewright.measure import benchmark_worker as tasks
+from tilewright.measure.benchmark_worker import TimeRequest
+from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.exchange import Exchange, Request, decode, encode, make_entry
+from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport, parse_runner
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.station import Station, main
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+
+TENSOR = ArgumentType("f32", (4, 8))
+QUICK = TimingPolicy(max_s=0.01, min_samples=3, max_samples=6, warmup_max_s=0.0)
+SYNC = (DeviceOptions("local-sync"),)
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    return random_inputs(tmp_path / "inputs", (TENSOR, TENSOR), seed=0)
+
+
+class Here(Transport):
+    """Measures at once, in this process's own workers."""
+
+    rounds = 0
+
+    def measure(self, batch, keys, stop):
+        self.rounds += 1
+        Station(self.exchange, SYNC).run()
+
+
+@pytest.fixture
+def remote(tmp_path):
+    return RemoteBenchmark(Here(Exchange(tmp_path / "exchange")), QUICK)
+
+
+def expected(tmp_path, inputs):
+    a, b = (argument.load() for argument in inputs.arguments)
+    path = tmp_path / "sum.npz"
+    write_outputs(path, [a + b])
+    return path
+
+
+def test_requests_come_back_from_json(tmp_path, vmfb, inputs):
+    exchange = Exchange(tmp_path / "exchange")
+    request = TimeRequest(vmfb["add"], inputs, QUICK, 4, best_s=0.5)
+    data = json.loads(json.dumps(encode(request, exchange.files)))
+    found = decode(data, exchange.files)
+    assert (found.policy, found.repeats, found.best_s) == (QUICK, 4, 0.5)
+    assert found.vmfb.startswith(str(exchange.folder / "files"))
+    for ours, theirs in zip(inputs.arguments, found.inputs.arguments, strict=True):
+        assert np.array_equal(ours.load(), theirs.load())
+
+
+def test_a_request_is_known_by_what_it_asks_for(tmp_path, vmfb, inputs):
+    exchange = Exchange(tmp_path / "exchange")
+    copy = tmp_path / "elsewhere.vmfb"
+    copy.write_bytes(Path(vmfb["add"]).read_bytes())
+
+    def key(path, repeats=1):
+        payload = TimeRequest(str(path), inputs, QUICK, repeats)
+        return make_entry(Request(tasks.TIME, payload), exchange.files).key
+
+    assert key(vmfb["add"]) == key(copy)
+    assert key(vmfb["add"]) != key(vmfb["subtract"])
+    assert key(vmfb["add"]) != key(vmfb["add"], repeats=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"class": "Popen", "args": ["ls"]}, "Popen"),
+        ({"class": "ArgumentType", "color": "red"}, "color"),
+        ({"file": "../../etc/passwd"}, "is no name of a file"),
+        ({"file": "0123.vmfb"}, "missing"),
+    ],
+)
+def test_what_is_read_makes_nothing_else(tmp_path, data, message):
+    with pytest.raises(UserError, match=message):
+        decode(data, Exchange(tmp_path).files)
+
+
+def test_a_program_is_timed_verified_and_run(tmp_path, remote, vmfb, inputs):
+    measured = remote.time(vmfb["add"], inputs, repeats=4)
+    assert isinstance(measured, Measurement)
+    assert measured.time_s > 0
+    (verdict,) = remote.verify(vmfb["add"], inputs, expected(tmp_path, inputs), reduction_length=1)
+    assert verdict.ok
+    (wrong,) = remote.verify(
+        vmfb["subtract"], inputs, expected(tmp_path, inputs), reduction_length=1
+    )
+    assert not wrong.ok
+    (result,) = remote.run(vmfb["add"], inputs, tmp_path / "out.npz")
+    a, b = (argument.load() for argument in inputs.arguments)
+    assert np.array_equal(result, a + b)
+
+
+def test_finalists_are_compared(remote, vmfb, inputs):
+    policy = ComparisonPolicy(rounds=5, max_s=0.2, min_sample_s=1e-4)
+    judged = remote.compare_interleaved([vmfb["add"], vmfb["subtract"]], inputs, policy=policy)
+    assert len(judged) == 2
+
+
+def test_what_was_measured_is_not_measured_again(remote, vmfb, inputs):
+    first = remote.time(vmfb["add"], inputs)
+    assert remote.transport.rounds == 1
+    assert remote.time(vmfb["add"], inputs) == first
+    again = RemoteBenchmark(Here(remote.exchange), QUICK)
+    assert again.time(vmfb["add"], inputs) == first
+    assert again.transport.rounds == 0
+
+
+def test_many_are_measured_in_one_round(tmp_path, remote, vmfb, inputs):
+    def ask():
+        return [
+            (
+                remote.time(vmfb[name], inputs),
+                remote.verify(vmfb[name], inputs, path, reduction_length=1),
+            )
+            for name in ("add", "subtract")
+        ]
+
+    path = expected(tmp_path, inputs)
+    with remote.ahead("both"):
+        ask()
+    assert remote.transport.rounds == 1
+    found = ask()
+    assert remote.transport.rounds == 1
+    assert [verdicts[0].ok for _, verdicts in found] == [True, False]
+    (batch,) = remote.exchange.batches()
+    assert batch.label == "both"
+
+
+def test_a_crash_is_a_result_and_the_others_go_on(tmp_path, remote, vmfb, inputs):
+    broken = tmp_path / "broken.vmfb"
+    broken.write_bytes(b"not a module")
+    with remote.ahead():
+        remote.time(str(broken), inputs)
+        remote.time(vmfb["add"], inputs)
+    assert isinstance(remote.time(str(broken), inputs), WorkerFailure)
+    assert isinstance(remote.time(vmfb["add"], inputs), Measurement)
+
+
+def test_a_program_that_hangs_is_ended(tmp_path, remote, vmfb):
+    count = write_inputs(tmp_path / "forever", (ArgumentType("i64", None),), [np.asarray(-1)])
+    failure = remote.time(vmfb["spin"], count, timeout_s=1.0)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "timeout"
+
+
+def test_a_line_that_was_cut_off_is_measured_again(remote, vmfb, inputs):
+    remote.time(vmfb["add"], inputs)
+    (batch,) = remote.exchange.batches()
+    path = batch.folder / "results.jsonl"
+    path.write_text(path.read_text()[:-20])
+    assert not batch.results()
+    assert Station(remote.exchange, SYNC).run().done == 1
+    assert len(batch.results()) == 1
+
+
+def test_only_what_has_no_result_is_measured(remote, vmfb, inputs):
+    remote.time(vmfb["add"], inputs)
+    assert Station(remote.exchange, SYNC).run().done == 0
+
+
+def test_several_devices_share_the_work(tmp_path, vmfb, inputs):
+    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    entries = [
+        make_entry(
+            Request(tasks.TIME, TimeRequest(vmfb["add"], inputs, QUICK, repeats)),
+            remote.exchange.files,
+        )
+        for repeats in range(1, 7)
+    ]
+    batch = remote.exchange.new_batch(entries, "")
+    devices = (DeviceOptions("local-sync"), DeviceOptions("local-task", 1))
+    assert Station(remote.exchange, devices).run().done == 6
+    assert {data["device"] for data in batch.results().values()} == {"local-sync", "local-task"}
+
+
+def test_a_run_waits_for_the_other_side(tmp_path, vmfb, inputs):
+    said = []
+    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange"), said.append), QUICK)
+    command = [str(tmp_path / "exchange"), "--device", "local-sync", "--watch", "--quiet"]
+    station = threading.Thread(target=main, args=(command,))
+    (tmp_path / "exchange").mkdir()
+    station.start()
+    measured = remote.time(vmfb["add"], inputs)
+    remote.close()
+    station.join(30)
+    assert isinstance(measured, Measurement)
+    assert not station.is_alive()
+    assert any("tilewright measure" in text for text in said)
+
+
+def test_a_run_that_is_stopped_finds_its_round_again(tmp_path, vmfb, inputs):
+    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    remote.stop = lambda: True
+    with pytest.raises(Stopped):
+        remote.time(vmfb["add"], inputs)
+    assert Station(remote.exchange, SYNC).run().done == 1
+    later = RemoteBenchmark(Transport(remote.exchange), QUICK)
+    later.stop = lambda: True
+    assert isinstance(later.time(vmfb["add"], inputs), Measurement)
+    assert len(later.exchange.batches()) == 1
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """An `ssh` that runs the command in a folder of this machine."""
+    home = tmp_path / "far"
+    home.mkdir()
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ssh").write_text(f'#!/bin/sh\nhost="$1"; shift\ncd {home} && exec sh -c "$*"\n')
+    (folder / "tilewright").write_text(f'#!/bin/sh\nexec {sys.executable} -m tilewright "$@"\n')
+    for name in ("ssh", "tilewright"):
+        path = folder / name
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    return home
+
+
+def test_ssh_copies_measures_and_copies_back(ssh, vmfb, inputs, tmp_path):
+    remote = parse_runner("ssh:gpu.example:work", device="local-sync")
+    assert isinstance(remote.time(vmfb["add"], inputs, policy=QUICK), Measurement)
+    a, b = (argument.load() for argument in inputs.arguments)
+    (result,) = remote.run(vmfb["add"], inputs, tmp_path / "out.npz")
+    assert np.array_equal(result, a + b)
+    assert len(list((ssh / "work" / "files").iterdir())) == 3
+
+
+def test_ssh_that_fails_says_why(ssh, vmfb, inputs):
+    remote = parse_runner("ssh:gpu.example:work", device="nothing://0")
+    with pytest.raises(UserError, match=r"gpu\.example"):
+        remote.time(vmfb["add"], inputs, policy=QUICK)
+
+
+@pytest.mark.parametrize("text", ["dir:", "ssh:", "ftp:there", "", "ssh:-oProxyCommand=x"])
+def test_runners_that_there_are_not(text):
+    with pytest.raises(UserError, match="dir:PATH"):
+        parse_runner(text)
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    assert main([str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    (tmp_path / "batch_0001").mkdir()
+    (tmp_path / "batch_0001" / "manifest.json").write_text('{"format": 99}')
+    assert main([str(tmp_path), "--device", "local-sync"]) == 2
+    assert "format 99" in capsys.readouterr().err
+
+
+def test_a_manifest_names_tasks_of_the_benchmark_only(tmp_path):
+    exchange = Exchange(tmp_path)
+    folder = tmp_path / "batch_0001"
+    folder.mkdir()
+    request = {"key": "k", "task": "os:system", "payload": "true", "timeout_s": None}
+    (folder / "manifest.json").write_text(json.dumps({"format": 1, "requests": [request]}))
+    with pytest.raises(UserError, match="os:system"):
+        Station(exchange, SYNC).run()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 FILES = (
     "command.txt",
     "manifest.json",
+    "report.html",
     "program.vmfb",
     "run.log",
     "summary.json",

@@ -38,6 +38,10 @@ WAVES = "waves_per_eu"
 PROMOTE = "promote_operands"
 PADDING = "padding"
 
+# Workgroups that share columns follow one another where the columns of the result take more cache
+# than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
+_TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
+
 # Assertions with more combinations of values than this are not looked through for being redundant.
 _MAX_LOOK = 1 << 18
 
@@ -75,6 +79,7 @@ class SmtMember:
             *self._constraints(),
             *register_rules(self, target),
             *attention_rules(self, workload, target),
+            *reorder_rules(self),
         ]
         self.computed = self.computed_sizes
         default = self._default(knobs, constraints)
@@ -396,10 +401,44 @@ def _extras(member: SmtMember, target: GpuTarget) -> list[Knob]:
     if "prefetch_num_stages" in names:
         # Only pipelines with pipeline options have these.
         knobs.append(BoolKnob(BANK_CONFLICTS))
+    if len(_workgroup_loops(member)) == 2:
         knobs.append(ChoiceKnob(REORDER, ("none", "transpose")))
     if target.backend == ROCM:
         knobs.append(ChoiceKnob(WAVES, (0, 1, 2, 4)))
     return knobs
+
+
+def _workgroup_loops(member: SmtMember) -> list[int]:
+    """The loops that workgroups share out, as the constraints number them."""
+    names = (n.removeprefix("wg_") for n in member.names if n.startswith("wg_"))
+    return sorted(int(n) for n in names if n.isdigit())
+
+
+def reorder_rules(member: SmtMember) -> list[Constraint]:
+    """Only a grid of workgroups in two dimensions can be transposed."""
+    if all(knob.name != REORDER for knob in member.extras):
+        return []
+    loops = _workgroup_loops(member)
+    tiles = tuple(f"wg_{i}" for i in loops)
+    free = tuple(n for n in tiles if n in member.free)
+    sizes = [member.program.dims[i] for i in loops]
+
+    def check(order: Any, *columns: Any) -> Any:
+        values = member.values(free, columns)
+        several: Any = np.bool_(True)
+        for name, size in zip(tiles, sizes, strict=True):
+            several = several & (values[name] < size)
+        return (np.asarray(order) == "none") | several
+
+    return [
+        Constraint(
+            "transposed workgroups are a grid",
+            (REORDER, *free),
+            check,
+            lambda *v: "the workgroups are a single row or column",
+            vectorised=True,
+        )
+    ]
 
 
 def _own_extra(name: str, member: SmtMember) -> Value:
@@ -408,8 +447,7 @@ def _own_extra(name: str, member: SmtMember) -> Value:
     if name == BANK_CONFLICTS:
         return options.get("no_reduce_shared_memory_bank_conflicts") != "true"
     if name == REORDER:
-        strategy = options.get("reorder_workgroups_strategy", "")
-        return "transpose" if "Transpose" in strategy else "none"
+        return "transpose" if "workgroup_reordering_strategy" in dict(own.entries) else "none"
     return 0
 
 
@@ -426,7 +464,7 @@ def _edits(
     if values.get(BANK_CONFLICTS) is False:
         options.append(("no_reduce_shared_memory_bank_conflicts", "true"))
     if values.get(REORDER) == "transpose":
-        options.append(("reorder_workgroups_strategy", "Transpose"))
+        lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
     waves = values.get(WAVES)
     if waves:
         settings.append(("llvm_func_attrs", f'{{"amdgpu-waves-per-eu" = "{waves}"}}'))

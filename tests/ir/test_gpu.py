@@ -1,0 +1,157 @@
+"""Dispatches on GPUs through the compiler: read, configured otherwise, compiled, proven. No test
+needs a device."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from gpu_programs import attention, contraction, row_sum
+from iree.compiler import ir
+
+from tilewright.device_code import workgroup_sizes
+from tilewright.gpu import GpuTemplate
+from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, constraint_ops, to_smtlib
+from tilewright.ir.lowering import attribute_texts
+from tilewright.ir.session import CompilerSession
+from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
+from tilewright.space.generators import dispatch_space
+from tilewright.target import parse_target
+
+CASES = {
+    "matmul cuda:sm_80": contraction("f16", "f32", 64, 64, 64),
+    "matmul cuda:sm_90": contraction("f16", "f32", 64, 64, 64),
+    "matmul rocm:gfx942": contraction("f16", "f32", 256, 256, 64),
+    "simt cuda:sm_86": contraction("f32", "f32", 64, 64, 32),
+    "simt vulkan:ampere": contraction("f32", "f32", 64, 64, 32),
+    "row_sum cuda:sm_89": row_sum(64, 512),
+}
+
+
+@dataclass
+class Configured:
+    target: object
+    plain: CompilerSession
+    text: bytes
+    executable: str
+    entry: str
+    found: object
+    space: object
+
+    def function(self, module):
+        return find_function(module, self.executable, self.entry)
+
+    def compile(self, configuration):
+        with self.plain.context:
+            module = make_candidate(
+                self.text, self.plain.context, self.executable, self.entry, configuration
+            )
+            return self.plain.compile(module.operation, compile_from=COMPILE_FROM)
+
+
+_MADE = {}
+
+
+def configured(case):
+    """A program as IREE configures it, with what its constraints say; one compile for each case."""
+    if case not in _MADE:
+        target = parse_target(case.rpartition(" ")[2])
+        source = CASES[case]
+        plain = CompilerSession(target.flags)
+        if target.declaration:
+            with plain.context:
+                module = ir.Module.parse(source, plain.context)
+                device = ir.Attribute.parse(target.declaration, plain.context)
+                module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get([device])
+                source = module.operation.get_asm()
+        stated = CompilerSession(
+            (*target.flags, "--iree-codegen-add-tuner-attributes", EMIT_CONSTRAINTS)
+        )
+        text = stated.compile(source, compile_to="executable-configurations")
+        with plain.context:
+            module = ir.Module.parse(text, plain.context)
+            (name,) = dispatch_functions(module)
+            executable, entry = name.split("/")
+            found = read_dispatch(module, executable, entry)
+        space = dispatch_space(found.template, found.workload, target)
+        _MADE[case] = Configured(target, plain, text, executable, entry, found, space)
+    return _MADE[case]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_candidates_compile_with_the_workgroup_that_they_ask_for(case):
+    one = configured(case)
+    assert isinstance(one.found.template, GpuTemplate)
+    assert one.space is not None
+    drawn = one.space.space.sample(np.random.default_rng(0), 64)
+    # One of each pipeline: a small one compiles fast.
+    by_pipeline = {}
+    for configuration in drawn:
+        lowered = one.space.lower(configuration)
+        known = by_pipeline.get(lowered.translation)
+        if known is None or np.prod(lowered.workgroup_size) < np.prod(known.workgroup_size):
+            by_pipeline[lowered.translation] = lowered
+    for lowered in by_pipeline.values():
+        sizes = workgroup_sizes(one.compile(lowered))
+        size = tuple(lowered.workgroup_size)
+        assert size in sizes or (int(np.prod(size)), 1, 1) in sizes
+
+
+def test_the_default_is_compiled_as_the_compiler_does():
+    one = configured("matmul cuda:sm_80")
+    assert one.compile(None) == one.compile(one.space.lower(one.space.default))
+
+
+def test_knobs_change_the_code():
+    """Each of the knobs beside the constraints' own makes another program."""
+    one = configured("matmul rocm:gfx942")
+    member = one.space.members["TileAndFuse"]
+    base = dict(member.space.default.items)
+    made = {}
+    for name, value in (
+        ("reorder_workgroups", "none"),
+        ("reorder_workgroups", "transpose"),
+        ("reduce_bank_conflicts", not base["reduce_bank_conflicts"]),
+    ):
+        values = type(member.space.default).of({**base, name: value})
+        made[name, value] = one.compile(member.configure(values))
+    assert len(set(made.values())) == len(made)
+
+
+def test_constraints_are_read_and_removed():
+    one = configured("matmul cuda:sm_80")
+    with one.plain.context:
+        module = ir.Module.parse(one.text, one.plain.context)
+        function = one.function(module)
+        assert len(constraint_ops(function)) == len(one.found.template.programs) == 2
+        assert "(check-sat)" in to_smtlib(function, 0) or "(assert" in to_smtlib(function, 0)
+        made = make_candidate(one.text, one.plain.context, one.executable, one.entry, None)
+        assert not constraint_ops(one.function(made))
+
+
+def test_a_candidate_is_what_its_texts_say():
+    one = configured("matmul cuda:sm_80")
+    lowered = one.space.lower(one.space.space.sample(np.random.default_rng(2), 1)[0])
+    with one.plain.context:
+        module = ir.Module.parse(one.text, one.plain.context)
+        info, configs = attribute_texts(one.function(module), lowered)
+        made = make_candidate(one.text, one.plain.context, one.executable, one.entry, lowered)
+        assert str(one.function(made).attributes["translation_info"]) == info
+    assert len(configs) == 1
+
+
+def test_the_key_does_not_depend_on_the_configuration():
+    one = configured("matmul cuda:sm_80")
+    lowered = one.space.lower(one.space.space.sample(np.random.default_rng(2), 1)[0])
+    with one.plain.context:
+        made = make_candidate(one.text, one.plain.context, one.executable, one.entry, lowered)
+        again = read_dispatch(made, one.executable, one.entry)
+    assert again.workload.key == one.found.workload.key
+
+
+@pytest.mark.slow
+def test_attention_by_the_compilers_decomposition():
+    CASES["attention rocm:gfx942"] = attention("f16")
+    one = configured("attention rocm:gfx942")
+    for configuration in one.space.space.sample(np.random.default_rng(0), 4):
+        assert workgroup_sizes(one.compile(one.space.lower(configuration)))

@@ -68,6 +68,7 @@ from tilewright.schedule.lowered import Lowered, lower
 from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.stage import Group, Stage
+from tilewright.schedule.template import Config, Template, template
 from tilewright.schedule.tensor import (
     IterVar,
     Tensor,
@@ -80,9 +81,12 @@ from tilewright.schedule.trace import Trace
 
 if TYPE_CHECKING:
     from tilewright.schedule import intrinsics
+    from tilewright.tuning.template_search import TemplateResult
+    from tilewright.tuning.template_search import tune_template as tune
 
 __all__ = [
     "BuildError",
+    "Config",
     "Function",
     "Group",
     "IterVar",
@@ -90,6 +94,8 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "Stage",
+    "Template",
+    "TemplateResult",
     "Tensor",
     "TensorIntrinsic",
     "Trace",
@@ -151,16 +157,21 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "template",
     "thread_axis",
     "trunc",
     "truncdiv",
     "truncmod",
+    "tune",
     "var",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # The compiler's bindings take a while to load, and most programs need no intrinsics.
+    # The compiler's bindings and the search take a while to load; most programs need neither.
     if name == "intrinsics":
         return importlib.import_module("tilewright.schedule.intrinsics")
+    if name in ("tune", "TemplateResult"):
+        home = importlib.import_module("tilewright.tuning.template_search")
+        return getattr(home, "tune_template" if name == "tune" else name)
     raise AttributeError(f"module 'tilewright.te' has no attribute '{name}'")

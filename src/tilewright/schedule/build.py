@@ -70,8 +70,8 @@ class Function:
         self._loaded: Program | None = None
 
     def __repr__(self) -> str:
-        given = ", ".join(str(_type(b)) for b in self._inputs)
-        made = ", ".join(str(_type(b)) for b in self._outputs)
+        given = ", ".join(str(argument_type(b)) for b in self._inputs)
+        made = ", ".join(str(argument_type(b)) for b in self._outputs)
         name = self.lowered.program.name
         return f"<te function {name}({given}) -> ({made}) for {self.target.name}>"
 
@@ -136,7 +136,7 @@ class Function:
             one = compare(
                 self._result(buffer, result),
                 np.asarray(want).reshape(buffer.shape),
-                _precision(buffer, self._inputs),
+                precision(buffer, self._inputs),
                 length,
             )
             if not one.ok:
@@ -146,7 +146,7 @@ class Function:
 
     def random(self, seed: int = 0) -> list[NDArray[Any]]:
         """Random inputs: normal floats, small integers."""
-        return [random_array(_type(b), seed, n) for n, b in enumerate(self._inputs)]
+        return [random_array(argument_type(b), seed, n) for n, b in enumerate(self._inputs)]
 
     def save(self, path: str | Path) -> Path:
         """Write the compiled module to a .vmfb file."""
@@ -170,7 +170,7 @@ class Function:
             inputs = [self._checked(b, by_buffer[b]) for b in self._inputs]
             return inputs, [self._checked(b, by_buffer[b]) for b in self._outputs]
         if len(arrays) != len(self._inputs):
-            names = ", ".join(f"{b.name}: {_type(b)}" for b in self._inputs)
+            names = ", ".join(f"{b.name}: {argument_type(b)}" for b in self._inputs)
             raise UserError(f"{len(arrays)} arrays given, {len(self._inputs)} needed ({names})")
         return [self._checked(b, a) for b, a in zip(self._inputs, arrays, strict=True)], ()
 
@@ -257,7 +257,16 @@ def build(
     return Function(lowered, chosen, vmfb, time.perf_counter() - start)
 
 
-def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> bytes:
+def compile_request(
+    lowered: Lowered,
+    target: Target,
+    more: tuple[str, ...] = (),
+    destination: Path | None = None,
+) -> CompileRequest:
+    """What a compile worker is asked for a lowered schedule.
+
+    more: further flags. destination: where the module goes, instead of into the answer.
+    """
     module = lowered.mlir(target)
     declaration = getattr(target, "declaration", "")
     if declaration:
@@ -267,8 +276,16 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
             module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get(
                 [ir.Attribute.parse(declaration)]
             )
-    request = CompileRequest(str(module), (*target.flags, *_FLAGS, *more), name=target.name)
-    result = compiler.run(request, COMPILE)
+    return CompileRequest(
+        str(module),
+        (*target.flags, *_FLAGS, *more),
+        name=target.name,
+        destination=destination,
+    )
+
+
+def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> bytes:
+    result = compiler.run(compile_request(lowered, target, more), COMPILE)
     if result.failure is not None:
         raise BuildError(
             f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
@@ -278,10 +295,15 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
     return result.value
 
 
-def _device(target: Target) -> Device:
+def device_options(target: Target) -> DeviceOptions:
+    """The device that runs what was compiled for a target."""
     if isinstance(target, GpuTarget):
-        return _opened(DeviceOptions(target.device))
-    return _opened(DeviceOptions.cpu(target.cores))
+        return DeviceOptions(target.device)
+    return DeviceOptions.cpu(target.cores)
+
+
+def _device(target: Target) -> Device:
+    return _opened(device_options(target))
 
 
 @functools.cache
@@ -289,15 +311,16 @@ def _opened(options: DeviceOptions) -> Device:
     return Device(options)
 
 
-def _type(buffer: Buffer) -> ArgumentType:
+def argument_type(buffer: Buffer) -> ArgumentType:
+    """How a buffer is handed over."""
     return ArgumentType("i1" if buffer.dtype == BOOL else buffer.dtype, buffer.shape)
 
 
-def _precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
+def precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
     """The type that decides how exact an output is: the coarsest float type among its own and the
     inputs', or its own where that is no float."""
     if not is_float(output.dtype):
-        return _type(output).element_type
+        return argument_type(output).element_type
     digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
     types = [b.dtype for b in (output, *inputs) if is_float(b.dtype)]
     return min(types, key=lambda dtype: digits[dtype])

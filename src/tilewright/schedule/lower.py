@@ -534,8 +534,8 @@ class _StageLowering:
                 inside = self.leaves[level:]
                 if any(producer.at is other for other in inside):
                     raise ScheduleError(
-                        f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at axis "
-                        f"'{producer.at.name}', so it cannot be prefetched at axis '{leaf.name}'; "
+                        f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at "
+                        f"axis '{producer.at.name}', so it cannot be prefetched at '{leaf.name}'; "
                         "prefetch it further in, or what it is computed from"
                     )
             found.append(Prefetch(self.read_region(tensor, level, offset)))

@@ -302,9 +302,7 @@ def _fits(name: str, knobs: Sequence[Knob], extent: int, divides: bool) -> Const
     return Constraint(f"{name}.fits", tuple(k.name for k in knobs), holds, reason)
 
 
-def _filtered(
-    name: str, knobs: list[Knob], allowed: Callable[[SplitChoice], bool]
-) -> Constraint:
+def _filtered(name: str, knobs: list[Knob], allowed: Callable[[SplitChoice], bool]) -> Constraint:
     def holds(*values: Any) -> bool:
         choice = SplitChoice(name, knobs, [])
         choice.values = values
@@ -318,9 +316,7 @@ def _filtered(
     )
 
 
-def _positions(
-    axes: Sequence[IterVar], order: Sequence[IterVar], name: str
-) -> tuple[int, ...]:
+def _positions(axes: Sequence[IterVar], order: Sequence[IterVar], name: str) -> tuple[int, ...]:
     found = []
     for axis in order:
         places = [i for i, known in enumerate(axes) if known is axis]

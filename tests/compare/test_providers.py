@@ -83,3 +83,34 @@ def test_tuned_says_what_was_searched(tmp_path: Path) -> None:
     assert row.progress
     best = [point[2] for point in row.progress]
     assert min(best) <= best[0]
+
+
+SCHEDULE = """
+from tilewright import te
+
+def schedule(operation):
+    if operation.kind.name != "matmul":
+        return None
+    m, n, k = operation.sizes
+    a = te.placeholder((m, k), "f32", name="a")
+    b = te.placeholder((k, n), "f32", name="b")
+    r = te.reduce_axis(k, "k")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(c.op.axis[1], factor=4)
+    return s, [a, b, c]
+"""
+
+
+def test_a_schedule_from_a_file(tmp_path: Path) -> None:
+    (file := tmp_path / "mine.py").write_text(SCHEDULE)
+    chosen = find_workloads([OPERATIONS[0], "softmax_9x17_f32t_f32t"])
+    first, second = compare(chosen, find_providers(f"schedule:{file}"), OPTIONS).rows
+    assert first.outcome is Outcome.OK, first.reason
+    assert second.outcome is Outcome.ABSENT
+    file.write_text("def schedule(operation):\n    return 1 // 0\n")
+    (row,) = compare(chosen[:1], find_providers(f"schedule:{file}"), OPTIONS).rows
+    assert row.outcome is Outcome.ERROR
+    assert "ZeroDivisionError" in row.reason
+    with pytest.raises(UserError, match="no such file"):
+        find_providers(f"schedule:{tmp_path / 'none.py'}")

@@ -3,15 +3,16 @@ edge."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Answer, Browser
+from comparisons import M32, M64, row, run
 from result_folders import make_result_folder
 
+from tilewright.compare import Outcome, write_run
 from tilewright.measure.peak import Peak
 from tilewright.report import write_comparison_page, write_tuning_page
 
@@ -73,11 +74,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sys.path.insert(0, str(Path(__file__).parent.parent / "compare"))
-    from comparisons import M32, M64, row, run
-
-    from tilewright.compare import Outcome, write_run
-
     folder = tmp_path_factory.mktemp("browser")
     searched = row(M64, "tvm", 5e-4, progress=((1.0, 1, 1e-3), (2.0, 5, 5e-4)))
     result = run(

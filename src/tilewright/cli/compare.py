@@ -84,7 +84,7 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--no-peak", "peak", is_flag=True, default=True, flag_value=False,
     help="Do not measure the machine's peak before and after.")  # fmt: skip
-@tuning_options("inputs", "target", "iree_flags", "db", "seed")
+@tuning_options("inputs", "parameters", "target", "iree_flags", "db", "seed")
 @click.option("--output", "-o", metavar="FILE", type=_PATH, help="Results, as .json or .csv.")
 @click.option("--append", is_flag=True, help="Add to the results that the file has.")
 @click.option("--plot", metavar="DIR", type=_PATH, help="Draw the results, as PNG and SVG.")
@@ -97,7 +97,7 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
     """
     from tilewright.compare.harness import compare
     from tilewright.compare.providers.registry import DEFAULT, find_providers
-    from tilewright.compare.results import check_output, default_base, write_run
+    from tilewright.compare.results import ResultFile, check_output, default_base
     from tilewright.compare.workloads import find_workloads
     from tilewright.errors import UnknownNameError, UserError
     from tilewright.toolchain import check_versions
@@ -120,15 +120,18 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
 
         check_plots(plots)
     options = _options(given)
+    results = ResultFile(path, given["append"]) if path is not None else None
     result = compare(
         chosen,
         providers,
         options,
         say=lambda line: click.echo(line, err=True),
         on_row=lambda row: click.echo(f"  {_progress(row)}", err=True),
+        # What is done is not lost when the rest takes too long.
+        on_workload=lambda run: results.write(run) if results is not None else None,
     )
-    if path is not None:
-        write_run(path, result, given["append"])
+    if results is not None:
+        results.write(result)
     if plots is not None:
         from tilewright.compare.plots import write_plots
 
@@ -173,7 +176,7 @@ def _options(given: dict[str, Any]) -> CompareOptions:
 
     from tilewright.compare.harness import CompareOptions
     from tilewright.target import parse_target
-    from tilewright.tuning.parse import parse_count, parse_duration
+    from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
 
     threads = given["threads"]
     target = parse_target(
@@ -184,6 +187,7 @@ def _options(given: dict[str, Any]) -> CompareOptions:
         pin=given["pin"],
         peak=given["peak"],
         inputs=tuple(given["inputs"] or ()),
+        parameters=tuple(map(parse_parameters, given["parameters"] or ())),
         iree_flags=tuple(given["iree_flags"] or ()),
         db=Path(given["db"]) if given["db"] else None,
         budget=_budget(given["budget"]),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tilewright import scratch
 from tilewright.compare import worker as tasks
-from tilewright.compare.machine_state import MachineState, machine_facts, moment
+from tilewright.compare.machine_state import MachineState, Moment, machine_facts, moment
 from tilewright.compare.providers.interface import (
     NO_BUDGET,
     THREAD_VARIABLES,
@@ -43,6 +43,7 @@ from tilewright.measure.verify import Comparison
 from tilewright.profiler.running import describe
 from tilewright.target import Target, usable_cores
 from tilewright.toolchain import versions
+from tilewright.tuning.parse import ParameterFile
 
 Say = Callable[[str], object]
 
@@ -61,8 +62,8 @@ class CompareOptions:
 
     threads: of every provider; pin: keep them on as many processors. rounds: in each every provider
     is timed once, for at least min_sample_s; fewer, but not fewer than an interval takes, when a
-    workload would need longer than max_s. peak: measure the machine's before and after. inputs: of
-    programs. timeout_s: for one sample.
+    workload would need longer than max_s. peak: measure the machine's before and after. inputs,
+    parameters: of programs. timeout_s: for one sample.
     """
 
     target: Target
@@ -74,6 +75,7 @@ class CompareOptions:
     peak: bool = True
     iree_flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    parameters: tuple[ParameterFile, ...] = ()
     db: Path | None = None
     seed: int = 0
     timeout_s: float = 120.0
@@ -85,7 +87,7 @@ class CompareOptions:
 
     @property
     def task_options(self) -> TaskOptions:
-        return TaskOptions(self.target, self.iree_flags, self.inputs, self.seed)
+        return TaskOptions(self.target, self.iree_flags, self.inputs, self.parameters, self.seed)
 
     def cpus(self) -> tuple[int, ...] | None:
         """The processors to stay on. Raises UserError where there are too few."""
@@ -158,16 +160,25 @@ def compare(
     *,
     say: Say = lambda line: None,
     on_row: Callable[[Row], object] = lambda row: None,
+    on_workload: Callable[[Run], object] = lambda run: None,
 ) -> Run:
     """Run every workload with every provider. Whatever a provider does is in a row.
 
-    say: gets a line on what goes on; on_row: every row when it is done. Raises UserError for
-    options that cannot be met.
+    say: gets a line on what goes on; on_row: every row when it is done; on_workload: the run as far
+    as it has come, after each workload. Raises UserError for options that cannot be met.
     """
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     options.cpus()
     facts = machine_facts()
     rows: list[Row] = []
+
+    def made(after: Moment) -> Run:
+        state = MachineState(facts, before, after)
+        settings, rows_so_far = _settings(options), tuple(rows)
+        return Run(
+            started, options.command, options.threads, settings, state, versions(), rows_so_far
+        )
+
     with contextlib.ExitStack() as stack:
         meter = stack.enter_context(peak_meter(options.threads)) if options.peak else None
         before = moment(_read(meter, say))
@@ -178,16 +189,8 @@ def compare(
             for row in _workload(workload, providers, peers, options, folder / str(number), say):
                 rows.append(row)
                 on_row(row)
-        after = moment(_read(meter, say))
-    return Run(
-        started,
-        options.command,
-        options.threads,
-        _settings(options),
-        MachineState(facts, before, after),
-        versions(),
-        tuple(rows),
-    )
+            on_workload(made(moment()))
+        return made(moment(_read(meter, say)))
 
 
 def _settings(options: CompareOptions) -> dict[str, object]:
@@ -262,6 +265,8 @@ def _workload(
     say: Say,
 ) -> list[Row]:
     entries = [_entry(workload, p, peers[p.label]) for p in providers]
+    if all(entry.peer is None for entry in entries):
+        return [entry.row for entry in entries]
     try:
         with made_task(workload, options.task_options, folder) as task:
             for entry in entries:
@@ -290,7 +295,10 @@ def _entry(workload: Workload, provider: Provider, peer: Peer | tuple[Outcome, s
         outcome, reason = peer
         return _Entry(replace(row, outcome=outcome, reason=reason))
     row = replace(row, version=peer.about.version, threads=_threads(peer))
-    against = provider.reason_against(workload)
+    try:
+        against = provider.reason_against(workload)
+    except UserError as error:
+        return _Entry(replace(row, outcome=Outcome.ERROR, reason=str(error)))
     if against:
         return _Entry(replace(row, outcome=Outcome.ABSENT, reason=against))
     return _Entry(row, peer)

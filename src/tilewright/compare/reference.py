@@ -30,6 +30,7 @@ from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, Refer
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
 EVALUATE = f"{__name__}:evaluate_program"
@@ -42,11 +43,13 @@ _DEFAULT = "IREE's default, which is not float64"
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """target: what IREE compiles for. inputs: of programs, as `--input` takes them."""
+    """target: what IREE compiles for. inputs, parameters: of programs, as `--input` and
+    `--parameters` take them."""
 
     target: Target
     iree_flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    parameters: tuple[ParameterFile, ...] = ()
     seed: int = 0
 
 
@@ -115,7 +118,10 @@ def _program_task(
     limits = find_limits(opened, flags).get(name, {})
     values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=index_bounds(limits))
     inputs = write_inputs(folder / "data", signature.inputs, values)
-    parameters = tuple((scope, str(file)) for scope, file in program.parameters)
+    parameters = (
+        *((scope, str(file)) for scope, file in program.parameters),
+        *((one.scope, str(one.path)) for one in options.parameters),
+    )
     task = Task(
         workload,
         program.path,

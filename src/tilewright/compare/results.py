@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import enum
+import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -168,21 +169,42 @@ def check_output(path: Path, append: bool) -> None:
     if path.suffix not in (".json", ".csv"):
         raise UserError(f"--output: {path} must end in .json or .csv")
     check_writable_file(path, "--output")
-    if append and path.is_file():
-        if path.suffix == ".json":
-            read_runs(path)
-        else:
-            _check_header(path)
+    ResultFile(path, append)
 
 
 def write_run(path: Path, run: Run, append: bool = False) -> None:
     """Write a comparison to a .json or .csv file, behind what is there with `append`."""
-    if path.suffix == ".csv":
-        _write_csv(path, run, append)
-        return
-    runs = read_runs(path) if append and path.is_file() else []
-    data = {"what": _WHAT, "format": FORMAT, "runs": [r.to_json() for r in (*runs, run)]}
-    write_whole(path, (json.dumps(data, indent=1) + "\n").encode())
+    ResultFile(path, append).write(run)
+
+
+class ResultFile:
+    """A file that a comparison is written to, as often as it has come further.
+
+    append: behind what the file has now. Raises UserError for a file that cannot be gone on with.
+    """
+
+    def __init__(self, path: Path, append: bool = False) -> None:
+        self._path = path
+        goes_on = append and path.is_file()
+        self._runs: list[Run] = []
+        self._text = ""
+        if path.suffix != ".csv":
+            self._runs = read_runs(path) if goes_on else []
+        elif goes_on:
+            _check_header(path)
+            self._text = read_text(path, "results of a comparison")
+
+    def write(self, run: Run) -> None:
+        """The run as far as it has come; the file is whole at every moment."""
+        if self._path.suffix == ".csv":
+            text = self._text + _csv_text(run, header=not self._text)
+        else:
+            runs = [one.to_json() for one in (*self._runs, run)]
+            text = json.dumps({"what": _WHAT, "format": FORMAT, "runs": runs}, indent=1) + "\n"
+        try:
+            write_whole(self._path, text.encode())
+        except OSError as error:
+            raise UserError(f"--output: cannot write {self._path} ({error.strerror})") from error
 
 
 # -- CSV -------------------------------------------------------------------------------------------
@@ -208,13 +230,13 @@ COLUMNS = (
 )
 
 
-def _write_csv(path: Path, run: Run, append: bool) -> None:
-    goes_on = append and path.is_file()
-    with path.open("a" if append else "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        if not goes_on:
-            writer.writerow(COLUMNS)
-        writer.writerows(_cells(run, row) for row in run.rows)
+def _csv_text(run: Run, header: bool) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file)
+    if header:
+        writer.writerow(COLUMNS)
+    writer.writerows(_cells(run, row) for row in run.rows)
+    return file.getvalue()
 
 
 def _cells(run: Run, row: Row) -> list[object]:

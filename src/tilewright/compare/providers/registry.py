@@ -10,6 +10,7 @@ from tilewright.compare.providers.interface import Provider
 from tilewright.compare.providers.iree import Iree, IreeTuned, IreeVariant
 from tilewright.compare.providers.numpy import NumPy
 from tilewright.compare.providers.onnxruntime import OnnxRuntime
+from tilewright.compare.providers.schedule import ScheduleFile
 from tilewright.compare.providers.torch import Torch, TorchCompiled
 from tilewright.compare.providers.tvm import Tvm
 from tilewright.errors import UnknownNameError, UserError
@@ -21,6 +22,7 @@ PROVIDERS: Mapping[str, type[Provider]] = MappingProxyType(
             Iree,
             IreeTuned,
             IreeVariant,
+            ScheduleFile,
             NumPy,
             Torch,
             TorchCompiled,

@@ -1,0 +1,64 @@
+"""Schedules of this project's language, from a file of the user's."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.compare.providers.interface import BuildContext, Built
+from tilewright.compare.providers.iree import Iree
+from tilewright.compare.workloads import Task, Workload
+from tilewright.errors import UserError
+
+_FUNCTION = "schedule"
+
+
+class ScheduleFile(Iree):
+    """A Python file with a function `schedule(operation)`.
+
+    It returns a schedule and its tensors, inputs in the operation's order and the result last, or
+    None where it has none for the operation (a :class:`tilewright.profiler.Operation`).
+    """
+
+    name = "schedule"
+    about = "a schedule of tilewright.te, from a file with a function schedule(operation)"
+    takes = "FILE"
+
+    def __init__(self, argument: str = "") -> None:
+        super().__init__(argument)
+        if not Path(argument).is_file():
+            raise UserError(f"--providers: schedule:{argument}: there is no such file")
+
+    def reason_against(self, workload: Workload) -> str:
+        if workload.operation is None:
+            return "schedules are for operations"
+        return "" if self._made(workload) is not None else f"{self.argument} has no schedule for it"
+
+    def build(self, task: Task, context: BuildContext) -> Built:
+        from tilewright import te
+
+        made = self._made(task.workload)
+        if made is None:
+            raise UserError(f"{self.argument} has no schedule for {task.workload.name}")
+        schedule, tensors = made
+        function = te.build(
+            schedule, tensors, context.target, task.function, threads=context.target.cores
+        )
+        vmfb = context.folder / "schedule.vmfb"
+        vmfb.write_bytes(function.vmfb)
+        return Built(str(vmfb))
+
+    def _made(self, workload: Workload) -> Any:
+        """What the file's function returns. Raises UserError for a file that cannot be used."""
+        try:
+            found: Callable[..., Any] | None = runpy.run_path(self.argument).get(_FUNCTION)
+            if found is None:
+                raise UserError(f"{self.argument}: it has no function {_FUNCTION}(operation)")
+            return found(workload.operation)
+        except UserError:
+            raise
+        except Exception as error:
+            # The user's code, whatever it raises.
+            raise UserError(f"{self.argument}: {type(error).__name__}: {error}") from error

@@ -307,7 +307,7 @@ def test_checks_of_uneven_splits_are_not_in_the_inner_loops() -> None:
 
 def test_large_storage_within_a_kernel() -> None:
     """A stage that a workgroup computes for itself, larger than a worker's memory."""
-    n = 512
+    n = 509
     A = te.placeholder((n, n), "f32", name="A")
     twice = te.compute((n, n), lambda i, j: A[i, j] * 2.0, name="twice")
     C = te.compute((n, n), lambda i, j: twice[j, i] + 1.0, name="C")

@@ -66,5 +66,6 @@ def shared_bytes(kernel: Kernel) -> int:
     return sum(
         stmt.buffer.size * bits(stmt.buffer.dtype) // 8
         for stmt in statements(kernel.body)
-        if isinstance(stmt, nest.Allocate) and stmt.buffer.scope == nest.SHARED
+        if isinstance(stmt, nest.Allocate)
+        and (stmt.buffer.scope == nest.SHARED or "." in stmt.buffer.scope)
     )

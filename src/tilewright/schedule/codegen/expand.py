@@ -67,12 +67,18 @@ class _Place:
 
 class Expander(Indices):
     """Makes the code of one kernel. `storages` are those that exist outside of it; `versions`:
-    whether loops and workgroups come in versions with and without checks (`versions`)."""
+    whether loops and workgroups come in versions with and without checks (`versions`);
+    `collective`: whether threads can run an intrinsic together, which is loops otherwise."""
 
     def __init__(
-        self, widths: Widths, storages: dict[Buffer, Storage], versions: bool = False
+        self,
+        widths: Widths,
+        storages: dict[Buffer, Storage],
+        versions: bool = False,
+        collective: bool = True,
     ) -> None:
         super().__init__()
+        self._collective = collective
         self._versioned = versions
         self._widths = widths
         self._places = {b: _Place(s, 1, constant(0)) for b, s in storages.items()}
@@ -99,6 +105,8 @@ class Expander(Indices):
             case nest.Barrier():
                 return [Fence()]
             case nest.Intrinsic():
+                if stmt.intrinsic.collective and not self._collective:
+                    return self.code(stmt.intrinsic.as_loops(stmt))
                 return [
                     Tensorized(
                         stmt,

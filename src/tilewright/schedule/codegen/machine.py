@@ -60,7 +60,8 @@ class Machine:
     def on_stack(self, scope: str, size: int, used: int) -> bool:
         """Whether storage of `size` bytes is on the stack, `used` bytes of which are taken."""
         if self.is_gpu:
-            return scope != SHARED
+            # Scopes of intrinsics (`wmma.accumulator`) are what several threads hold together.
+            return scope != SHARED and "." not in scope
         return used + size <= self.stack_bytes * _STACK_SHARE
 
     def memory_space(self, on_stack: bool) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal, memref
 
-from tilewright.ir.hand_written import Binding, Executable, executable
+from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.code import Code, Scope, Storage
@@ -77,7 +77,8 @@ def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
         buffer: Storage(buffer.name, buffer.size, buffer.dtype, nest.GLOBAL)
         for buffer in (*made.reads, *made.writes)
     }
-    expander = Expander(machine.widths, storages, versions=not machine.is_gpu)
+    gpu_ = machine.is_gpu
+    expander = Expander(machine.widths, storages, versions=not gpu_, collective=gpu_)
     grid, block, code = _expanded(expander, kernel, machine)
     counts = [extent for _, extent in grid]
     for count in counts:
@@ -86,7 +87,7 @@ def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
     bindings = [
         *(_binding(storages[b], True) for b in made.reads),
         *(_binding(storages[b], False) for b in made.writes),
-        *(_binding(s, False, made.workgroups) for s in made.scratch),
+        *(Binding(_scratch_type(s, made.workgroups), False) for s in made.scratch),
     ]
     name = f"{kernel.name}_{number}"
     made.executable = executable(
@@ -181,9 +182,19 @@ def _large(code: Sequence[Code], machine: Machine) -> list[Storage]:
     return list(dict.fromkeys(visit(code)))
 
 
-def _binding(storage: Storage, read_only: bool, copies: int = 1) -> Binding:
-    type_ = ir.MemRefType.get([storage.size * copies], scalars.memory_element(storage.dtype))
+def _binding(storage: Storage, read_only: bool) -> Binding:
+    type_ = ir.MemRefType.get([storage.size], scalars.memory_element(storage.dtype))
     return Binding(type_, read_only)
+
+
+def _part(storage: Storage) -> int:
+    """Elements from one workgroup's part of a scratch buffer to the next's: each is aligned."""
+    line = ALIGNMENT * 8 // bits(storage.dtype)
+    return -(-storage.size // line) * line
+
+
+def _scratch_type(storage: Storage, workgroups: int) -> ir.MemRefType:
+    return ir.MemRefType.get([_part(storage) * workgroups], scalars.memory_element(storage.dtype))
 
 
 def _own(
@@ -201,7 +212,7 @@ def _own(
         number = own
     if number is None:
         return buffer
-    size = arith.ConstantOp(ir.IndexType.get(), storage.size).result
+    size = arith.ConstantOp(ir.IndexType.get(), _part(storage)).result
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     type_ = ir.MemRefType.get(
         [storage.size],
@@ -249,7 +260,7 @@ def _dispatch(kernel: _Made, values: dict[Buffer, ir.Value], tensor: Any) -> Non
         else:
             ties.append(-1)
     for storage in kernel.scratch:
-        size = storage.size * kernel.workgroups
+        size = _part(storage) * kernel.workgroups
         types.append(ir.RankedTensorType.get([size], scalars.memory_element(storage.dtype)))
         ties.append(-1)
     tied = None

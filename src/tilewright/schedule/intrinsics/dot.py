@@ -47,7 +47,8 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         at = element if groups == 1 else group * _GROUP + element
         left = cast("i32", a[(*row, at)])
         right = cast("i32", b[(i, element) if groups == 1 else (group, i, element)])
-        return reducers.sum(left * right, axis=element if groups == 1 else [group, element])
+        total: Expr = reducers.sum(left * right, axis=element if groups == 1 else [group, element])
+        return total
 
     if m == 1:
         c = compute((lanes,), lambda i: product((), i), name="c")

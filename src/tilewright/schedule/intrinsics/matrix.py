@@ -31,8 +31,8 @@ def wmma(
     k: a multiple of 16: the accumulators stay in registers over it. dtype, accumulator: element
     types of the operands (f16) and of the sums (f32, f16). b_columns: B is read as `B[16, k]`.
 
-    `threadIdx.x` must be one subgroup (32 threads), none of whose loops is around the tensorized
-    one with another meaning: every thread takes part in every tile.
+    `threadIdx.x` must be one subgroup (32 threads), bound to an axis of another stage, such as the
+    one that fills shared memory: every thread takes part in every tile. On CPUs it is loops.
 
         s[C].tensorize(ii, te.intrinsics.wmma(64))
     """
@@ -77,7 +77,7 @@ def wmma(
             (total,) = builder.loop(k, _SIDE, [total], step)
         gpu.SubgroupMmaStoreMatrixOp(total, out.flat, [out.at(0, 0)], out.strides[-2])
 
-    return decl_tensor_intrin(c.op, emit, name=name)
+    return decl_tensor_intrin(c.op, emit, name=name, collective=True)
 
 
 def _matrix(dtype: str, operand: str) -> ir.Type:

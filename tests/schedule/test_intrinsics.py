@@ -1,0 +1,179 @@
+"""Tensorize with the intrinsics that come with the language, and with one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.schedule.codegen.machine import host_features
+
+
+def outer_product_matmul(
+    n: int = 64, rows: int = 4, columns: int = 16, depth: int = 16, dtype: str = "f32"
+) -> tuple[te.Schedule, list[Any]]:
+    A = te.placeholder((n, n), dtype, name="A")
+    B = te.placeholder((n, n), dtype, name="B")
+    k = te.reduce_axis(n, "k")
+    left = te.compute((n // rows, n, rows), lambda p, r, c: A[p * rows + c, r], name="left")
+    right = te.compute(
+        (n // columns, n, columns), lambda p, r, c: B[r, p * columns + c], name="right"
+    )
+    C = te.compute(
+        (n, n),
+        lambda i, j: te.sum(
+            left[i // rows, k, i % rows] * right[j // columns, k, j % columns], axis=k
+        ),
+        name="C",
+    )
+    s = te.create_schedule(C)
+    i, j = s[C].op.axis
+    io, ii = s[C].split(i, rows)
+    jo, ji = s[C].split(j, columns)
+    ko, ki = s[C].split(s[C].op.reduce_axis[0], depth)
+    s[C].reorder(jo, io, ko, ii, ji, ki)
+    s[C].tensorize(ii, te.intrinsics.outer_product(rows, columns, depth, dtype))
+    return s, [A, B, C]
+
+
+def byte_matmul(lanes: int, m: int, k: int) -> tuple[te.Schedule, list[Any]]:
+    """24 x 32 bytes times 32 x (3 lanes), packed for dot products of four."""
+    A = te.placeholder((24, 32), "i8", name="A")
+    B = te.placeholder((3, 8, lanes, 4), "i8", name="B")
+    g, e = te.reduce_axis(8, "g"), te.reduce_axis(4, "e")
+    C = te.compute(
+        (3, 24, lanes),
+        lambda x, i, j: te.sum(
+            A[i, g * 4 + e].astype("i32") * B[x, g, j, e].astype("i32"), axis=[g, e]
+        ),
+        name="C",
+    )
+    s = te.create_schedule(C)
+    x, i, j = s[C].op.axis
+    g, e = s[C].op.reduce_axis
+    go, gi = s[C].split(g, k // 4)
+    io, ii = s[C].split(i, m)
+    inner = [ii] if m > 1 else []
+    if k > 4:
+        s[C].reorder(io, x, go, *inner, j, gi, e)
+    else:
+        s[C].reorder(io, x, go, gi, *inner, j, e)
+    s[C].tensorize(ii if m > 1 else j, te.intrinsics.byte_dot(lanes, k, m))
+    return s, [A, B, C]
+
+
+def _bytes_product(a: Any, b: Any) -> Any:
+    return np.einsum("ige,xgje->xij", a.reshape(24, 8, 4).astype("i4"), b.astype("i4"))
+
+
+def test_outer_product_in_every_instruction_set() -> None:
+    s, tensors = outer_product_matmul()
+    for target, register in (("cpu:znver4", "zmm"), ("cpu:haswell", "ymm")):
+        code = te.build(s, tensors, target=target).assembly()
+        assert "vfmadd231ps" in code
+        assert register in code
+    with pytest.raises(te.ScheduleError, match=r"AVX2, AVX-512 or Neon, which cpu:x86-64 does not"):
+        te.build(s, tensors, target="cpu:x86-64")
+    s, tensors = outer_product_matmul(rows=16, columns=64)
+    with pytest.raises(te.ScheduleError, match=r"128 accumulators; cpu:haswell has 16 vector"):
+        te.build(s, tensors, target="cpu:haswell")
+
+
+@pytest.mark.skipif(
+    not host_features() & {"fma", "avx512f", "neon"}, reason="no multiply-add instruction here"
+)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_outer_product_computes(dtype: str) -> None:
+    s, tensors = outer_product_matmul(dtype=dtype, columns=8)
+    te.build(s, tensors, threads=1).verify(lambda a, b: a @ b)
+
+
+@pytest.mark.parametrize(("lanes", "m", "k"), [(16, 1, 4), (16, 4, 32), (8, 2, 8)])
+def test_byte_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
+    s, tensors = byte_matmul(lanes, m, k)
+    assert "vpdpbusd" in te.build(s, tensors, target="cpu:znver4").assembly()
+    if "avx512vnni" in host_features():
+        f = te.build(s, tensors, threads=1)
+        f.verify(_bytes_product)
+        # The extremes, where adding 128 or saturating would show.
+        a = np.full((24, 32), -128, "i1")
+        b = np.full((3, 8, lanes, 4), -128, "i1")
+        assert np.array_equal(f(a, b), _bytes_product(a, b))
+
+
+def test_byte_dot_needs_the_extension() -> None:
+    s, tensors = byte_matmul(16, 1, 4)
+    with pytest.raises(te.ScheduleError, match=r"byte dot products.*cpu:haswell"):
+        te.build(s, tensors, target="cpu:haswell")
+
+
+def gemv_matmul(n: int, m: int, k: int, factor: int, dtype: str) -> tuple[te.Schedule, list[Any]]:
+    A = te.placeholder((n, k), dtype, name="A")
+    B = te.placeholder((m, k), dtype, name="B")
+    axis = te.reduce_axis(k, "k")
+    C = te.compute((n, m), lambda i, j: te.sum(A[i, axis] * B[j, axis], axis=axis), name="C")
+    s = te.create_schedule(C)
+    i, j = s[C].op.axis
+    outer, inner = s[C].split(j, factor)
+    s[C].reorder(i, outer, inner, s[C].op.reduce_axis[0])
+    s[C].tensorize(inner, te.intrinsics.gemv(factor, k, dtype))
+    return s, [A, B, C]
+
+
+@pytest.mark.parametrize(("k", "dtype"), [(64, "f32"), (37, "f32"), (64, "i32"), (5, "f64")])
+def test_gemv_of_any_length_and_type(k: int, dtype: str) -> None:
+    s, tensors = gemv_matmul(12, 48, k, 16, dtype)
+    te.build(s, tensors, threads=1).verify(lambda a, b: a @ b.T)
+
+
+def test_the_pattern_must_match() -> None:
+    A = te.placeholder((32, 16), "f32", name="A")
+    B = te.placeholder((32, 16), "f32", name="B")
+    k = te.reduce_axis(16, "k")
+    C = te.compute((32, 32), lambda i, j: te.max(A[i, k] * B[j, k], axis=k), name="C")
+    s = te.create_schedule(C)
+    _, inner = s[C].split(s[C].op.axis[1], 16)
+    s[C].tensorize(inner, te.intrinsics.gemv(16, 16))
+    with pytest.raises(te.ScheduleError, match="gemv_16x16_f32"):
+        te.lower(s, [A, B, C])
+
+
+def test_an_intrinsic_of_ones_own() -> None:
+    """The tutorial's: a pattern, and the operations that it becomes."""
+
+    def twice_plus_one(lanes: int) -> Any:
+        a = te.placeholder((lanes,), "f32", name="a")
+        c = te.compute((lanes,), lambda i: a[i] * 2.0 + 1.0, name="c")
+
+        def emit(builder: Any, phase: str, inputs: Any, outputs: Any) -> None:
+            from iree.compiler.dialects import vector
+
+            assert phase == "body"
+            value = inputs[0].load(0, lanes=lanes)
+            two = builder.constant(2.0, "f32", lanes)
+            one = builder.constant(1.0, "f32", lanes)
+            outputs[0].store(vector.FMAOp(value, two, one).result, 0)
+
+        return te.decl_tensor_intrin(c.op, emit, name="twice_plus_one")
+
+    A = te.placeholder((6, 32), "f32", name="A")
+    C = te.compute((6, 32), lambda i, j: A[i, j] * 2.0 + 1.0, name="C")
+    s = te.create_schedule(C)
+    _, inner = s[C].split(s[C].op.axis[1], 8)
+    s[C].tensorize(inner, twice_plus_one(8))
+    f = te.build(s, [A, C], threads=1)
+    assert "vector.fma" in str(f.lowered.mlir())
+    f.verify(lambda a: a * 2 + 1)
+
+
+def test_wrong_sizes_are_named() -> None:
+    with pytest.raises(te.ScheduleError, match="byte_dot: 5 lanes"):
+        te.intrinsics.byte_dot(5)
+    with pytest.raises(te.ScheduleError, match="k=6"):
+        te.intrinsics.byte_dot(16, 6)
+    with pytest.raises(te.ScheduleError, match="wmma: k=20"):
+        te.intrinsics.wmma(20)
+    with pytest.raises(te.ScheduleError, match="outer_product: element type i8"):
+        te.intrinsics.outer_product(4, 4, 4, "i8")

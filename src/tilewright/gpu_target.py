@@ -119,6 +119,19 @@ _PROCESSORS = {
 }
 
 
+# Of the last cache before memory, for how many copies of operands are taken in turn.
+_L2_BYTES = {
+    "sm_80": 40 << 20,
+    "a100": 40 << 20,
+    "sm_86": 6 << 20,
+    "sm_89": 72 << 20,
+    "rtx4090": 72 << 20,
+    "sm_90": 50 << 20,
+    "gfx942": 256 << 20,
+    "mi300x": 256 << 20,
+}
+
+
 @dataclass(frozen=True)
 class GpuTarget(Target):
     """A GPU that code is generated for. `uri` is the runtime's device.
@@ -221,7 +234,7 @@ def parse_gpu_target(name: str, cores: int, device: str | None = None) -> GpuTar
         vector_bytes=16,
         vector_registers=32,
         l1_bytes=64 << 10,
-        l2_bytes=4 << 20,
+        l2_bytes=_L2_BYTES.get(architecture, 32 << 20),
         l3_bytes=0,
         max_vector_bytes=16,
         resolved=architecture,
@@ -244,3 +257,11 @@ def _shared_memory(kind: str, architecture: str) -> int:
     return {"sm_80": 166912, "a100": 166912, "sm_87": 166912, "sm_90": 232448}.get(
         architecture, 48 << 10
     )
+
+
+def fallback_of(target: Target) -> Target | None:
+    """What stands in for a target that the compiler may refuse; None for the others."""
+    if not isinstance(target, GpuTarget) or not target.declared:
+        return None
+    name = f"{target.backend}:{FALLBACKS[target.backend, target.architecture]}"
+    return parse_gpu_target(name, target.cores, target.uri)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright.cli import output, words
 from tilewright.cli.options import tuning_options
+from tilewright.gpu_target import BACKENDS, target_names
 
 if TYPE_CHECKING:
     from tilewright.measure.devices import CompilerTargets, Driver
@@ -69,6 +71,7 @@ def _json(
     return {
         "drivers": [dataclasses.asdict(driver) for driver in found],
         "compiler": {"error": known} if isinstance(known, str) else dataclasses.asdict(known),
+        "targets": ["cpu", "cpu:NAME", *target_names()],
         "machine": machine.to_json(),
         "peak": peak.to_json(),
     }
@@ -86,6 +89,11 @@ def _print_targets(known: CompilerTargets | str) -> None:
         click.echo(f"targets of the compiler: {known}")
         return
     click.echo(f"targets of the compiler\n  {', '.join(known.backends)}")
+    click.echo("what --target takes\n  cpu, or cpu:NAME with LLVM's name of a processor")
+    for backend in BACKENDS.values():
+        names = ", ".join(backend.architectures)
+        text = f"{backend.name}: {names}" if names else backend.name
+        click.echo(textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="    "))
 
 
 def _print_machine(machine: Machine, known: CompilerTargets | str) -> None:

@@ -12,6 +12,7 @@ from tilewright.ir.compute_ops import compute_ops
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
 from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.lowering import write_configuration
+from tilewright.ir.rotation import rotate
 from tilewright.ir.template import find_function
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import DispatchConfiguration
@@ -29,6 +30,7 @@ def make_candidate(
     repeats: int = 1,
     whole: bool = False,
     keep_constraints: bool = False,
+    rotations: int = 1,
 ) -> ir.Module:
     """The template with a configuration, and a function that runs the dispatch several times.
 
@@ -37,7 +39,8 @@ def make_candidate(
     the dispatch `repeats` times, one after the other, in one submission to the device. `whole`: it
     runs all that `main` submits this often, its other dispatches and fills included; without a
     configuration no dispatch need be named then. `keep_constraints`: what the compiler stated about
-    configurations stays in the module, which then cannot be compiled.
+    configurations stays in the module, which then cannot be compiled. `rotations`: `bench` takes
+    this many sets of arguments, one after the other, and uses them in turn (see `ir.rotation`).
 
     Raises UnreadableConfiguration when the template has no such dispatch, or when the
     configuration is for ops that the dispatch does not have.
@@ -49,7 +52,7 @@ def make_candidate(
     if not keep_constraints:
         erase_constraints(module.operation)
     if repeats > 1:
-        _add_benchmark(module, None if whole else executable, repeats)
+        _add_benchmark(module, None if whole else executable, repeats, rotations)
     return module
 
 
@@ -65,7 +68,9 @@ def configure(
         write_configuration(function, compute_ops(function), configuration)
 
 
-def _add_benchmark(module: ir.Module, executable: str | None, repeats: int) -> None:
+def _add_benchmark(
+    module: ir.Module, executable: str | None, repeats: int, rotations: int = 1
+) -> None:
     """Adds `bench`; it repeats the dispatches of an executable, or (None) everything."""
     with module.context, ir.Location.unknown():
         main = next(
@@ -86,6 +91,8 @@ def _add_benchmark(module: ir.Module, executable: str | None, repeats: int) -> N
             for op in walk(copy)
             if op.name == "stream.cmd.dispatch" and _dispatches(op, executable)
         ]
+        if rotations > 1 and rotate(copy, calls, repeats, rotations):
+            return
         for call in calls:
             for _ in range(repeats - 1):
                 call.clone(ip=ir.InsertionPoint(call))

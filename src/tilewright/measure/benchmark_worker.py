@@ -29,6 +29,7 @@ SETUP, LOAD, RUN, VERIFY, TIME, COMPARE, REPEAT = (
 MAIN, BENCH = "main", "bench"
 
 _DEVICE, _INPUTS, _PROGRAMS, _SIZES = "device", "inputs", "programs", "reference sizes"
+_COPIES = "copies"
 # Sets of inputs and programs kept; one is in use at a time.
 _KEPT_INPUTS = 2
 _KEPT_PROGRAMS = 2
@@ -199,9 +200,11 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
     arguments = _arguments(state, request.inputs)
     before = after = None
     if request.baseline and request.baseline_first:
-        before = _time_baseline(state, request, arguments)
+        before = _time_baseline(state, request)
     program = open_device(state).load(request.vmfb, request.parameters)
-    call, executions = _timed_call(program, arguments, request.repeats, request.function)
+    call, executions = _timed_call(
+        state, request.inputs, program, request.repeats, request.function
+    )
     measurement = measure(
         call,
         request.policy,
@@ -215,17 +218,17 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
         and measurement.quartile_s < request.recheck_below_s
     )
     if request.baseline and promising:
-        after = _time_baseline(state, request, arguments)
+        after = _time_baseline(state, request)
     return TimeReply(measurement, before, after)
 
 
 def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]:
     """Task: see CompareRequest. Measurements in the order of the programs."""
-    device, arguments = open_device(state), _arguments(state, request.inputs)
+    device = open_device(state)
     # The programs must outlive their calls' use of them.
     programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
     bound = [
-        _timed_call(program, arguments, repeats, request.function)
+        _timed_call(state, request.inputs, program, repeats, request.function)
         for program, repeats in zip(programs, request.repeats, strict=True)
     ]
     calls, executions = [b[0] for b in bound], [b[1] for b in bound]
@@ -281,13 +284,38 @@ def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> lis
 
 
 def _timed_call(
-    program: Program, arguments: list[Any], repeats: int, function: str
+    state: dict[str, Any], inputs: InputSet, program: Program, repeats: int, function: str
 ) -> tuple[Callable[[], Any], int]:
-    return program.bind(function if repeats == 1 else BENCH, arguments), repeats
+    """The call that is timed, and how often it runs what is measured.
+
+    A `bench` that takes the arguments several times over uses copies of them in turn.
+    """
+    arguments = _arguments(state, inputs)
+    if repeats == 1:
+        return program.bind(function, arguments), 1
+    taken = program.argument_count(BENCH)
+    sets = taken // len(arguments) if arguments else 1
+    if sets > 1:
+        arguments = [*arguments, *_copies(state, inputs, sets - 1)]
+    return program.bind(BENCH, arguments), repeats
 
 
-def _time_baseline(state: dict[str, Any], request: TimeRequest, arguments: list[Any]) -> float:
+def _copies(state: dict[str, Any], inputs: InputSet, sets: int) -> list[Any]:
+    """More sets of the arguments, one after the other; kept for the next program."""
+    key = (inputs.key, sets)
+    kept = state.get(_COPIES)
+    if kept is None or kept[0] != key:
+        state[_COPIES] = None  # the old ones make room first
+        device = open_device(state)
+        kept = (key, [one for _ in range(sets) for one in device.arguments(inputs)])
+        state[_COPIES] = kept
+    return list(kept[1])
+
+
+def _time_baseline(state: dict[str, Any], request: TimeRequest) -> float:
     assert request.baseline is not None
     program = kept_program(state, request.baseline, request.parameters)
-    call, executions = _timed_call(program, arguments, request.repeats, request.function)
+    call, executions = _timed_call(
+        state, request.inputs, program, request.repeats, request.function
+    )
     return measure(call, request.policy, executions=executions).quartile_s

@@ -173,6 +173,13 @@ class Program:
     def has(self, function: str) -> bool:
         return self._module.lookup_function(function) is not None
 
+    def argument_count(self, function: str) -> int:
+        """How many arguments a function takes; 0 if there is none."""
+        found = self._module.lookup_function(function)
+        # The bindings show the convention only in the function's text: `<VmFunction f(0rI_r), …`
+        convention = str(found).partition("(0")[2].partition(")")[0]
+        return len(convention.partition("_")[0]) if found is not None else 0
+
     def bind(self, function: str, arguments: Sequence[Any]) -> Callable[[], Any]:
         """A call of `function` with these arguments, ready to be timed.
 

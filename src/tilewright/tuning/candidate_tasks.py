@@ -24,7 +24,8 @@ class CandidateRequest:
 
     `splice`: many candidates of this dispatch are to come; what they share is compiled once.
     `programs`: a folder for what its candidates became, with `splice`: of one that becomes the same
-    program as another before it only the digest is returned, and no vmfb is written.
+    program as another before it only the digest is returned, and no vmfb is written. `rotations`:
+    sets of arguments that `bench` takes.
     """
 
     configured: Path
@@ -37,6 +38,7 @@ class CandidateRequest:
     keep: Path | None = None
     splice: bool = False
     programs: Path | None = None
+    rotations: int = 1
 
 
 def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
@@ -54,11 +56,12 @@ def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
             request.entry,
             request.configuration,
             request.repeats,
+            rotations=request.rotations,
         ).operation
 
     if request.keep is not None:
         write_whole(request.keep, whole().get_asm().encode())
-    if request.splice:
+    if request.splice and request.rotations == 1:
         with contextlib.suppress(NotSpliceable):
             return _spliced_candidate(state, request)
     return _written(request, compiler.compile(whole(), compile_from=COMPILE_FROM))

@@ -184,6 +184,7 @@ def _compile_through_specs(
                 entry=t.name,
                 configuration=None,
                 repeats=t.repeats,
+                rotations=t.rotations,
                 flags=prepared.flags,
                 vmfb=c.vmfb,
             ),

@@ -14,6 +14,7 @@ from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain, check_versions
+from tilewright.tuning.runner_choice import accepted_target
 from tilewright.tuning.worker_tasks import LOAD, LoadRequest
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def open_program(
         scratch.folder() as work,
         compile_pool(target.cores) as compilers,
     ):
+        target, _ = accepted_target(target, compilers)
         request = LoadRequest(path.absolute(), work, function, input_type, target.declaration)
         (result,) = compilers.run([Job(request, LOAD, LOAD_TIMEOUT_S)])
         failure = result.failure

@@ -24,7 +24,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
 from tilewright.tuning.programs import program_flags
-from tilewright.tuning.task import DispatchTask, flags_key, repeats_for
+from tilewright.tuning.task import DispatchTask, flags_key, repeats_for, rotations_for
 from tilewright.tuning.variants import Variant, without_preprocessing
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
@@ -235,6 +235,9 @@ def _add(
         repeats=repeats_for(info.workload, prepared.target.cores, prepared.target.is_gpu),
         encoded=dispatch.encoded,
     )
+    if prepared.target.is_gpu:
+        size = info.workload.bytes
+        task.rotations = rotations_for(size, prepared.target.l2_bytes, task.repeats)
     task.arguments, task.argument_values = info.arguments, info.values
     task.index_limits = dispatch.limits
     task.output_types = tuple(o.element_type for o in info.outputs)
@@ -348,6 +351,7 @@ def _default_request(task: DispatchTask, flags: tuple[str, ...]) -> CandidateReq
         entry=task.name,
         configuration=None,
         repeats=task.repeats,
+        rotations=task.rotations,
         flags=flags,
         vmfb=default_vmfb(task),
     )
@@ -414,9 +418,9 @@ def _independent_reference(context: RunContext, task: DispatchTask) -> str:
     """The results of another compile of the dispatch as its reference; '' or what failed."""
     assert task.reference is not None
     vmfb = task.folder / "independent.vmfb"
-    outcome = context.toolchain.compile(
-        task.isolated, vmfb, (*task.flags, *INDEPENDENT_FLAGS), timeout_s=300.0
-    )
+    # For GPUs the compiler has one way only: candidates are compared with its own choice.
+    other = () if context.target.is_gpu else INDEPENDENT_FLAGS
+    outcome = context.toolchain.compile(task.isolated, vmfb, (*task.flags, *other), timeout_s=300.0)
     if not outcome.ok:
         return f"no reference: {task.reference.unsupported}; {outcome.error}"
     expected = task.folder / "expected.npz"
@@ -427,7 +431,8 @@ def _independent_reference(context: RunContext, task: DispatchTask) -> str:
         task.reference,
         expected=expected,
         reduction_length=4096,
-        method=f"an unoptimised compile ({task.reference.unsupported})",
+        method=f"{'an unoptimised compile' if other else 'the default'} "
+        f"({task.reference.unsupported})",
     )
     return ""
 

@@ -1,15 +1,18 @@
-"""Where a run measures: a device of this machine, or another machine's."""
+"""What a run compiles for, and where it measures: a device of this machine, or another's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tilewright.errors import UserError
+from tilewright.gpu_target import fallback_of
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.worker_tasks import ACCEPTS
 
 
 def open_benchmark(
@@ -29,3 +32,18 @@ def open_benchmark(
     if target.is_gpu:
         return Benchmark(DeviceOptions(target.device))
     return Benchmark(DeviceOptions.cpu(target.cores))
+
+
+def accepted_target(target: Target, compilers: WorkerPool) -> tuple[Target, str]:
+    """The target, or the one nearest to it where the compiler refuses a target that it has no name
+    for; and a note on that, '' for none."""
+    other = fallback_of(target)
+    if other is None:
+        return target, ""
+    (result,) = compilers.run([Job(target.declaration, ACCEPTS, 60.0)])
+    if result.failure is None:
+        return target, ""
+    return other, (
+        f"the compiler refuses {target.name} ({result.failure.message}); code is made for "
+        f"{other.name}, which runs there as well"
+    )

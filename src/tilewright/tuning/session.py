@@ -38,7 +38,7 @@ from tilewright.tuning.programs import (
     quick_timing,
 )
 from tilewright.tuning.result import TuneResult
-from tilewright.tuning.runner_choice import open_benchmark
+from tilewright.tuning.runner_choice import accepted_target, open_benchmark
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
@@ -103,11 +103,10 @@ class TuningSession:
         """Workers, database and device, and the program as it was read; all are closed again."""
         with (
             scratch.folder() as work,
-            Store.open(
-                work / "unused.db" if self.options.compile_only else self.options.db
-            ) as store,
+            Store.open(self._database(work)) as store,
             compile_pool(self.target.cores) as compilers,
         ):
+            self.target, note = accepted_target(self.target, compilers)
             program = self._load(compilers, work)
             benchmark = open_benchmark(
                 self.target, self.options, lambda text: self.listener(Note(text))
@@ -125,6 +124,8 @@ class TuningSession:
                 listener=self.listener,
             )
             self._context = context
+            if note:
+                context.note(note, warning=True)
             if isinstance(benchmark, RemoteBenchmark):
                 benchmark.stop = lambda: context.stopping
             if self._stop_requested:

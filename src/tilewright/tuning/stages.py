@@ -124,6 +124,7 @@ class DispatchCompiler:
                 entry=self.task.name,
                 configuration=self.task.lower(configuration),
                 repeats=self.task.repeats,
+                rotations=self.task.rotations,
                 flags=self.compile_flags,
                 vmfb=self.task.folder / f"{stem}.vmfb",
                 keep=keep,

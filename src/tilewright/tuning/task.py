@@ -19,6 +19,7 @@ from tilewright.tuning.worker_tasks import Reference
 from tilewright.workload import Workload
 
 MAX_REPEATS = 256
+MAX_ROTATIONS = 16
 _AIM_S = 1.5e-3
 
 
@@ -28,7 +29,8 @@ class DispatchTask:
 
     `count`: executions in one run of the program, over all of `names`. `restricted` is the space
     that is searched (narrowed by a configuration file), `space` the whole one. `repeats`:
-    executions in one submission when it is timed. Times are seconds of one execution.
+    executions in one submission when it is timed, `rotations`: on this many sets of operands.
+    Times are seconds of one execution.
     """
 
     names: list[str]
@@ -44,6 +46,7 @@ class DispatchTask:
     variant: str
     flags: tuple[str, ...]
     repeats: int = 1
+    rotations: int = 1
     encoded: bool = False
     output_types: tuple[str, ...] = ()
     reference: Reference | None = None
@@ -126,3 +129,10 @@ def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
         return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
     guess = max(work.flops / (60e9 * cores), work.bytes / 20e9, 3e-6)
     return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
+
+
+def rotations_for(bytes_: int, cache_bytes: int, repeats: int) -> int:
+    """Sets of operands that together are twice as large as a cache; 1 where one set is enough."""
+    if repeats == 1 or bytes_ <= 0 or bytes_ >= cache_bytes:
+        return 1
+    return min(repeats, MAX_ROTATIONS, -(-2 * cache_bytes // bytes_))

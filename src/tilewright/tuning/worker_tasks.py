@@ -17,7 +17,7 @@ from tilewright.tiling import DispatchConfiguration, DispatchTemplate
 from tilewright.workload import Workload
 
 _MODULE = "tilewright.tuning.worker_tasks"
-LOAD, CONFIGURE, REFERENCE, SPEC, READ_APPLIED = (
+LOAD, CONFIGURE, REFERENCE, SPEC, READ_APPLIED, ACCEPTS = (
     f"{_MODULE}:{name}"
     for name in (
         "load",
@@ -25,6 +25,7 @@ LOAD, CONFIGURE, REFERENCE, SPEC, READ_APPLIED = (
         "reference",
         "spec",
         "read_applied",
+        "accepts",
     )
 )
 
@@ -59,6 +60,26 @@ def load(state: dict[str, Any], request: LoadRequest) -> Any:
     if request.declaration:
         program = declare_device(program, request.folder, request.declaration)
     return program
+
+
+_PROBE = """
+func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %r = arith.addf %a, %a : tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+"""
+
+
+def accepts(state: dict[str, Any], declaration: str) -> None:
+    """Task: compile something small for a device. Raises CompileError where that is refused."""
+    from iree.compiler import ir
+
+    compiler = session(state, ())
+    with compiler.context:
+        module = ir.Module.parse(_PROBE, compiler.context)
+        device = ir.Attribute.parse(declaration, compiler.context)
+        module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get([device])
+        compiler.compile(module.operation, compile_to="executable-targets")
 
 
 def parse_module(compiler: Any, source: bytes | str) -> Any:

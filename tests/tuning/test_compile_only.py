@@ -1,0 +1,107 @@
+"""Compile-only runs and GPU targets, end to end; no device is needed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from gpu_programs import contraction
+
+from tilewright.cli.main import commands
+from tilewright.tuning.compile_only import CompiledDispatch, CompileOnlyResult, summary_lines
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gpu") / "matmul.mlir"
+    path.write_text(contraction("f16", "f32", 64, 64, 64))
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(commands, ["tune", *map(str, arguments)], standalone_mode=True)
+
+
+@pytest.mark.parametrize(
+    "target", ["cuda:sm_80", "cuda:sm_90", "rocm:gfx942", "vulkan:ampere", "metal"]
+)
+def test_candidates_compile_and_a_spec_applies(program, tmp_path, target):
+    done = run(
+        program,
+        "--target",
+        target,
+        "--compile-only",
+        "--max-trials",
+        3,
+        "--seed",
+        3,
+        "--output",
+        tmp_path / "out",
+    )
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["mode"] == "compile-only"
+    assert summary["compile_rate"] == 1.0
+    (dispatch,) = summary["dispatches"]
+    assert dispatch["sampled"] == dispatch["compiled"] == 3
+    assert dispatch["applied"] == ""
+    assert dispatch["space_points"] == sum(dispatch["spaces"].values()) > 100
+    if target != "metal":
+        assert dispatch["sizes_found"] == 3
+
+
+def test_the_old_configuration_file_holds_the_workgroup(program, tmp_path):
+    config = tmp_path / "old.cfg"
+    config.write_text(f"[Env]\ninput_file = {program}\n[SearchSpace]\nblock_dim_x = [64]\n")
+    kept = tmp_path / "kept"
+    done = run(
+        "--config",
+        config,
+        "--target",
+        "cuda:sm_80",
+        "--compile-only",
+        "--max-trials",
+        3,
+        "--keep-candidates",
+        kept,
+        "--output",
+        tmp_path / "out",
+    )
+    assert done.exit_code == 0, done.output
+    candidates = list(kept.rglob("*.mlir"))
+    assert len(candidates) == 3
+    for candidate in candidates:
+        assert "workgroup_size = [64, 1, 1]" in candidate.read_text()
+
+
+def test_a_runner_has_nothing_to_measure_there(program, tmp_path):
+    done = run(program, "--compile-only", "--runner", f"dir:{tmp_path}", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "--runner" in done.output
+
+
+def test_a_device_that_is_not_there(program, tmp_path):
+    done = run(program, "--target", "cuda:sm_80", "-o", tmp_path / "out", "--db", tmp_path / "db")
+    assert done.exit_code == 2
+    assert "cuda" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_the_summary_says_what_failed():
+    dispatch = CompiledDispatch(
+        "d",
+        "contraction 8x8x8 f32",
+        100.0,
+        {"TileAndFuse": 100.0},
+        4,
+        3,
+        2,
+        3,
+        errors={"too much shared memory": 1},
+        applied="",
+    )
+    result = CompileOnlyResult("p", "cuda/sm_80", 0, (dispatch,), (), (), Path("out"), 1.0)
+    assert result.compile_rate == 0.75
+    text = "\n".join(summary_lines(result))
+    assert "75.0%" in text
+    assert "1 x too much shared memory" in text

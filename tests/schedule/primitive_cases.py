@@ -103,7 +103,7 @@ def storage_align(n: int) -> Example:
 def compute_at(n: int) -> Example:
     a, b, d, e = _chain(n)
     s = te.create_schedule(e.op)
-    io, ii = s[e].split(e.op.axis[0], factor=4)
+    io, _ = s[e].split(e.op.axis[0], factor=4)
     s[d].compute_at(s[e], io)
     return Example(s, [a, b, e], _twice)
 

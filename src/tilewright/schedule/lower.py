@@ -34,7 +34,7 @@ from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
 from tilewright.schedule.regions import clipped, span_of, union
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import DATA, IterVar, Operation, Tensor
+from tilewright.schedule.tensor import DATA, IterVar, Operation, PlaceholderOp, Tensor
 from tilewright.schedule.threads import virtual_serialized
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import (
@@ -56,8 +56,12 @@ def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -
         that is read and every output.
     """
     tensors = _arguments(schedule, args)
-    plan = Plan(schedule, frozenset(t for t in tensors if not schedule[t].is_placeholder))
+    plan = Plan(schedule, frozenset(t for t in tensors if not _is_placeholder(t)))
     return _Lowering(plan, tensors).program(name)
+
+
+def _is_placeholder(tensor: Tensor) -> bool:
+    return isinstance(tensor.op, PlaceholderOp)
 
 
 def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
@@ -70,7 +74,9 @@ def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
         else:
             raise ScheduleError(f"lower: argument {arg!r} is no tensor")
     for tensor in tensors:
-        schedule[tensor]
+        # A placeholder that nothing reads is handed over all the same.
+        if not _is_placeholder(tensor):
+            schedule[tensor]
     if len(set(tensors)) < len(tensors):
         raise ScheduleError("lower: a tensor is given twice among the arguments")
     missing = [t.name for op in schedule.outputs for t in op.outputs if t not in tensors]
@@ -146,12 +152,11 @@ class _Lowering:
                     for b, t in zip(plan.buffers, stage.op.outputs, strict=True)
                     if t not in self.tensors
                 )
-        is_input = {t: self.plan.schedule[t].is_placeholder for t in self.tensors}
         return Program(
             name,
             tuple(self.buffers[t] for t in self.tensors),
-            tuple(self.buffers[t] for t in self.tensors if is_input[t]),
-            tuple(self.buffers[t] for t in self.tensors if not is_input[t]),
+            tuple(self.buffers[t] for t in self.tensors if _is_placeholder(t)),
+            tuple(self.buffers[t] for t in self.tensors if not _is_placeholder(t)),
             tuple(temporaries),
             tuple(kernels),
         )

@@ -23,7 +23,12 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(
-    "target", ["cuda:sm_80", "cuda:sm_90", "rocm:gfx942", "vulkan:ampere", "metal"]
+    "target",
+    [
+        "cuda:sm_80",
+        "vulkan:ampere",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in ("cuda:sm_90", "rocm:gfx942", "metal")),
+    ],
 )
 def test_candidates_compile_and_a_spec_applies(program, tmp_path, target):
     done = run(

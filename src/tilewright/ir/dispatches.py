@@ -20,6 +20,7 @@ from tilewright.ir.sizes import Sizes
 from tilewright.ir.walk import string_attribute, walk
 
 ISOLATED_FUNCTION = "main"
+_DEFAULT_DEVICE = "stream.affinity.default"
 
 
 @dataclass
@@ -228,7 +229,9 @@ def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
     return named.get(f"{function}$async") or named.get(function)
 
 
-def isolate(module: ir.Module, site: DispatchSite, sizes: Sizes | None = None) -> Isolated:
+def isolate(
+    module: ir.Module, site: DispatchSite, sizes: Sizes | None = None, keep_device: bool = False
+) -> Isolated:
     """A module with the executable of `site` and `@main` that calls it once.
 
     Operands that are constants in the program stay constants (workload sizes, shapes); operands
@@ -236,6 +239,7 @@ def isolate(module: ir.Module, site: DispatchSite, sizes: Sizes | None = None) -
     encoded results are decoded the same way. A size that is known at run time only becomes an
     argument of type index, of the value that `sizes` gives: as a constant the compiler would fold
     it, and compile other code than the program has. NotIsolatable where `sizes` does not know it.
+    `keep_device`: the program names its device, since no flag does.
     """
     call = site.calls[0]
     sizes = sizes or Sizes()
@@ -252,6 +256,9 @@ def isolate(module: ir.Module, site: DispatchSite, sizes: Sizes | None = None) -
         raise NotIsolatable("the program brings the code of this dispatch itself")
     with module.context, ir.Location.unknown():
         alone = ir.Module.create()
+        if keep_device and _DEFAULT_DEVICE in module.operation.attributes:
+            default = module.operation.attributes[_DEFAULT_DEVICE]
+            alone.operation.attributes[_DEFAULT_DEVICE] = default
         with ir.InsertionPoint(alone.body):
             for top in module.body.operations:
                 if top.operation.name == "util.global" and _is_device_global(top.operation):

@@ -17,6 +17,10 @@ _MODULE = "tilewright.tuning.extract_tasks"
 EXTRACT, CONVOLUTIONS = (f"{_MODULE}:{name}" for name in ("extract", "convolutions"))
 
 
+# Of the compiler: one of these names the device, unless the program does.
+_DEVICE_FLAGS = ("--iree-hal-target-device", "--iree-hal-target-backends")
+
+
 @dataclass(frozen=True)
 class ExtractRequest:
     """Compile a program to the flow phase and take its dispatches apart into `folder`.
@@ -95,11 +99,12 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
     sizes = Sizes() if body is None else Sizes.of_entry(body, request.arguments)
     found = []
     request.folder.mkdir(parents=True, exist_ok=True)
+    keep_device = not any(flag.startswith(_DEVICE_FLAGS) for flag in request.flags)
     for index, site in enumerate(find_dispatches(module, request.function)):
         path, reason = None, ""
         known: Isolated | None = None
         try:
-            known = isolate(module, site, sizes)
+            known = isolate(module, site, sizes, keep_device)
             path = request.folder / f"{index:03d}_{site.entry[:80]}.mlir"
             write_whole(path, known.module.operation.get_asm().encode())
         except NotIsolatable as error:

@@ -1,7 +1,7 @@
 """From the loop nest to code: unrolled loops written out, vectorized ones made of vectors.
 
-A vectorized loop of any extent becomes vectors: as many of the widest as fit, then one of whole
-registers, then powers of two down to the last element. What depends on the loop's variable has
+A vectorized loop of any extent becomes vectors: as many of the widest as fit, then shorter
+powers of two down to the last element. What depends on the loop's variable has
 lanes; a condition that does becomes a mask. A buffer that lives within the loop gets a place for
 each lane.
 """

@@ -73,19 +73,17 @@ def widest_bytes(stmt: Stmt) -> int:
 def pieces(extent: int, element_bytes: int, widths: Widths) -> tuple[tuple[int, int], list[int]]:
     """Vectors that a loop is made of: (how many, lanes of each) of the longest, lanes of the rest.
 
+    All are powers of two: LLVM fills up others to the next one, with registers that then lack.
+
     >>> from tilewright.schedule.codegen.expand import Widths
     >>> pieces(77, 4, Widths(register=64, vector=256))
     ((1, 64), [8, 4, 1])
     """
-    register = max(1, widths.register // element_bytes)
     longest = max(1, widths.vector // element_bytes)
     if widths.lanes is not None:
-        register, longest = min(register, widths.lanes), min(longest, widths.lanes)
+        longest = min(longest, widths.lanes)
     count, rest = divmod(extent, longest)
     lanes = []
-    if whole := rest // register * register:
-        lanes.append(whole)
-        rest -= whole
     while rest:
         power = 1 << (rest.bit_length() - 1)
         lanes.append(power)

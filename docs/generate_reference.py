@@ -50,6 +50,22 @@ PAGES = {
     ),
     "space": ("Search spaces: works alone.", ["space", "space.interface", "space.generators"]),
     "search": ("Search strategies.", ["search"]),
+    "schedule": (
+        "Tensor expressions, schedules with their 21 primitives, templates. The nests in the "
+        "examples are what the primitives do: tests run them.",
+        [
+            "te",
+            "schedule",
+            "schedule.primitives_loops",
+            "schedule.primitives_parallel",
+            "schedule.primitives_placement",
+            "schedule.primitives_storage",
+            "schedule.primitives_other",
+            "schedule.schedule",
+            "schedule.trace",
+            "tuning.template_search",
+        ],
+    ),
     "measure": (
         "Compiling in worker processes, measuring, verifying: works alone.",
         [

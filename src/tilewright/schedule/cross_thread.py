@@ -24,7 +24,7 @@ from tilewright.schedule.tensor import IterVar
 from tilewright.schedule.walk import flat
 
 if TYPE_CHECKING:
-    from tilewright.schedule.lower import _StageLowering
+    from tilewright.schedule.stage_lowering import StageLowering
 
 
 def reduced_by_threads(plan: StagePlan) -> list[str]:
@@ -36,7 +36,7 @@ def reduced_by_threads(plan: StagePlan) -> list[str]:
     ]
 
 
-def lowered_across_threads(stage: _StageLowering) -> Stmt:
+def lowered_across_threads(stage: StageLowering) -> Stmt:
     """Loops of the result, then this thread's part of the reduction into a `local` buffer, then
     the combination of all threads' parts, stored."""
     plan, reduction = stage.plan, stage.reduction
@@ -117,7 +117,7 @@ def lowered_across_threads(stage: _StageLowering) -> Stmt:
     return stage.loops(0, begin, [], lambda: nest)
 
 
-def _local(stage: _StageLowering, name: str, dtype: str) -> Buffer:
+def _local(stage: StageLowering, name: str, dtype: str) -> Buffer:
     return Buffer(name, (1,), dtype, LOCAL)
 
 

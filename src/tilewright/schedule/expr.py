@@ -10,7 +10,7 @@ comparison. :func:`same` compares structure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.schedule.errors import ScheduleError
@@ -407,34 +407,27 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
     return Binary(op, x, y, BOOL if op in COMPARISONS or op in LOGICAL else dtype)
 
 
+_FOLDED: dict[str, Callable[[int, int], int]] = {
+    "add": lambda p, q: p + q,
+    "sub": lambda p, q: p - q,
+    "mul": lambda p, q: p * q,
+    "floordiv": lambda p, q: p // q,
+    "floormod": lambda p, q: p % q,
+    "min": min,
+    "max": max,
+}
+
+
 def fold_index(op: str, x: Expr, y: Expr) -> Expr | None:
     """The result of index arithmetic where it is plain: two constants, or a neutral one."""
     if isinstance(y, Const):
         if isinstance(x, Const):
-            p, q = int(x.value), int(y.value)
-            match op:
-                case "add":
-                    return index(p + q)
-                case "sub":
-                    return index(p - q)
-                case "mul":
-                    return index(p * q)
-                case "floordiv":
-                    return index(p // q)
-                case "floormod":
-                    return index(p % q)
-                case "min":
-                    return index(min(p, q))
-                case "max":
-                    return index(max(p, q))
-            return None
-        if y.value == 0 and op in ("add", "sub"):
+            folded = _FOLDED.get(op)
+            return index(folded(int(x.value), int(y.value))) if folded else None
+        if (y.value == 0 and op in ("add", "sub")) or (y.value == 1 and op in ("mul", "floordiv")):
             return x
-        if y.value == 1 and op in ("mul", "floordiv"):
-            return x
-    elif isinstance(x, Const):
-        if x.value == 0 and op == "add":
-            return y
-        if x.value == 1 and op == "mul":
-            return y
+    elif isinstance(x, Const) and (
+        (x.value == 0 and op == "add") or (x.value == 1 and op == "mul")
+    ):
+        return y
     return None

@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.schedule.barriers import with_barriers
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Binary, Expr, Load, Reduce, TensorRead, Var, index
-from tilewright.schedule.functions import conjunction
+from tilewright.schedule.expr import Load
 from tilewright.schedule.nest import (
     BLOCK_TAGS,
-    LOCAL,
-    SERIAL,
     THREAD,
     THREAD_TAGS,
     VTHREAD,
     Allocate,
     Buffer,
     For,
-    If,
     Intrinsic,
     Kernel,
     Prefetch,
     Program,
-    Region,
     Stmt,
     Store,
     StoreAll,
     ThreadReduce,
 )
-from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
-from tilewright.schedule.regions import clipped, span_of, union
+from tilewright.schedule.plan import Plan, StagePlan
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import DATA, IterVar, Operation, PlaceholderOp, Tensor
+from tilewright.schedule.stage_lowering import StageLowering
+from tilewright.schedule.tensor import Operation, PlaceholderOp, Tensor
 from tilewright.schedule.threads import virtual_serialized
-from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import (
     expressions,
-    flat,
     nodes,
     reads,
     statements,
-    substitute,
-    transform,
-    variables,
 )
 
 
@@ -57,7 +46,7 @@ def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -
     """
     tensors = _arguments(schedule, args)
     plan = Plan(schedule, frozenset(t for t in tensors if not _is_placeholder(t)))
-    return _Lowering(plan, tensors).program(name)
+    return Lowering(plan, tensors).program(name)
 
 
 def _is_placeholder(tensor: Tensor) -> bool:
@@ -88,7 +77,9 @@ def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-class _Lowering:
+class Lowering:
+    """The kernels and buffers of a plan."""
+
     def __init__(self, plan: Plan, tensors: list[Tensor]) -> None:
         self.plan = plan
         self.tensors = tensors
@@ -174,7 +165,7 @@ class _Lowering:
                     bound[plan].add(tag)
         grid = {t: sizes[t] for t in BLOCK_TAGS if t in sizes}
         block = {t: sizes[t] for t in THREAD_TAGS if t in sizes}
-        body = _StageLowering(self, root, bound, block).lowered()
+        body = StageLowering(self, root, bound, block).lowered()
         threads = {self.plan.thread_var(root, t): e for t, e in block.items()}
         body = with_barriers(virtual_serialized(body), self.arithmetic, threads)
         for tag in (*reversed(block), *reversed(grid)):
@@ -219,360 +210,3 @@ def aligned(shape: tuple[int, ...], alignments: dict[int, tuple[int, int]]) -> t
         strides[i] = step
         step *= shape[i]
     return tuple(strides)
-
-
-class _StageLowering:
-    """The loops of one stage, with those of the stages computed inside of it."""
-
-    def __init__(
-        self,
-        lowering: _Lowering,
-        plan: StagePlan,
-        bound: dict[StagePlan, set[str]],
-        block: dict[str, int],
-    ) -> None:
-        self.lowering = lowering
-        self.plan = plan
-        self.bound = bound
-        self.block = block
-        self.arithmetic = lowering.arithmetic
-        self.reduction = plan.reduction
-        self.leaves = plan.leaves
-        self.indices = tuple(
-            self._simplify(plan.values[axis] - low)
-            for axis, low in zip(plan.stage.compute.axis, plan.mins, strict=True)
-        ) or (index(0),)
-        self.begin = self._first_reduction()
-        # Bound checks stand inside of the last loop that has stages in it: those decide for
-        # themselves what they compute, and their barriers need every thread.
-        self.deepest = max(
-            (i for i, leaf in enumerate(self.leaves) if plan.children.get(leaf)), default=-1
-        )
-
-    def _simplify(self, expr: Expr) -> Expr:
-        return self.arithmetic.simplify(expr)
-
-    def _first_reduction(self) -> int:
-        if self.reduction is None:
-            return len(self.leaves)
-        for i, leaf in enumerate(self.leaves):
-            if self.plan.marks[leaf] & REDUCED:
-                return i
-        return len(self.leaves)
-
-    # -- the whole stage ---------------------------------------------------------------------------
-
-    def lowered(self) -> Stmt:
-        from tilewright.schedule.cross_thread import lowered_across_threads, reduced_by_threads
-        from tilewright.schedule.tensorize import tensorized, tensorized_leaf
-
-        self._check_vectorized()
-        leaf = tensorized_leaf(self.plan)
-        if leaf is not None:
-            return tensorized(self, leaf)
-        if self.reduction is not None and reduced_by_threads(self.plan):
-            return lowered_across_threads(self)
-        checks = self.checks(RESULT)
-        if self.reduction is None:
-            return self.loops(0, len(self.leaves), checks, lambda: self.store(self.value()))
-        return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
-
-    def _check_vectorized(self) -> None:
-        for leaf in self.leaves:
-            marks = self.plan.stage.marks.get(leaf)
-            if marks and "vectorize" in marks.pragmas and marks.thread is not None:
-                raise ScheduleError(
-                    f"pragma vectorize: axis '{leaf.name}' of stage '{self.plan.name}' is bound to "
-                    f"{marks.thread.tag}"
-                )
-
-    def _reduction(self, checks: list[tuple[int, Expr]]) -> Stmt:
-        inner = [(level, check) for level, check in checks if level >= self.begin]
-        more = self.checks(REDUCED)
-        end = len(self.leaves)
-        update = self.loops(self.begin, end, [*inner, *more], self.update)
-        return flat(self.initialised(self.begin, checks), update)
-
-    def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> Stmt:
-        """Loops over the result's axes from a level on that store the reduction's start."""
-        renamed: dict[Expr, Expr] = {}
-        loops: list[tuple[IterVar, Var]] = []
-        for leaf in self.leaves[begin:]:
-            value = self.plan.loop_values[leaf]
-            if self.plan.marks[leaf] & ~REDUCED and isinstance(value, IterVar):
-                fresh = Var(leaf.name + ".init")
-                self.arithmetic.bind(fresh, 0, self.plan.sizes[leaf] - 1)
-                renamed[value] = fresh
-                loops.append((leaf, fresh))
-        stmt = self.store(self.start(), renamed=renamed)
-        own = [c for level, c in checks if level >= begin]
-        # What was checked further out, for the loops shared with the update, holds here.
-        conditions = [self._simplify(substitute(c, renamed)) for c in own]
-        outermost = len(loops)
-        while conditions and outermost and not self._uses(conditions, loops[outermost - 1][1]):
-            outermost -= 1
-        for i in reversed(range(len(loops) + 1)):
-            if i == outermost and conditions:
-                stmt = If(conjunction(conditions), stmt, likely=True)
-            if i:
-                leaf, fresh = loops[i - 1]
-                stmt = self.loop(leaf, stmt, fresh)
-        return stmt
-
-    @staticmethod
-    def _uses(conditions: list[Expr], var: Var) -> bool:
-        return any(var in variables(c) for c in conditions)
-
-    # -- loops -------------------------------------------------------------------------------------
-
-    def loops(
-        self,
-        begin: int,
-        end: int,
-        checks: list[tuple[int, Expr]],
-        body: Callable[[], Stmt],
-    ) -> Stmt:
-        """Loops of the levels from `begin` to `end`, with the stages computed in them, around a
-        body; each check stands where its level says."""
-        stmt = body()
-        for level in reversed(range(begin - 1, end)):
-            here = [c for at, c in checks if max(at, begin - 1) == level]
-            if here and (begin == 0 or level >= begin):
-                stmt = If(conjunction(here), stmt, likely=True)
-            if level >= begin:
-                leaf = self.leaves[level]
-                stmt = flat(*self._prefetches(level), self._with_children(leaf, stmt))
-                stmt = self.loop(leaf, stmt)
-        return stmt
-
-    def loop(self, leaf: IterVar, body: Stmt, var: Var | None = None) -> Stmt:
-        """The loop of a leaf; nothing where it has one iteration or is a thread's."""
-        marks = self.plan.stage.marks.get(leaf)
-        extent = self.plan.sizes[leaf]
-        tag = self.plan.thread(leaf)
-        pragmas = dict(marks.pragmas) if marks is not None else {}
-        if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
-            return body
-        kind = THREAD if tag else (marks.kind if marks is not None else "") or SERIAL
-        reduction = leaf.kind != DATA and var is None
-        return For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
-
-    def _with_children(self, leaf: IterVar, body: Stmt) -> Stmt:
-        for child in reversed(self.plan.children.get(leaf, [])):
-            inner = _StageLowering(self.lowering, child, self.bound, self.block).lowered()
-            body = flat(inner, body)
-            for buffer in reversed(child.buffers):
-                if buffer not in self.lowering.buffers.values():
-                    raise AssertionError(buffer.name)
-                body = Allocate(buffer, body)
-        return body
-
-    def checks(self, part: int) -> list[tuple[int, Expr]]:
-        """Conditions under which an iteration is one of the stage's, with the level from which on
-        they can stand. part: RESULT for the axes of the result, REDUCED for the others."""
-        plan = self.plan
-        conditions: list[Binary] = []
-        for axis, value in plan.past.items():
-            if (part == RESULT and plan.marks[axis] & RESULT) or plan.marks[axis] == part:
-                conditions.append(Binary("lt", value, index(plan.sizes[axis]), BOOL))
-        if part == RESULT:
-            op = plan.stage.compute
-            for axis, size in zip(op.axis, op.outputs[0].shape, strict=True):
-                if plan.sizes[axis] < size:
-                    # A region that starts or ends outside of the tensor has less to do there.
-                    value = plan.values[axis]
-                    conditions.append(Binary("lt", value, index(size), BOOL))
-                    conditions.append(Binary("ge", value, index(0), BOOL))
-        decided = [self._simplify(c) for c in conditions]
-        return [(self._level(c), c) for c in decided if c is not TRUE]
-
-    def _level(self, condition: Expr) -> int:
-        """The innermost loop whose variable a condition has, but no stage further in."""
-        used_variables = variables(condition)
-        level = -1
-        for i, leaf in enumerate(self.leaves):
-            if self.plan.loop_values[leaf] in used_variables and isinstance(
-                self.plan.loop_values[leaf], IterVar
-            ):
-                level = i
-        return max(level, self.deepest)
-
-    # -- statements --------------------------------------------------------------------------------
-
-    def resolved(self, expr: Expr, values: dict[Expr, Expr] | None = None) -> Expr:
-        """An expression of the stage's axes in terms of loops and buffers."""
-        known = self.plan.values if values is None else values
-
-        def change(node: Expr) -> Expr | None:
-            if isinstance(node, Var):
-                return known.get(node)
-            if isinstance(node, TensorRead):
-                return self.load(node.tensor, node.indices)
-            return None
-
-        return self._simplify(transform(expr, change))
-
-    def load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Load:
-        producer = self.lowering.plan.of.get(tensor)
-        buffer = self.lowering.buffers[tensor]
-        if producer is not None:
-            indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
-        return Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
-
-    def value(self) -> list[Expr]:
-        return [self.resolved(e) for e in self.plan.body]
-
-    def start(self) -> list[Expr]:
-        """What a reduction starts from."""
-        reduction = self.reduction
-        assert reduction is not None
-        first = reduction.init or reduction.combiner.identity
-        return [self.resolved(e) for e in first]
-
-    def update(self, sources: Sequence[Expr] | None = None) -> Stmt:
-        """The statement that takes another value into the result."""
-        reduction = self.reduction
-        assert reduction is not None
-        if sources is None:
-            sources = [self.resolved(s) for s in reduction.sources]
-        old = [Load(b, self.indices) for b in self._result_buffers()]
-        stmt = self.store(reduction.combiner.combine(old, sources), reduction=reduction)
-        condition = self.resolved(reduction.condition)
-        return stmt if condition is TRUE else If(condition, stmt)
-
-    def _result_buffers(self) -> list[Buffer]:
-        """The buffers in the order of the reduction's values."""
-        buffers = list(self.plan.buffers)
-        order = [e.index for e in self.plan.body if isinstance(e, Reduce)]
-        return [buffers[order.index(i)] for i in range(len(order))] if order else buffers
-
-    def store(
-        self,
-        values: Sequence[Expr],
-        renamed: dict[Expr, Expr] | None = None,
-        reduction: Reduce | None = None,
-    ) -> Stmt:
-        """Stores of the values at the stage's element, under the stage's predicate.
-
-        renamed: variables that have other names in the loops around this.
-        reduction: the reduction that the values take up.
-        """
-        buffers = self._result_buffers()
-        indices, renamed = self.indices, renamed or {}
-        if renamed:
-            indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
-            values = [self._simplify(substitute(v, renamed)) for v in values]
-        combiner = reduction.combiner if reduction is not None else None
-        stores = [Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)]
-        stmt: Stmt = stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
-        predicate = self.predicate()
-        if predicate is not TRUE:
-            stmt = If(self._simplify(substitute(predicate, renamed)), stmt)
-        return stmt
-
-    def predicate(self, together: tuple[str, ...] = ()) -> Expr:
-        """The condition under which elements are stored: the user's, and of all the threads that
-        would do the same one alone where they would disturb each other.
-
-        together: tags of threads that store as one.
-        """
-        conditions: list[Expr] = []
-        given = self.plan.stage.store_predicate
-        if given is not None:
-            conditions.append(self._simplify(substitute(given, self._predicate_values(given))))
-        own = self.plan.scope == LOCAL or "." in self.plan.scope
-        shared = self.plan.parent is None or not own
-        if self.reduction is not None and shared:
-            used_tags = self.bound[self.plan] | self._tags_around()
-            for tag in self.block:
-                if tag not in used_tags and tag not in together:
-                    var = self.lowering.plan.thread_var(self.plan, tag)
-                    conditions.append(Binary("eq", var, index(0), BOOL))
-        return conjunction([c for c in conditions if c is not TRUE])
-
-    def _tags_around(self) -> set[str]:
-        """Threads over whose iterations the result is spread: each has its own part."""
-        found = set()
-        for tag in self.block:
-            var = self.lowering.plan.thread_var(self.plan, tag)
-            if any(var in variables(m) for m in self.plan.mins):
-                found.add(tag)
-        return found
-
-    def _predicate_values(self, given: Expr) -> dict[Expr, Expr]:
-        values = dict(self.plan.values)
-        known = set(self.plan.loop_values.values()) | set(self.plan.path)
-        for var in variables(given):
-            if not isinstance(var, IterVar) or var in values or var in known:
-                continue
-            where = f"set_store_predicate of stage '{self.plan.name}'"
-            if var in self.plan.loop_values:
-                values[var] = self.plan.loop_values[var]
-            elif var.tag in self.block or var.tag in BLOCK_TAGS:
-                thread = self.lowering.plan.thread_var(self.plan, var.tag)
-                if thread not in self.arithmetic.bounds:
-                    raise ScheduleError(
-                        f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
-                        f"{var.tag}"
-                    )
-                values[var] = thread
-            elif var.tag:
-                raise ScheduleError(
-                    f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
-                    f"{var.tag}"
-                )
-            else:
-                raise ScheduleError(
-                    f"{where}: '{var.name}' is neither an axis of the stage nor a thread axis"
-                )
-        return values
-
-    # -- prefetch ----------------------------------------------------------------------------------
-
-    def _prefetches(self, level: int) -> list[Stmt]:
-        leaf = self.leaves[level]
-        marks = self.plan.stage.marks.get(leaf)
-        found: list[Stmt] = []
-        for tensor, offset in marks.prefetches if marks is not None else ():
-            producer = self.lowering.plan.of.get(tensor)
-            if producer is not None and producer.parent is self.plan and producer.at is not None:
-                inside = self.leaves[level:]
-                if any(producer.at is other for other in inside):
-                    raise ScheduleError(
-                        f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at "
-                        f"axis '{producer.at.name}', so it cannot be prefetched at '{leaf.name}'; "
-                        "prefetch it further in, or what it is computed from"
-                    )
-            found.append(Prefetch(self.read_region(tensor, level, offset)))
-        return found
-
-    def read_region(self, tensor: Tensor, level: int, offset: int) -> Region:
-        """What the stage reads of a tensor in the loops inside of a level, `offset` iterations of
-        that level's loop later."""
-        plan, arithmetic = self.plan, self.arithmetic
-        fixed: set[Expr] = set(plan.path)
-        fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])
-        spans: list[list[Any]] = [[] for _ in tensor.shape]
-        for expr in plan.body:
-            for read in reads(expr):
-                if read.tensor is tensor:
-                    for i, part in enumerate(self.load(tensor, read.indices).indices):
-                        form = arithmetic.linear(substitute(part, plan.values))
-                        spans[i].append(span_of(form, fixed, arithmetic))
-        if tensor.shape and not spans[0]:
-            raise ScheduleError(
-                f"prefetch of stage '{plan.name}': it no longer reads '{tensor.name}'"
-            )
-        leaf = plan.loop_values[self.leaves[level]]
-        later: dict[Expr, Expr] = {leaf: leaf + index(offset)}
-        mins, extents = [], []
-        buffer = self.lowering.buffers[tensor]
-        for span, size in zip(spans, buffer.shape, strict=False):
-            low, extent = clipped(union(span, arithmetic), size, arithmetic)
-            mins.append(self._simplify(substitute(low, later)))
-            extents.append(extent)
-        return Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))
-
-    @property
-    def stage(self) -> Stage:
-        return self.plan.stage

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Reduce, TensorRead, Var, index
+from tilewright.schedule.inlining import inlined_bodies, needed
 from tilewright.schedule.nest import (
     BLOCK_TAGS,
     GLOBAL,
@@ -29,7 +30,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.stage_base import AT, INLINE, Placed
 from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
-from tilewright.schedule.walk import reads, substitute, transform
+from tilewright.schedule.walk import reads, substitute
 
 REDUCED = 2
 RESULT = 1
@@ -106,7 +107,7 @@ class Plan:
         self.arithmetic = Arithmetic()
         self.threads: dict[tuple[Stage, str], Var] = {}
         bodies = inlined_bodies(schedule)
-        self.stages = _needed(schedule, bodies, whole)
+        self.stages = needed(schedule, bodies, whole)
         self.plans = {s: StagePlan(s, bodies[s]) for s in self.stages}
         self.of: dict[Tensor, StagePlan] = {
             t: plan for s, plan in self.plans.items() for t in s.op.outputs
@@ -380,42 +381,3 @@ def _placement(stage: Stage) -> Placed | None:
             return placed
         placed = placed.group
     return None
-
-
-def inlined_bodies(schedule: Schedule) -> dict[Stage, tuple[Expr, ...]]:
-    """The body of every computed stage, with inlined stages put in place of their reads."""
-    bodies: dict[Stage, tuple[Expr, ...]] = {}
-    inline: dict[Tensor, tuple[tuple[IterVar, ...], Expr]] = {}
-
-    def replaced(node: Expr) -> Expr | None:
-        if isinstance(node, TensorRead) and node.tensor in inline:
-            axes, body = inline[node.tensor]
-            return substitute(body, dict(zip(axes, node.indices, strict=True)))
-        return None
-
-    for stage in schedule.stages:
-        if stage.is_placeholder:
-            continue
-        op = stage.compute
-        if not inline:
-            body = op.body
-        else:
-            done: dict[Expr, Expr] = {}
-            body = tuple(done.setdefault(e, transform(e, replaced)) for e in op.body)
-        bodies[stage] = body
-        if stage.attach == INLINE:
-            for tensor, expr in zip(op.outputs, body, strict=True):
-                inline[tensor] = (op.axis, expr)
-    return bodies
-
-
-def _needed(
-    schedule: Schedule, bodies: dict[Stage, tuple[Expr, ...]], whole: frozenset[Tensor]
-) -> list[Stage]:
-    """The stages whose results reach the caller, in order."""
-    needed = {schedule[t] for t in whole}
-    for stage in reversed(schedule.stages):
-        if stage in needed and stage in bodies:
-            for expr in bodies[stage]:
-                needed.update(schedule[r.tensor] for r in reads(expr))
-    return [s for s in schedule.stages if s in needed and s in bodies and s.attach != INLINE]

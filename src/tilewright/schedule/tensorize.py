@@ -28,7 +28,7 @@ from tilewright.schedule.tensor import IterVar, Tensor
 from tilewright.schedule.walk import children, flat, same, substitute, variables
 
 if TYPE_CHECKING:
-    from tilewright.schedule.lower import _StageLowering
+    from tilewright.schedule.stage_lowering import StageLowering
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "logical_and", "logical_or")
 
@@ -42,7 +42,7 @@ def tensorized_leaf(plan: StagePlan) -> int | None:
     return None
 
 
-def tensorized(stage: _StageLowering, level: int) -> Stmt:
+def tensorized(stage: StageLowering, level: int) -> Stmt:
     """The stage's loops with an intrinsic in place of those from a level on."""
     plan = stage.plan
     match = _Match(stage, level)
@@ -79,7 +79,7 @@ def tensorized(stage: _StageLowering, level: int) -> Stmt:
     return stage.loops(0, begin, [(at, c) for at, c in checks if at < begin], reduction)
 
 
-def _reset(stage: _StageLowering, begin: int, level: int, stmt: Stmt) -> Stmt:
+def _reset(stage: StageLowering, begin: int, level: int, stmt: Stmt) -> Stmt:
     """The reset in loops of its own over the result's axes inside of the reduction's."""
     from tilewright.schedule.walk import rewrite
 
@@ -102,7 +102,7 @@ def _reset(stage: _StageLowering, begin: int, level: int, stmt: Stmt) -> Stmt:
 class _Match:
     """The pattern of an intrinsic laid over the loops of a stage from a level on."""
 
-    def __init__(self, stage: _StageLowering, level: int) -> None:
+    def __init__(self, stage: StageLowering, level: int) -> None:
         self.stage = stage
         self.plan = stage.plan
         self.leaf = stage.leaves[level]

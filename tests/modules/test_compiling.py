@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright.errors import UserError
@@ -112,35 +114,47 @@ def options(folder: Path, **given) -> ModuleOptions:
     return ModuleOptions(threads=1, **given)
 
 
+@dataclass(frozen=True)
+class Plain:
+    """The matrix product as it is: its vmfb, and its result on random data."""
+
+    vmfb: bytes
+    result: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Plain:
+    with open_module(folder / "matmul.mlir", options(folder)) as module:
+        assert module.compiled is not None
+        assert module.compiled.changes == ()
+        return Plain(module.vmfb.read_bytes(), run_module(module, None).outputs[0])
+
+
 @pytest.mark.parametrize("name", ["spec.mlir", "library.mlir"])
-def test_a_strategy_is_applied_and_proved(folder: Path, name: str) -> None:
-    plain, tuned = options(folder), options(folder, spec=folder / name)
-    with open_module(folder / "matmul.mlir", plain) as module:
-        expected = run_module(module, None).outputs[0]
-        without = module.vmfb.read_bytes()
+def test_a_strategy_is_applied_and_proved(folder: Path, plain: Plain, name: str) -> None:
+    tuned = options(folder, spec=folder / name)
     with open_module(folder / "matmul.mlir", tuned) as module:
         assert module.compiled is not None
         (change,) = module.compiled.changes
         assert "matmul_64x64x64" in change.function
         assert change.before != change.after
-        assert module.vmfb.read_bytes() != without
+        assert module.vmfb.read_bytes() != plain.vmfb
         (result,) = run_module(module, None).outputs
-        assert abs(result - expected).max() < 1e-4
+        assert abs(result - plain.result).max() < 1e-4
     what = "tuning spec" if name == "spec.mlir" else "strategy library"
     assert module.compiled.strategy == f"{what} {folder / name}"
 
 
-def test_the_folder_of_a_tuning_run_brings_its_variant_along(folder: Path, tmp_path: Path) -> None:
+def test_the_folder_of_a_tuning_run_brings_its_variant_along(
+    folder: Path, tmp_path: Path, plain: Plain
+) -> None:
     tuned = result_folder(tmp_path / "tuned", write_spec([]))
-    plain, given = options(folder), options(folder, spec=tuned)
-    sizes = []
-    for one in (plain, given):
-        with open_module(folder / "matmul.mlir", one) as module:
-            assert module.compiled is not None
-            assert module.compiled.changes == ()
-            sizes.append(len(module.vmfb.read_bytes()))
-            assert run_module(module, None).outputs[0].shape == (64, 64)
-    assert sizes[0] != sizes[1], "packing the operands is other code"
+    with open_module(folder / "matmul.mlir", options(folder, spec=tuned)) as module:
+        assert module.compiled is not None
+        assert module.compiled.changes == ()
+        size = len(module.vmfb.read_bytes())
+        assert run_module(module, None).outputs[0].shape == (64, 64)
+    assert size != len(plain.vmfb), "packing the operands is other code"
     assert module.compiled.strategy.startswith("tuning spec ")
 
 
@@ -224,15 +238,15 @@ def test_a_strategy_shows_in_the_ir_of_the_phases(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("form", OUTPUT_FORMATS)
-def test_what_is_written(folder: Path, tmp_path: Path, form: str) -> None:
+def test_what_is_written(folder: Path, tmp_path: Path, plain: Plain, form: str) -> None:
     file = tmp_path / "written"
     given = options(folder, save=file, output_format=form)
-    with open_module(folder / "matmul.mlir", given) as module:
-        assert run_module(module, None).outputs[0].shape == (64, 64)
+    with compiled_program(folder / "matmul.mlir", given) as compiled:
+        assert compiled.vmfb is not None
+        assert compiled.vmfb.read_bytes() == plain.vmfb, "what runs is the same"
     data = file.read_bytes()
     if form == "vm-bytecode":
-        with open_module(file, options(folder)) as module:
-            assert list(module.functions) == ["main"]
+        assert data == plain.vmfb
     else:
         assert (b"iree_vm" if form == "vm-c" else b"vm.module") in data
 

@@ -118,12 +118,25 @@ def _entries(pairs: Any) -> Entries:
 
 
 @dataclass(frozen=True)
+class Intrinsic:
+    """A matrix instruction: its name, the attribute that stands for it, and its m, n and k."""
+
+    name: str
+    attribute: str
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True)
 class OwnChoice:
     """The compiler's own choice, read from its attributes.
 
     `sizes`: the lists of integers in the root op's lowering configuration by name (`workgroup`,
     `thread`, `reduction`, …); `entries` its other entries as text. `assignments` has, for each
     constraint program, the values of its knobs that give this choice, or None where none do.
+    `intrinsics`: where it uses a matrix intrinsic, those of the device for the same types, its own
+    first.
     """
 
     workgroup_size: tuple[int, ...] = ()
@@ -134,6 +147,7 @@ class OwnChoice:
     options: Entries = ()
     settings: Entries = ()
     assignments: tuple[tuple[tuple[str, int], ...] | None, ...] = ()
+    intrinsics: tuple[Intrinsic, ...] = ()
 
     def size(self, name: str) -> tuple[int, ...]:
         return dict(self.sizes).get(name, ())
@@ -179,6 +193,7 @@ class GpuTemplate(DispatchTemplate):
                 "assignments": [
                     None if one is None else [list(pair) for pair in one] for one in own.assignments
                 ],
+                "intrinsics": [[i.name, i.attribute, i.m, i.n, i.k] for i in own.intrinsics],
             },
             "programs": [program.to_json() for program in self.programs],
             "trees": [list(one) for one in self.trees],
@@ -204,6 +219,7 @@ class GpuTemplate(DispatchTemplate):
                     None if one is None else tuple((name, value) for name, value in one)
                     for one in own["assignments"]
                 ),
+                tuple(Intrinsic(*one) for one in own["intrinsics"]),
             ),
             tuple(ConstraintProgram.from_json(program) for program in data["programs"]),
             tuple((op, name, tree) for op, name, tree in data["trees"]),

@@ -157,7 +157,7 @@ def _knobs_in(attribute: ir.Attribute) -> list[SmtKnob]:
     if isinstance(attribute, iree_codegen.IntKnobAttr):
         return [SmtKnob(_text(attribute.name))]
     if isinstance(attribute, iree_codegen.OneOfKnobAttr):
-        options = tuple(_option(option) for option in attribute.options)
+        options = tuple(option_name(option) for option in attribute.options)
         kinds = (iree_gpu.MMAAttr, iree_gpu.VirtualMMAAttr)
         mma = [o.mnk_shape for o in attribute.options if isinstance(o, kinds)]
         shapes = tuple((int(m), int(n), int(k)) for m, n, k in mma)
@@ -174,7 +174,7 @@ def _text(name: object) -> str:
     return str(name.value) if isinstance(name, ir.StringAttr) else str(name)
 
 
-def _option(option: ir.Attribute) -> str:
+def option_name(option: ir.Attribute) -> str:
     """A readable name of an option: the intrinsic of an mma_layout, else its text."""
     text = str(option)
     inner = text.partition("<")[2].removesuffix(">")
@@ -182,7 +182,7 @@ def _option(option: ir.Attribute) -> str:
 
 
 def _pipeline(attribute: ir.Attribute) -> str:
-    return _option(attribute)
+    return option_name(attribute)
 
 
 def _size(value: ir.Value) -> int:

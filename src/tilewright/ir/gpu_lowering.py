@@ -14,10 +14,16 @@ from tilewright.gpu import (
     LOWERING_CONFIG,
     GpuConfiguration,
     GpuTemplate,
+    Intrinsic,
     OwnChoice,
     Tree,
 )
-from tilewright.ir.gpu_constraints import constraint_ops, materialize, read_constraints
+from tilewright.ir.gpu_constraints import (
+    constraint_ops,
+    materialize,
+    option_name,
+    read_constraints,
+)
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"
@@ -137,6 +143,28 @@ def _own_choice(
         tuple((name, _option_text(value)) for name, value in _options(info).items()),
         tuple(pair for pair in settings if pair[0] != _PIPELINE_OPTIONS),
         tuple(_match(op, info, root) for op in constraint_ops(function)),
+        _intrinsics(function, root),
+    )
+
+
+def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, ...]:
+    """The matrix intrinsic that the root op uses, then the device's others for the same types."""
+    own = next((n.attr for n in _lowering_entries(root) if n.name == "mma_kind"), None)
+    if not isinstance(own, iree_gpu.MMAAttr):
+        return ()
+    found = [own]
+    variant = function.parent
+    while variant is not None and variant.operation.name != "hal.executable.variant":
+        variant = variant.operation.parent
+    if variant is not None:
+        device = iree_gpu.TargetInfo.get_gpu_target_info(variant.operation.attributes["target"])
+        for one in device.mma_intrinsics:
+            if isinstance(one, iree_gpu.MMAIntrinsic):
+                other = iree_gpu.MMAAttr.get(one.value, ctx=function.context)
+                if other != own and other.abc_element_types == own.abc_element_types:
+                    found.append(other)
+    return tuple(
+        Intrinsic(option_name(a), str(a), *(int(size) for size in a.mnk_shape)) for a in found
     )
 
 

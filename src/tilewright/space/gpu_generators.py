@@ -12,6 +12,7 @@ from tilewright.space.dispatch_space import DispatchSpace
 from tilewright.space.gpu_attention import attention_recipe
 from tilewright.space.gpu_explicit import ExplicitMember, Recipe
 from tilewright.space.gpu_member import GpuMember, OwnMember
+from tilewright.space.gpu_mma import mma_recipe
 from tilewright.space.gpu_reduction import reduction_recipe
 from tilewright.space.gpu_simt import simt_recipe
 from tilewright.space.gpu_smt import SmtMember
@@ -27,6 +28,7 @@ OWN = "compiler"
 RecipeMaker = Callable[[GpuTemplate, Workload, GpuTarget], Recipe | None]
 # Our own, in the order in which they are asked.
 RECIPES: tuple[RecipeMaker, ...] = (
+    mma_recipe,
     simt_recipe,
     reduction_recipe,
     attention_recipe,

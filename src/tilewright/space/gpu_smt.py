@@ -288,7 +288,7 @@ def _name(message: str) -> str:
 
 # What the constraints do not say: a candidate whose accumulators alone need more registers than a
 # thread has only spills, and one of thousands of instructions in a row takes minutes to compile.
-_MAX_INTRINSICS = 1024
+MAX_INTRINSICS = 1024
 
 
 def register_rules(member: SmtMember, target: GpuTarget) -> list[Constraint]:
@@ -324,7 +324,7 @@ def register_rules(member: SmtMember, target: GpuTarget) -> list[Constraint]:
     rules = (
         ("accumulators of a thread", accumulators, parallel, target.registers, "registers"),
         ("unrolled intrinsics", instructions, [*parallel, *reductions, intrinsic],
-         _MAX_INTRINSICS, "instructions"),
+         MAX_INTRINSICS, "instructions"),
     )  # fmt: skip
     return [
         rule

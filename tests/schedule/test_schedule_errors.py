@@ -90,6 +90,16 @@ def _marked_rfactor(x: Setup) -> None:
     x.s.rfactor(x.C, x.k)
 
 
+def _inline_argument(x: Setup) -> None:
+    x.s[x.D].compute_inline()
+    te.lower(x.s, [x.A, x.B, x.D, x.E])
+
+
+def _attached_argument(x: Setup) -> None:
+    x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[0])
+    te.lower(x.s, [x.A, x.B, x.C, x.E])
+
+
 def _stale_attach(x: Setup) -> None:
     x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[0])
     x.s[x.E].split(x.E.op.axis[0], 4)
@@ -147,6 +157,8 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "outside": (_outside, "compute_at of 'D': 'C' reads it, but runs outside of axis 'i'"),
     "in itself": (_cycle, "inside of itself"),
     "vectorized attach": (_vectorized_attach, "'j' of 'E' is in the vectorized loop 'j'"),
+    "inline argument": (_inline_argument, "compute_inline of 'D': it is among the arguments"),
+    "attached argument": (_attached_argument, "compute_at of 'C': it is among the arguments"),
     "stale attach": (_stale_attach, "'i' of stage 'E' was split"),
     "inline reduction": (lambda x: x.s[x.C].compute_inline(), r"'C': it is a reduction \(over k\)"),
     "inline output": (lambda x: x.s[x.E].compute_inline(), "'E': it is an output"),

@@ -106,6 +106,9 @@ class Plan:
         self.whole = whole
         self.arithmetic = Arithmetic()
         self.threads: dict[tuple[Stage, str], Var] = {}
+        for stage in schedule.stages:
+            if stage.attach == INLINE:
+                self._check_whole(stage, "compute_inline")
         bodies = inlined_bodies(schedule)
         self.stages = needed(schedule, bodies, whole)
         self.plans = {s: StagePlan(s, bodies[s]) for s in self.stages}
@@ -138,10 +141,18 @@ class Plan:
                 found.setdefault(producer, []).append((reader, its))
         return found
 
+    def _check_whole(self, stage: Stage, doing: str) -> None:
+        if any(t in self.whole for t in stage.op.outputs):
+            raise ScheduleError(
+                f"{doing} of '{stage.name}': it is among the arguments, so the caller gets it as a "
+                "whole; leave it out of them, or compute it at root level"
+            )
+
     def _attach(self, plan: StagePlan) -> None:
         placed = _placement(plan.stage)
         if placed is None:
             return
+        self._check_whole(plan.stage, "compute_at")
         stage, axis = placed.attach_stage, placed.attach_axis
         assert stage is not None
         assert axis is not None

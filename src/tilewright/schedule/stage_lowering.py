@@ -176,8 +176,6 @@ class StageLowering:
             inner = StageLowering(self.lowering, child, self.bound, self.block).lowered()
             body = flat(inner, body)
             for buffer in reversed(child.buffers):
-                if buffer not in self.lowering.buffers.values():
-                    raise AssertionError(buffer.name)
                 body = Allocate(buffer, body)
         return body
 

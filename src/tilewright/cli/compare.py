@@ -77,7 +77,7 @@ def command() -> None:
 )  # fmt: skip
 @tuning_options("threads")
 @click.option("--pin", is_flag=True, help="Keep every provider on as many processors.")
-@click.option("--rounds", metavar="N", help="Interleaved rounds (default: 15, at least 6).")
+@click.option("--rounds", metavar="N", help="Interleaved rounds (default: 25, at least 6).")
 @click.option(
     "--max-time", metavar="DURATION",
     help="For the rounds of one workload; fewer are made where they take longer (default: 60s).",

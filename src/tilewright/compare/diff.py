@@ -2,7 +2,7 @@
 
 Runs of different days are not paired, so what moves all of a machine (its clock, a neighbour) would
 be taken for a change of what is measured. Three things are allowed for. The statistic is the lower
-quartile of a row's samples: what else runs on a machine only ever adds time, so the lower samples
+decile of a row's samples: what else runs on a machine only ever adds time, so the lower samples
 say more of the program than the middle ones. Where a program of one thread did not have its
 processor to itself in either run, its processor time is compared instead: wall time would tell what
 else ran. And the whole bootstrap interval must clear a margin, below which a change is nobody's
@@ -30,7 +30,7 @@ MARGIN = 0.05
 # Below this part of a processor a program of one thread was kept waiting by others.
 _UNDISTURBED = 0.95
 _RESAMPLES = 4000
-_QUARTILE = 0.25
+_QUANTILE = 0.1
 
 
 class Verdict(enum.StrEnum):
@@ -118,7 +118,7 @@ def _change(
             return made(Verdict.GONE if new.outcome is Outcome.SKIPPED else Verdict.BROKEN)
         return made(Verdict.FIXED if new.ok else Verdict.NONE)
     times = (new.processor, old.processor) if busy else (new.samples, old.samples)
-    ratio = quartile_ratio(*times, confidence)
+    ratio = decile_ratio(*times, confidence)
     if ratio.low > 1 + margin:
         return made(Verdict.SLOWER, ratio)
     if ratio.high < 1 / (1 + margin):
@@ -130,16 +130,16 @@ def _was_disturbed(row: Row | None) -> bool:
     return row is not None and row.cores is not None and row.cores < _UNDISTURBED
 
 
-def quartile_ratio(
+def decile_ratio(
     times: Sequence[float], reference: Sequence[float], confidence: float, seed: int = 0
 ) -> Interval:
-    """Bootstrap interval of the ratio of lower quartiles of two independent samples."""
+    """Bootstrap interval of the ratio of lower deciles of two independent samples."""
     rng = np.random.default_rng(seed)
 
     def replicates(samples: Sequence[float]) -> tuple[float, np.ndarray]:
         data = np.asarray(samples, np.float64)
         picks = rng.integers(0, data.size, size=(_RESAMPLES, data.size))
-        return float(np.quantile(data, _QUARTILE)), np.quantile(data[picks], _QUARTILE, axis=-1)
+        return float(np.quantile(data, _QUANTILE)), np.quantile(data[picks], _QUANTILE, axis=-1)
 
     (new, news), (old, olds) = replicates(times), replicates(reference)
     tail = 100 * (1 - confidence) / 2

@@ -68,7 +68,7 @@ class CompareOptions:
 
     target: Target
     pin: bool = False
-    rounds: int = 15
+    rounds: int = 25
     max_s: float = 60.0
     min_sample_s: float = 0.02
     budget: Budget = NO_BUDGET

@@ -31,7 +31,17 @@ COMMANDS_INTRODUCTION = (
 PAGES = {
     "tilewright": (
         "The package itself, and the plain data that everything speaks in.",
-        ["tilewright", "errors", "target", "workload", "tiling", "trial", "argument"],
+        [
+            "tilewright",
+            "errors",
+            "target",
+            "gpu_target",
+            "workload",
+            "tiling",
+            "gpu",
+            "trial",
+            "argument",
+        ],
     ),
     "tuning": (
         "Tuning runs, their events, results and stages; inspecting and applying.",
@@ -51,10 +61,14 @@ PAGES = {
     "space": ("Search spaces: works alone.", ["space", "space.interface", "space.generators"]),
     "search": ("Search strategies.", ["search"]),
     "schedule": (
-        "Tensor expressions, schedules with their 21 primitives, templates. The nests in the "
-        "examples are what the primitives do: tests run them.",
+        "Tensor expressions, schedules, templates; [primitives](primitives.md) has the 21 "
+        "primitives of schedules.",
+        ["te", "tuning.template_search"],
+    ),
+    "primitives": (
+        "The 21 primitives of schedules. The nests in the examples are what they do: tests run "
+        "them.",
         [
-            "te",
             "schedule",
             "schedule.primitives_loops",
             "schedule.primitives_parallel",
@@ -62,8 +76,6 @@ PAGES = {
             "schedule.primitives_storage",
             "schedule.primitives_other",
             "schedule.schedule",
-            "schedule.trace",
-            "tuning.template_search",
         ],
     ),
     "measure": (
@@ -85,6 +97,10 @@ PAGES = {
             "measure.peak",
             "measure.repetition",
             "measure.devices",
+            "measure.exchange",
+            "measure.remote",
+            "measure.station",
+            "measure.gpu_state",
         ],
     ),
     "replay": (
@@ -358,6 +374,19 @@ def _definition(dotted: str, name: str) -> ast.ClassDef | ast.FunctionDef | None
     return _definition(home, name)
 
 
+# A stage's primitives are spread over several classes that it inherits.
+_SHOWN_AS = dict.fromkeys(
+    (
+        "LoopPrimitives",
+        "ParallelPrimitives",
+        "PlacementPrimitives",
+        "StoragePrimitives",
+        "OtherPrimitives",
+    ),
+    "Stage",
+)
+
+
 def _class(node: ast.ClassDef) -> list[str]:
     bases = [ast.unparse(b) for b in node.bases if ast.unparse(b) not in ("Protocol", "ABC")]
     lines = [f"### class {node.name}" + (f"({', '.join(bases)})" if bases else ""), ""]
@@ -378,7 +407,7 @@ def _class(node: ast.ClassDef) -> list[str]:
         public = isinstance(part, ast.FunctionDef) and not part.name.startswith("_")
         started = isinstance(part, ast.FunctionDef) and part.name == "__init__"
         if isinstance(part, ast.FunctionDef) and (public or started):
-            lines += _function(part, "####", node.name)
+            lines += _function(part, "####", _SHOWN_AS.get(node.name, node.name))
     return lines
 
 

@@ -197,7 +197,7 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         entry_points = next(n for n in names if n.endswith("entry_points.txt"))
-        assert "tilewright = tilewright.cli.main:main" in archive.read(entry_points).decode()
+        assert "tilewright = tilewright.__main__:main" in archive.read(entry_points).decode()
     assert "tilewright/py.typed" in names
     modules = {
         str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tilewright").rglob("*.py")

@@ -339,3 +339,30 @@ def test_pragmas_unroll_and_vectorize() -> None:
     text = str(te.lower(s, [A, C]).mlir())
     assert "scf.for" not in text
     assert text.count("vector.store") == 16
+
+
+@pytest.mark.parametrize(
+    ("pragmas", "loops"),
+    [
+        ({"auto_unroll_max_step": 8}, 1),
+        ({"auto_unroll_max_extent": 16}, 0),
+        ({"auto_unroll_max_step": 128, "auto_unroll_max_depth": 1}, 1),
+        ({"auto_unroll_max_step": 128, "unroll_explicit": False}, 2),
+    ],
+)
+def test_limits_of_unrolling(pragmas: dict[str, Any], loops: int) -> None:
+    A = te.placeholder((16, 8), "f32", name="A")
+    C = te.compute((16, 8), lambda i, j: A[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    for name, value in pragmas.items():
+        s[C].pragma(s[C].op.axis[0], name, value)
+    assert str(te.lower(s, [A, C]).mlir()).count("scf.for") == loops
+
+
+def test_prefetch_is_an_operation() -> None:
+    A = te.placeholder((64, 64), "f32", name="A")
+    C = te.compute((64, 64), lambda i, j: A[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    s[C].prefetch(A, s[C].op.axis[0], 1)
+    # A row of 64 elements is four cache lines.
+    assert str(te.lower(s, [A, C]).mlir()).count("memref.prefetch") == 4

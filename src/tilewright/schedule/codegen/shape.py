@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.schedule import nest
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 def kind_of(loop: nest.For) -> str:
     """What a loop is, its own pragmas considered."""
-    if loop.kind == nest.SERIAL:
-        for pragma, kind in (("vectorize", nest.VECTORIZED), ("unroll", nest.UNROLLED)):
-            if pragma in loop.pragmas:
-                return kind
+    if loop.kind == nest.SERIAL and loop.pragmas:
+        if "vectorize" in loop.pragmas:
+            return nest.VECTORIZED
+        if "unroll" in loop.pragmas and loop.pragmas.get("unroll_explicit", True):
+            return nest.UNROLLED
     return loop.kind
 
 
@@ -92,40 +93,57 @@ def pieces(extent: int, element_bytes: int, widths: Widths) -> tuple[tuple[int, 
 
 
 def unroll_marked(loop: nest.For) -> nest.For:
-    """The loop with what its pragmas say: `vectorize`, `unroll`, `auto_unroll_max_step`."""
+    """The loop with what its pragmas say: `vectorize`, `unroll`, and the limits up to which loops
+    within it are unrolled as well: `auto_unroll_max_step` (statements), `auto_unroll_max_extent`
+    (iterations), `auto_unroll_max_depth` (loops within each other). With `unroll_explicit` false
+    the loops are left to LLVM."""
     pragmas = loop.pragmas
     if not pragmas or loop.kind != nest.SERIAL:
         return loop
     if kind_of(loop) != nest.SERIAL:
         return replace(loop, kind=kind_of(loop))
-    if "auto_unroll_max_step" in pragmas:
-        limit = int(pragmas["auto_unroll_max_step"] or 0)
-        depth = int(pragmas.get("auto_unroll_max_depth", 8))
-        marked = _marked(loop, limit, depth)
+    limits = _Limits(
+        int(pragmas.get("auto_unroll_max_step") or 0),
+        int(pragmas.get("auto_unroll_max_extent") or 0),
+        int(pragmas.get("auto_unroll_max_depth", 8)),
+    )
+    if (limits.steps or limits.extent) and pragmas.get("unroll_explicit", True):
+        marked = _marked(loop, limits)
         assert isinstance(marked, nest.For)
         return replace(marked, pragmas={})
     return loop
 
 
-def _marked(stmt: Stmt, limit: int, depth: int) -> Stmt:
-    """A statement whose loops of few enough steps in all are unrolled, from the inside out."""
+@dataclass(frozen=True)
+class _Limits:
+    steps: int
+    extent: int
+    depth: int
+
+    def hold(self, loop: nest.For) -> bool:
+        """Whether a loop is small enough to be unrolled."""
+        small = steps(loop) <= self.steps or loop.extent <= self.extent
+        return small and nested(loop) <= self.depth
+
+
+def _marked(stmt: Stmt, limits: _Limits) -> Stmt:
+    """A statement whose loops within the limits are unrolled, from the inside out."""
     match stmt:
         case nest.Seq():
-            return replace(stmt, body=tuple(_marked(part, limit, depth) for part in stmt.body))
+            return replace(stmt, body=tuple(_marked(part, limits) for part in stmt.body))
         case nest.Allocate():
-            return replace(stmt, body=_marked(stmt.body, limit, depth))
+            return replace(stmt, body=_marked(stmt.body, limits))
         case nest.If():
             otherwise = stmt.otherwise
             return replace(
                 stmt,
-                then=_marked(stmt.then, limit, depth),
-                otherwise=None if otherwise is None else _marked(otherwise, limit, depth),
+                then=_marked(stmt.then, limits),
+                otherwise=None if otherwise is None else _marked(otherwise, limits),
             )
         case nest.For():
-            body = _marked(stmt.body, limit, depth)
-            small = steps(stmt) <= limit and nested(stmt) <= depth
-            kind = nest.UNROLLED if kind_of(stmt) == nest.SERIAL and small else stmt.kind
-            return replace(stmt, body=body, kind=kind)
+            unrolled = kind_of(stmt) == nest.SERIAL and limits.hold(stmt)
+            kind = nest.UNROLLED if unrolled else stmt.kind
+            return replace(stmt, body=_marked(stmt.body, limits), kind=kind)
     return stmt
 
 

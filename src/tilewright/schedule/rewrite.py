@@ -167,9 +167,10 @@ def rfactored(schedule: Schedule, stage: Stage, axis: IterVar, factor_axis: int)
             f"{', '.join(a.name for a in stage.leaf_iter_vars if a.kind == REDUCE)})"
         )
     rank = len(op.axis)
-    if isinstance(factor_axis, bool) or not -rank - 1 <= factor_axis <= rank:
+    known = isinstance(factor_axis, int) and not isinstance(factor_axis, bool)
+    if not known or not -rank - 1 <= factor_axis <= rank:
         raise ScheduleError(
-            f"{where}, axis '{axis.name}': factor_axis {factor_axis} (allowed: {-rank - 1} to "
+            f"{where}, axis '{axis.name}': factor_axis {factor_axis!r} (allowed: {-rank - 1} to "
             f"{rank})"
         )
     position = factor_axis if factor_axis >= 0 else rank + 1 + factor_axis

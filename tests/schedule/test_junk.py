@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any
 
@@ -64,11 +65,9 @@ def test_junk_is_refused_or_taken_but_never_falls_over(name: str) -> None:
                 s if name in ("cache_read", "cache_write", "rfactor", "create_group") else s[x["C"]]
             )
             given = [arguments.pop("args")] if "args" in arguments else []
-            try:
+            with contextlib.suppress(te.ScheduleError):
                 getattr(owner, name)(*given, **arguments)
                 te.lower(s, [x["A"], x["B"], x["C"]])
-            except te.ScheduleError as error:
-                assert str(error)
 
 
 def test_too_many_and_unknown_arguments() -> None:

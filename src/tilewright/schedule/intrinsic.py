@@ -45,7 +45,7 @@ class TensorIntrinsic:
         self.emit = emit
         self.phases = tuple(phases)
         self.outputs = op.outputs
-        self.inputs = tuple(dict.fromkeys(r.tensor for e in op.body for r in reads(e)))
+        self.inputs = op.input_tensors
 
     def __repr__(self) -> str:
         return f"TensorIntrinsic({self.name})"

@@ -24,7 +24,7 @@ from tilewright.schedule.relations import (
 )
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.stage_base import LoopMarks
-from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Tensor
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Range, Tensor
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import substitute, transform
 
@@ -192,7 +192,7 @@ def rfactored(schedule: Schedule, stage: Stage, axis: IterVar, factor_axis: int)
     data = [IterVar(a.name, a.dom) for a in op.axis]
     axes = (*data[:position], factor, *data[position:])
     for loop in loops:
-        loop.dom = (0, extents[loop])
+        loop.dom = Range(0, extents[loop])
     leaf_values: dict[IterVar, Expr] = {a: a for a in (*loops, *kept)}
     leaf_values[axis] = factor
     values = values_up(dissolved, extents, leaf_values)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Operand, Reduce, TensorRead, Var, as_expr, cast
 from tilewright.schedule.nest import BLOCK_TAGS, THREAD_TAGS, VTHREAD
 from tilewright.schedule.types import INDEX, canonical
-from tilewright.schedule.walk import nodes
+from tilewright.schedule.walk import nodes, reads
 
 DATA = "data"
 REDUCE = "reduce"
 THREAD_AXIS = "thread"
+
+
+class Range(NamedTuple):
+    """Values from `min` on, `extent` of them."""
+
+    min: int
+    extent: int
 
 
 class IterVar(Var):
@@ -33,7 +40,7 @@ class IterVar(Var):
         self, name: str, dom: tuple[int, int] | None, kind: str = DATA, tag: str = ""
     ) -> None:
         super().__init__(name, INDEX)
-        self.dom = dom
+        self.dom = Range(*dom) if dom is not None else None
         self.kind = kind
         self.tag = tag
 
@@ -176,6 +183,11 @@ class ComputeOp(Operation):
     def reduce_axis(self) -> tuple[IterVar, ...]:
         """The axes that are reduced."""
         return self._reduce_axis
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that it reads."""
+        return tuple(dict.fromkeys(r.tensor for e in self.body for r in reads(e)))
 
     @property
     def reduction(self) -> Reduce | None:

@@ -20,10 +20,12 @@ from tilewright.gpu import (
 )
 from tilewright.ir.gpu_constraints import (
     constraint_ops,
+    erase_constraints,
     materialize,
     option_name,
     read_constraints,
 )
+from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"
@@ -369,6 +371,15 @@ def write_gpu_configuration(
                 del op.attributes[name]
     for index, name, attribute in attributes:
         ops[index].attributes[name] = attribute
+
+
+def as_before_configuring(function: ir.Operation) -> None:
+    """Takes off a dispatch function what the compiler adds when it configures it for a GPU and
+    what is not a configuration of its own: constraints, and how attention is taken apart."""
+    erase_constraints(function)
+    for op in walk(function):
+        if DECOMPOSITION_CONFIG in op.attributes:
+            del op.attributes[DECOMPOSITION_CONFIG]
 
 
 def texts(

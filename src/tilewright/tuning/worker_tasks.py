@@ -291,7 +291,7 @@ class SpecRequest:
 
 def spec(state: dict[str, Any], request: SpecRequest) -> Path:
     """Task: write a tuning spec for configured dispatches. Raises UserError or CompileError."""
-    from tilewright.ir.gpu_constraints import erase_constraints
+    from tilewright.ir.gpu_lowering import as_before_configuring
     from tilewright.ir.lowering import attribute_texts
     from tilewright.ir.template import find_function
     from tilewright.spec import OpConfig, SpecEntry, write_spec
@@ -304,7 +304,7 @@ def spec(state: dict[str, Any], request: SpecRequest) -> Path:
             modules.append(module)  # the functions live as long as their modules
             function = find_function(module, one.executable, one.entry)
             info, configs = attribute_texts(function, one.configuration)
-            erase_constraints(function)
+            as_before_configuring(function)
             entries.append(
                 SpecEntry(
                     name=one.name,

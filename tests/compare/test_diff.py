@@ -28,7 +28,7 @@ def test_slower_and_faster() -> None:
 
 
 def test_a_change_within_the_margin_is_none() -> None:
-    old, new = run(row(seed=1)), run(row(seed=1, seconds=1.04e-3))
+    old, new = run(row(seed=1)), run(row(seed=1, seconds=1.03e-3))
     assert verdicts(*diff(old, new)) == ["same"]
     assert verdicts(*diff(old, new, margin=0.01)) == ["slower"]
 

@@ -148,7 +148,7 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
 @click.argument("old", type=_PATH)
 @click.argument("new", type=_PATH)
 @click.option(
-    "--margin", metavar="PERCENT", help="Changes below this are nobody's concern (default: 5)."
+    "--margin", metavar="PERCENT", help="Changes below this are nobody's concern (default: 4)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 def diff_command(old: Path, new: Path, margin: str | None, as_json: bool) -> int:

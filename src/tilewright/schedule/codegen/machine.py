@@ -19,8 +19,8 @@ _GPU_PRIVATE = "#gpu.address_space<private>"
 _SPIRV_PRIVATE = "#spirv.storage_class<Function>"
 # Of the stack that a dispatch may use: the rest is for what registers do not hold.
 _STACK_SHARE = 0.5
-# Memory of a workgroup on a CPU comes from its worker; beyond this it is a buffer of its own.
-_CPU_LOCAL_BYTES = 512 << 10
+# Of the second-level cache, which is what memory a workgroup has on a CPU.
+_CACHE_SHARE = 0.5
 # Registers in the longest vectors that are made: LLVM splits them, and its time grows with them.
 _REGISTERS_IN_VECTOR = 4
 # The longest vectors that SPIR-V has.
@@ -39,7 +39,8 @@ class Machine:
     processor has, by LLVM's names without underscores (`avx512f`, `avx512vnni`, `neon`). gathers:
     whether vectors can be loaded and stored with their elements anywhere. masks: whether some lanes
     of a vector can be. prefetches: whether a prefetch does anything. subgroup: threads of a
-    subgroup, 0 on CPUs. backend: IREE's. registers: of vectors.
+    subgroup, 0 on CPUs. backend: IREE's. registers: of vectors. stack_bytes, workgroup_bytes: that
+    a kernel has on a CPU.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Machine:
     masks: bool = True
     prefetches: bool = True
     stack_bytes: int = 32768
+    workgroup_bytes: int = 128 << 10
     subgroup: int = 0
     registers: int = 32
 
@@ -71,10 +73,6 @@ class Machine:
                 return _GPU_WORKGROUP
             return _GPU_PRIVATE if self.backend in (CUDA, ROCM) else _SPIRV_PRIVATE
         return None if on_stack else _WORKGROUP_LOCAL
-
-    def needs_buffer(self, size: int) -> bool:
-        """Whether storage of so many bytes is too large for a workgroup's own memory."""
-        return not self.is_gpu and size > _CPU_LOCAL_BYTES
 
 
 def machine_for(target: str | Target | None = None) -> Machine:
@@ -110,6 +108,7 @@ def _machine(target: Target) -> Machine:
         Widths(register, _REGISTERS_IN_VECTOR * register),
         features=features,
         stack_bytes=target.stack_bytes,
+        workgroup_bytes=int(target.l2_bytes * _CACHE_SHARE),
         registers=registers,
     )
 

@@ -167,19 +167,32 @@ def _ids(grid: Sequence[_Dimension], block: Sequence[_Dimension]) -> dict[Atom, 
 
 
 def _large(code: Sequence[Code], machine: Machine) -> list[Storage]:
-    """Storages that are too large for the memory of a workgroup."""
+    """Storages that neither the stack nor the memory of a workgroup has room for, in the order in
+    which the emitter allocates."""
+    if machine.is_gpu:
+        return []
     analysis = Analysis()
+    seen: set[Storage] = set()
+    stack = own = 0
 
     def visit(body: Sequence[Code]) -> Iterator[Storage]:
+        nonlocal stack, own
         for part in body:
-            if isinstance(part, Scope):
-                size = part.storage.size * bits(part.storage.dtype) // 8
-                if machine.needs_buffer(size) and analysis.in_scope(part) is None:
-                    yield part.storage
+            if isinstance(part, Scope) and part.storage not in seen:
+                storage = part.storage
+                if analysis.in_scope(part) is None:
+                    seen.add(storage)
+                    size = storage.size * bits(storage.dtype) // 8
+                    if machine.on_stack(storage.scope, size, stack):
+                        stack += size
+                    elif own + size > machine.workgroup_bytes:
+                        yield storage
+                    else:
+                        own += size
             for below in bodies(part):
                 yield from visit(below)
 
-    return list(dict.fromkeys(visit(code)))
+    return list(visit(code))
 
 
 def _binding(storage: Storage, read_only: bool) -> Binding:

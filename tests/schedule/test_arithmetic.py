@@ -70,7 +70,7 @@ def arithmetic() -> Arithmetic:
     return Arithmetic({VARS[name]: (0, e - 1) for name, e in SIZES.items()})
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**40), st.integers(1, 4))
 def test_simplified_indices_have_the_same_values(seed: int, depth: int) -> None:
     expr = random_index(Random(seed), depth)
@@ -83,7 +83,7 @@ def test_simplified_indices_have_the_same_values(seed: int, depth: int) -> None:
         assert low <= wanted <= high
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(st.integers(0, 2**40), st.integers(1, 4))
 def test_a_region_covers_what_is_read(seed: int, depth: int) -> None:
     rng = Random(seed)

@@ -18,7 +18,7 @@ from tilewright.schedule.nest import Program
 from tilewright.schedule.threads import serialize
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
-quick = settings(max_examples=250, **COMMON)
+quick = settings(max_examples=200, **COMMON)
 long = settings(max_examples=int(os.environ.get("TILEWRIGHT_SCHEDULES", "3000")), **COMMON)
 
 
@@ -66,7 +66,7 @@ def test_thousands_of_schedules(seed: int, gpu: bool) -> None:
     check(seed, gpu)
 
 
-@settings(max_examples=100, **COMMON)
+@settings(max_examples=60, **COMMON)
 @given(st.integers(0, 2**40))
 def test_a_trace_says_all_of_a_schedule(seed: int) -> None:
     rng = Random(seed)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilewright.cli.main import commands
+from tilewright.profiler import Outcome, RunOptions, Selected
 
 SIZES = ("--problem-m=16", "--problem-n=24", "--problem-k=8")
 NAME = "matmul_16x24x8_f32t_f32t_f32t"
@@ -129,6 +131,25 @@ def test_a_wrong_result_is_shown_and_makes_the_exit_status(folder: Path) -> None
     assert "Verification : FAILED" in shown
     assert "384 of 384 elements are out of tolerance; worst at [" in shown
     assert "is expected (off by 0.5" in shown
+
+
+def test_what_was_done_before_an_interrupt_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tilewright.profiler import running
+
+    def interrupted(selected: list[Selected], options: RunOptions) -> Iterator[Outcome]:
+        yield next(run_dispatches(selected, options))
+        raise KeyboardInterrupt
+
+    run_dispatches = running.run_dispatches
+    monkeypatch.setattr(running, "run_dispatches", interrupted)
+    out = folder / "data.csv"
+    result = run(folder, "run", "--no-profile", "--threads", "1", "--output", str(out))
+    assert result.exit_code == 130
+    assert "1 dispatch: 1 SUCCESS" in result.stdout
+    assert result.stderr.endswith("interrupted\n")
+    assert len(list(csv.DictReader(out.open()))) == 1
 
 
 def test_dry_run(folder: Path) -> None:

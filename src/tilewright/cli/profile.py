@@ -267,19 +267,23 @@ def _run(
     with ExitStack() as stack:
         report = stack.enter_context(CsvReport(path, tags, append)) if path is not None else None
         peaks = _peaks(options)
-        for outcome in run_dispatches(selected, options):
-            found = numbers(outcome, peaks)
-            done.append((outcome, found))
-            if report is not None:
-                report.add(csv_row(outcome, found, instructions))
-            if len(selected) <= _IN_FULL:
-                for line in block_lines(outcome, found):
-                    click.echo(line)
-            else:
-                click.echo(_progress(outcome, len(done), len(selected)), err=True)
-    if len(selected) > _IN_FULL:
-        _print_table(done)
-    _print_summary([outcome for outcome, _ in done])
+        try:
+            for outcome in run_dispatches(selected, options):
+                found = numbers(outcome, peaks)
+                done.append((outcome, found))
+                if report is not None:
+                    report.add(csv_row(outcome, found, instructions))
+                if len(selected) <= _IN_FULL:
+                    for line in block_lines(outcome, found):
+                        click.echo(line)
+                else:
+                    click.echo(_progress(outcome, len(done), len(selected)), err=True)
+        finally:
+            # After a Ctrl-C, too: what was done is done.
+            if done and len(selected) > _IN_FULL:
+                _print_table(done)
+            if done:
+                _print_summary([outcome for outcome, _ in done])
     if path is not None:
         click.echo(f"{path}: {words.plural(len(done), 'row')}")
     return FAULTS if any(outcome.is_fault for outcome, _ in done) else 0

@@ -237,8 +237,11 @@ def test_runs_end_with_the_budget_or_near_the_optimum(arena):
     late = simulate(arena, told(worst_first=True), PLAIN, 0)
     assert len(late.members) >= max(race.budget, race.random_trials)
     early = simulate(arena, told(), PLAIN, 0)
-    assert race.budget <= len(early.members) < race.budget + 8
     assert evaluate(arena, early, PLAIN).trials == 1
+    assert len(early.members) == 8
+    # What one sample says can still be wrong; so there the budget is used up.
+    noisy = replace(PLAIN, noisy=True)
+    assert race.budget <= len(simulate(arena, told(), noisy, 0).members) < race.budget + 8
 
 
 @pytest.mark.parametrize(

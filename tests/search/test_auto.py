@@ -6,7 +6,7 @@ from synthetic import matmul, rugged
 
 from tilewright.search import create_strategy
 from tilewright.search.surrogate import Kernel, Surrogate
-from tilewright.search.transfer import Experience, Transfer
+from tilewright.search.transfer import Experience, Transfer, ranges
 from tilewright.trial import Status, Trial
 
 KERNEL = Kernel(0.5, 0.05)
@@ -72,10 +72,12 @@ def experience_of(problem, count, seed=0):
     space = problem.space
     configs = list(dict.fromkeys(space.sample(np.random.default_rng(seed), count)))
     times = [problem.trial(c).time_s for c in configs]
+    described = space.describe_many(configs)
     return Experience(
         tuple(space.descriptor_names),
-        space.describe_many(configs),
+        described,
         np.array([np.nan if t is None else t for t in times], dtype=float),
+        ranges(described),
     )
 
 
@@ -111,7 +113,7 @@ def test_misleading_experience_is_unlearned():
     """Times turned upside down: the search recovers."""
     target = matmul(256, 256, 64, prior="none")
     right = experience_of(target, 200, seed=4)
-    wrong = Experience(right.names, right.descriptors, 1 / right.times)
+    wrong = Experience(right.names, right.descriptors, 1 / right.times, right.ranges)
     space = target.space
     drawn = [target.time(c) for c in space.sample(np.random.default_rng(0), 400)]
     good = np.quantile([t for t in drawn if t is not None], 0.02)
@@ -122,7 +124,8 @@ def test_misleading_experience_is_unlearned():
 def test_a_transfer_orders_what_it_was_taught():
     problem = rugged(3)
     taught = experience_of(problem, 300)
-    model = Transfer([taught], problem.space.descriptor_names, Kernel(0.5, 0.1), use_prior=False)
+    names = problem.space.descriptor_names
+    model = Transfer([taught], names, taught.ranges, Kernel(0.5, 0.1), use_prior=False)
     fresh = problem.space.sample(np.random.default_rng(9), 200)
     fresh = [c for c in fresh if problem.time(c) is not None]
     expected = model.correction(problem.space.describe_many(fresh))
@@ -134,9 +137,9 @@ def test_a_transfer_orders_what_it_was_taught():
 def test_experience_of_failures_only_says_nothing():
     space = matmul(64, 64, 64).space
     configs = space.sample(np.random.default_rng(0), 20)
-    dead = Experience(
-        tuple(space.descriptor_names), space.describe_many(configs), np.full(20, np.nan)
-    )
+    described = space.describe_many(configs)
+    names = tuple(space.descriptor_names)
+    dead = Experience(names, described, np.full(20, np.nan), ranges(described))
     strategy = create_strategy("auto", space, 0, experience=[dead])
     assert len(strategy.ask(8)) == 8
 

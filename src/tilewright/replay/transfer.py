@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.replay.arena import Arena, open_arena
-from tilewright.search.transfer import Experience
+from tilewright.search.transfer import Experience, ranges
 
 
 def teachers(arena: Arena, paths: Iterable[Path]) -> list[Path]:
@@ -40,6 +40,6 @@ def experience(paths: Sequence[Path], trials: int, seed: int) -> tuple[Experienc
 def _drawn(arena: Arena, trials: int, rng: np.random.Generator) -> Experience:
     drawn = rng.permutation(len(arena.rows))[:trials]
     times = np.where(arena.ok[drawn], arena.time_s[drawn], np.nan)
-    return Experience(
-        tuple(arena.space.descriptor_names), arena.space.tables.described[drawn], times
-    )
+    described = arena.space.tables.described
+    names = tuple(arena.space.descriptor_names)
+    return Experience(names, described[drawn], times, ranges(described))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import islice
 
 import numpy as np
@@ -15,8 +15,9 @@ from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.registry import register
 from tilewright.search.surrogate import Kernel, Surrogate
-from tilewright.search.transfer import Transfer
+from tilewright.search.transfer import Transfer, ranges
 from tilewright.search.unseen import UnseenSampler
+from tilewright.space.constraints import BoolArray
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration
 
@@ -45,7 +46,7 @@ class AutoSearch(Strategy):
         Option("explore_share", 0.04, "share of a batch drawn uniformly", 0, 1),
         Option("exploit_share", 0.125, "share of a batch expected to be the fastest", 0, 1),
         Option("steps_share", 0.25, "share of a batch that are random steps from the best", 0, 1),
-        Option("reach", 2, "how far such a step goes", 1, 16),
+        Option("reach", 4, "how far such a step goes", 1, 16),
         Option("pool", 2048, "size of the sample of a large space", 16, 100_000),
         Option("anchored", 0.5, "share of the sample that takes most values of the default", 0, 1),
         Option("elites", 4, "best trials whose neighbours are candidates", 1, 64),
@@ -54,6 +55,7 @@ class AutoSearch(Strategy):
         Option("noise", 0.3, "noise of a trial, relative to the spread of the trials", 0.001, 10),
         Option("spread", 0.3, "spread of log times about the prior beforehand", 0, 10),
         Option("knobs", 0.3, "weight of the knobs beside the derived features", 0, 10),
+        Option("reach_knob", 0.5, "as length, along a single knob", 0.01, 10),
         Option("belief", 4.0, "trials that the belief in the prior weighs", 0, 1000),
         Option("doubt_least", 0.1, "share of a batch that never trusts the prior", 0, 1),
         Option("doubt_most", 0.75, "that share where the trials speak against the prior", 0, 1),
@@ -76,27 +78,43 @@ class AutoSearch(Strategy):
             use_default=bool(self.options["use_default"]),
             use_prior=self._with_prior,
         )
-        self._transfer = self._taught()
         self._table = FeatureTable(self._features)
+        # Set by the first proposal: what they are scaled by is a sample of the space.
         self._columns: _Columns | None = None
-        self._kernel = Kernel(self.option("length"), self.option("noise"), self.option("spread"))
-
-    def _taught(self) -> Transfer | None:
-        if not self.experience or not self.options["transfer"]:
-            return None
-        kernel = Kernel(self.option("transfer_length"), self.option("transfer_noise"))
-        return Transfer(self.experience, self.space.descriptor_names, kernel, self._with_prior)
+        self._expected: FeatureTable | None = None
+        # What amounts to the same as something tried, and of which configurations that was noted.
+        self._tried: set[bytes] = set()
+        self._counted: set[Configuration] = set()
+        self._taught = bool(self.experience) and bool(self.options["transfer"])
 
     def _features(self, configs: Sequence[Configuration]) -> FloatArray:
-        """Derived features, knobs, and in the last column what is expected beforehand."""
-        expected = np.zeros(len(configs), dtype=np.float64)
-        if self._with_prior:
-            expected -= self.space.prior_many(configs)
-        if self._transfer is not None and len(configs):
-            expected += self._transfer.correction(self.space.describe_many(configs))
-        return np.column_stack(
-            [description(self.space, False)(configs), self.space.encode_many(configs), expected]
-        )
+        """Derived features, then knobs."""
+        derived = description(self.space, False)(configs)
+        return np.column_stack([derived, self.space.encode_many(configs)])
+
+    def _begin(self, pool: Sequence[Configuration]) -> None:
+        """What is made from a first sample of the space: the scaling of its features, and what is
+        expected of its configurations beforehand."""
+        transfer: Transfer | None = None
+        if self._taught:
+            transfer = Transfer(
+                self.experience,
+                self.space.descriptor_names,
+                ranges(self.space.describe_many(pool)),
+                Kernel(self.option("transfer_length"), self.option("transfer_noise")),
+                self._with_prior,
+            )
+
+        def expected(configs: Sequence[Configuration]) -> FloatArray:
+            found = np.zeros(len(configs), dtype=np.float64)
+            if self._with_prior:
+                found -= self.space.prior_many(configs)
+            if transfer is not None and len(configs):
+                found += transfer.correction(self.space.describe_many(configs))
+            return found[:, None]
+
+        self._expected = FeatureTable(expected)
+        self._columns = _Columns(self._table(pool), len(self.space.feature_names))
 
     def _propose(self, n: int) -> Sequence[Configuration]:
         pool = self._pool.members(self.seen)
@@ -105,7 +123,7 @@ class AutoSearch(Strategy):
         if not pool:
             return self._sampler.draw(n, self.seen)
         if self._columns is None:
-            self._columns = _Columns(self._table(pool)[:, :-1], self._weights())
+            self._begin(pool)
         chosen: dict[Configuration, None] = {}
         wanted = self.count("opening") or (0 if self._with_prior else 8)
         missing = min(n, wanted - sum(map(len, self.asked)))
@@ -153,12 +171,14 @@ class AutoSearch(Strategy):
         """The candidates of largest expected improvement, each given those before it."""
         if n < 1:
             return []
-        models = self._models(pool)
+        values = self._table(pool)
+        models = self._models(pool, values)
         left = np.array([c not in chosen for c in pool])
         cost = self._expected_cost(models[0])
         for taken in np.flatnonzero(~left).tolist():
             for model in models:
                 model.believe(taken)
+        repeats = self._repeats(values)
         found: list[int] = []
         wanted = min(n, int(left.sum()))
         doubtful = self._whole(self._doubt(models) * wanted)
@@ -166,24 +186,47 @@ class AutoSearch(Strategy):
         for i in range(wanted):
             asked = models[-1] if i >= wanted - doubtful else models[0]
             gain = -asked.mean if i < exploited else self._improvement(asked)
-            gain = np.where(left, gain - self.option("cost") * cost, -np.inf)
+            fresh = left & ~repeats.known
+            allowed = fresh if fresh.any() else left
+            gain = np.where(allowed, gain - self.option("cost") * cost, -np.inf)
             at = int(np.argmax(gain))
             left[at] = False
+            repeats.add(at)
             for model in models:
                 model.believe(at)
             found.append(at)
         return [pool[i] for i in found]
 
-    def _models(self, pool: Sequence[Configuration]) -> list[Surrogate]:
-        """The model that trusts what is expected beforehand, and one that does not."""
-        at, expected = self._scaled(pool)
-        seen, of_trials = self._scaled(self.history.configurations)
+    def _repeats(self, values: FloatArray) -> _Repeats:
+        """Candidates that amount to the same as one that was tried; they come last."""
+        assert self._columns is not None
+        new = [c for c in self.seen if c not in self._counted]
+        self._counted.update(new)
+        self._tried.update(self._columns.identities(self._table(new)))
+        return _Repeats(self._columns.identities(values), self._tried)
+
+    def _models(self, pool: Sequence[Configuration], values: FloatArray) -> list[Surrogate]:
+        """The model that trusts what is expected beforehand, and one that does not; `values` are
+        the features of the pool."""
+        assert self._columns is not None
+        assert self._expected is not None
+        told = self.history.configurations
+        at, expected = self._columns(values), self._expected(pool)[:, 0]
+        seen, of_trials = self._columns(self._table(told)), self._expected(told)[:, 0]
         times, belief = self.history.times(), self.option("belief")
-        trusting = Surrogate(self._kernel, at, expected, seen, of_trials, times, belief)
+        kernel = Kernel(
+            self.option("length"),
+            self.option("noise"),
+            self.option("spread"),
+            self._columns.knobs,
+            self.option("knobs"),
+            self.option("reach_knob"),
+        )
+        trusting = Surrogate(kernel, at, expected, seen, of_trials, times, belief)
         if not expected.any():
             return [trusting]
         nothing = np.zeros(len(pool)), np.zeros(len(times))
-        plain = Surrogate(self._kernel, at, nothing[0], seen, nothing[1], times, belief)
+        plain = Surrogate(kernel, at, nothing[0], seen, nothing[1], times, belief)
         return [trusting, plain]
 
     def _doubt(self, models: Sequence[Surrogate]) -> float:
@@ -191,6 +234,8 @@ class AutoSearch(Strategy):
         more likely it makes the trials, within limits."""
         if len(models) == 1:
             return 0.0
+        if self._taught and len(self.history) <= 1:
+            return 0.0  # What other shapes taught deserves a first batch of its own.
         odds = min(max(models[0].evidence - models[1].evidence, -30.0), 30.0)
         low, high = self.option("doubt_least"), self.option("doubt_most")
         return low + (high - low) / (1.0 + math.exp(odds))
@@ -211,18 +256,6 @@ class AutoSearch(Strategy):
         expected = surrogate.expect(np.log([s if s > 0 else typical for s in seconds]))
         return np.asarray(np.maximum(expected - np.log(typical), 0.0))
 
-    def _weights(self) -> FloatArray:
-        """The weight of each feature: the derived ones count 1."""
-        knobs = len(self.space.feature_names)
-        derived = self._table([]).shape[1] - 1 - knobs
-        return np.array([1.0] * derived + [self.option("knobs")] * knobs)
-
-    def _scaled(self, configs: Sequence[Configuration]) -> tuple[FloatArray, FloatArray]:
-        """Scaled features, and the mean that is expected beforehand."""
-        values = self._table(configs)
-        assert self._columns is not None
-        return self._columns(values[:, :-1]), values[:, -1]
-
     def _improvement(self, surrogate: Surrogate) -> FloatArray:
         """Logarithm of the expected improvement; without a best, a lower bound of the log time."""
         if not math.isfinite(surrogate.best):
@@ -237,19 +270,39 @@ class AutoSearch(Strategy):
         return np.asarray(np.where(improvement > 1e-12, np.log(improvement + 1e-300), z - 40.0))
 
 
+class _Repeats:
+    """Which candidates are another way to write what was tried, as with loop peeling where there
+    is nothing to peel: equal in all derived features, most likely the same program."""
+
+    def __init__(self, identities: Sequence[bytes], tried: Set[bytes]) -> None:
+        numbers: dict[bytes, int] = {}
+        self._identities = np.array([numbers.setdefault(i, len(numbers)) for i in identities])
+        self.known: BoolArray = np.array([i in tried for i in identities], dtype=np.bool_)
+
+    def add(self, at: int) -> None:
+        """Count a candidate as tried."""
+        self.known |= self._identities == self._identities[at]
+
+
 class _Columns:
-    """The features that tell candidates apart, scaled to their range in a sample and weighted.
+    """The features that tell candidates apart, scaled to their range in a sample; the last `knobs`
+    of them are knobs.
 
     Those that are equal throughout would only make all distances look small beside their number.
     """
 
-    def __init__(self, sample: FloatArray, weights: FloatArray) -> None:
-        self._kept = np.flatnonzero((sample.max(axis=0) > sample.min(axis=0)) & (weights > 0))
+    def __init__(self, sample: FloatArray, knobs: int) -> None:
+        self._kept = np.flatnonzero(sample.max(axis=0) > sample.min(axis=0))
         self._low, self._width = scaling(sample[:, self._kept])
-        self._weights = weights[self._kept]
+        self._derived = sample.shape[1] - knobs
+        self.knobs = int((self._kept >= self._derived).sum())
 
     def __call__(self, values: FloatArray) -> FloatArray:
-        return np.asarray((values[:, self._kept] - self._low) / self._width * self._weights)
+        return np.asarray((values[:, self._kept] - self._low) / self._width)
+
+    def identities(self, values: FloatArray) -> list[bytes]:
+        """Equal for configurations that amount to the same in all that is derived."""
+        return [row.tobytes() for row in np.ascontiguousarray(values[:, : self._derived])]
 
 
 def _erfc(x: FloatArray) -> FloatArray:

@@ -25,52 +25,92 @@ _FITTED_FROM = 12
 _FITTED_MOST = 192
 # Rows that an array of explained variance grows by.
 _GROWTH = 64
-FACTORS = (0.5, 1.0, 2.0)
+FACTORS = (1.0, 0.5, 2.0)
 """By these the length and the noise of a kernel may differ from what was given."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Matérn 5/2 over scaled features.
+    """How alike the times of two configurations are taken to be.
 
-    length: distance over which trials tell of each other, per square root of the features.
+    Half of what a Matérn 5/2 kernel over all features says, and half of the mean of one for each
+    knob by itself: what a knob does whatever the others are is learned from a few trials
+    (D. Duvenaud, H. Nickisch and C. E. Rasmussen, "Additive Gaussian processes", 2011). Where no
+    columns are knobs, the first alone.
+
+    length: distance over all features within which trials tell of each other, per square root of
+        their number.
     noise: standard deviation of what no model explains, relative to the process's.
     spread: standard deviation of a log time about what is expected beforehand, as it is taken to be
         before there are trials.
+    knobs: how many of the features, the last ones, are knobs; `weight` is that of each beside the
+        other features, `reach` the distance along a single knob.
     """
 
     length: float
     noise: float
     spread: float = 0.3
+    knobs: int = 0
+    weight: float = 1.0
+    reach: float = 0.5
 
     def __call__(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Covariances between rows, shape (rows of a, rows of b); 1 of a row with itself."""
-        return self._of_distances(np.sqrt(squared_distances(a, b)), a.shape[1])
+        joint = self._joint(self._distances(a, b), a.shape[1])
+        return np.asarray((joint + self._by_knob(a, b)) / 2) if self.knobs else joint
 
-    def _of_distances(self, distances: FloatArray, features: int) -> FloatArray:
-        r = _ROOT5 * distances / (self.length * np.sqrt(max(1, features)))
-        return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
+    def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
+        weights = np.ones(a.shape[1], dtype=np.float64)
+        weights[a.shape[1] - self.knobs :] = self.weight
+        return np.sqrt(squared_distances(a * weights, b * weights))
+
+    def _joint(self, distances: FloatArray, features: int) -> FloatArray:
+        return _matern(distances / (self.length * np.sqrt(max(1, features))))
+
+    def _by_knob(self, a: FloatArray, b: FloatArray) -> FloatArray:
+        a, b = a[:, a.shape[1] - self.knobs :], b[:, b.shape[1] - self.knobs :]
+        if len(a) == 1:
+            return np.asarray(_matern(np.abs(a - b) / self.reach).mean(axis=1)[None])
+        total = np.zeros((len(a), len(b)), dtype=np.float64)
+        for one, other in zip(a.T, b.T, strict=True):
+            # A knob has few values: each pair of them is computed once.
+            values, at = np.unique(one, return_inverse=True)
+            others, to = np.unique(other, return_inverse=True)
+            between = _matern(np.abs(values[:, None] - others) / self.reach)
+            total += between[at.reshape(-1, 1), to.reshape(1, -1)]
+        return np.asarray(total / self.knobs)
 
     def fitted(self, x: FloatArray, residual: FloatArray) -> Kernel:
         """The kernel among `FACTORS` times this one's length and noise that makes the residuals at
         `x` most likely (their variance integrated out under what `spread` says of it)."""
         if len(residual) < _FITTED_FROM:
             return self
-        distances = np.sqrt(squared_distances(x, x))
-        candidates = [
-            replace(self, length=self.length * a, noise=self.noise * b)
-            for a in FACTORS
-            for b in FACTORS
-        ]
-        return max(candidates, key=lambda k: k._likelihood(distances, x.shape[1], residual))
+        distances = self._distances(x, x)
+        by_knob = self._by_knob(x, x) if self.knobs else None
+        found, best = self, -np.inf
+        for factor in FACTORS:
+            one = replace(self, length=self.length * factor)
+            gram = one._joint(distances, x.shape[1])
+            gram = gram if by_knob is None else (gram + by_knob) / 2
+            for other in FACTORS:
+                kernel = replace(one, noise=self.noise * other)
+                likelihood = kernel._likelihood(gram, residual)
+                if likelihood > best:
+                    found, best = kernel, likelihood
+        return found
 
-    def _likelihood(self, distances: FloatArray, features: int, residual: FloatArray) -> float:
-        gram = self._of_distances(distances, features) + self.noise**2 * np.eye(len(residual))
-        factor = np.linalg.cholesky(gram)
+    def _likelihood(self, gram: FloatArray, residual: FloatArray) -> float:
+        factor = np.linalg.cholesky(gram + self.noise**2 * np.eye(len(residual)))
         white = np.linalg.solve(factor, residual)
         freedom = _SPREAD_TRIALS + len(residual)
         squares = float(white @ white) + _SPREAD_TRIALS * self.spread**2
         return float(-0.5 * freedom * np.log(squares) - np.log(np.diag(factor)).sum())
+
+
+def _matern(distance: FloatArray) -> FloatArray:
+    """Matérn 5/2 of distances in units of the length."""
+    r = _ROOT5 * distance
+    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
 class Surrogate:

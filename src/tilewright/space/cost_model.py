@@ -10,12 +10,13 @@ common processor; only the order of the guesses matters.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tilewright.space.geometry import BoolArray, FloatArray, TileGeometry
 
 _FMA_PER_CYCLE = 2.0
-_LOADS_PER_CYCLE = 2.0
 _FMA_LATENCY = 4
 _L2_BYTES_PER_CYCLE = 48.0
 _L3_BYTES_PER_CYCLE = 16.0
@@ -24,8 +25,26 @@ _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 8000.0
 _LOOP_CYCLES = 6.0
 _SPILL = 2.0
-_UNROLLED = 256
 _PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What decides most, and no data sheet says.
+
+    loads_per_cycle: vector loads; a processor that can do two does one where lines are crossed.
+    unrolled: vector instructions beyond which an unrolled body is slower than its instructions are,
+        by the square root: it misses the caches of decoded instructions, and registers are spilled.
+    masked: by what factor vectors with unused lanes are slower.
+    """
+
+    loads_per_cycle: float = 1.0
+    unrolled: float = 48.0
+    masked: float = 2.5
+
+
+COSTS = Costs()
+"""Chosen on recorded spaces, leaving each out in turn, by `benchmarks/choose_prior.py`."""
 
 
 def prior(geometry: TileGeometry) -> FloatArray:
@@ -52,7 +71,7 @@ def _irregular(g: TileGeometry) -> FloatArray:
     masked = ~reduction & (g.outer % np.minimum(g.vector, g.outer) != 0)
     tail = reduction & (extents % g.vector != 0)
     factor = (
-        np.where(uneven, 1.15, 1.0) * np.where(masked, 1.4, 1.0) * np.where(tail, 1.2, 1.0)
+        np.where(uneven, 1.15, 1.0) * np.where(masked, COSTS.masked, 1.0) * np.where(tail, 1.2, 1.0)
     ).prod(axis=1)
     for level, cost in (
         ("cache_parallel", 1.3),
@@ -65,17 +84,18 @@ def _irregular(g: TileGeometry) -> FloatArray:
 
 def _compute(g: TileGeometry) -> FloatArray:
     """Cycles of arithmetic and loads in one workgroup."""
+    # Long unrolled bodies also take seconds to compile.
+    unrolled = np.sqrt(np.maximum(1.0, g.instructions / COSTS.unrolled))
     if not g.nest.product:
-        return g.steps * (g.instructions + _LOOP_CYCLES)
+        return np.asarray(g.steps * (g.instructions * unrolled + _LOOP_CYCLES))
     reduction_steps = np.maximum(1, g.instructions // np.maximum(1, g.accumulators))
     fma = g.instructions / _FMA_PER_CYCLE
-    load = g.loads.sum(axis=1) * reduction_steps / _LOADS_PER_CYCLE
+    load = g.loads.sum(axis=1) * reduction_steps / COSTS.loads_per_cycle
     latency = np.where(g.accumulators < 8, reduction_steps * _FMA_LATENCY, 0.0)
     spent = np.maximum(np.maximum(fma, load), latency)
     spilled = g.registers - g.nest.target.vector_registers
     spent = np.where(spilled > 0, 1.2 * spent + _SPILL * spilled * reduction_steps, spent)
-    # Long unrolled bodies miss the instruction caches, and take seconds to compile.
-    spent = spent * np.sqrt(np.maximum(1.0, g.instructions / _UNROLLED))
+    spent = spent * unrolled
     # A vector gathered across the operand's memory is transposed in registers first, which is
     # cheap only where whole vectors are there to transpose.
     inner = np.array(g.nest.inner[:-1], dtype=np.int64)

@@ -66,7 +66,8 @@ def describe_tilings(g: TileGeometry, peeling: FloatArray) -> FloatArray:
     of a level within the one before it; `..._waste` is the share of its work that lies beyond the
     end of the loop. A working set is given over the memory that it should fit into: registers, L1,
     L2, L3. `idle_cores` is the share of the cores' time without a workgroup, `lane_contiguous` the
-    share of operands that a vector walks without a stride. `peeling` is 0 or 1 for each tiling.
+    share of operands that a vector walks without a stride. `peeling` is 0 or 1 for each tiling;
+    among the descriptors it is 0 where every tile divides what it tiles: nothing is peeled there.
     """
     nest, target = g.nest, g.nest.target
     extents = np.broadcast_to(nest.extents, g.outer.shape)
@@ -112,7 +113,7 @@ def describe_tilings(g: TileGeometry, peeling: FloatArray) -> FloatArray:
         1 - g.groups / (g.waves * target.cores),
         g.tiles("cache_parallel").astype(np.float64),
         g.tiles("cache_reduction").astype(np.float64),
-        peeling,
+        peeling * g.has_remainder,
         cost_model.prior(g),
     )
     return np.column_stack([*per_loop, *whole])

@@ -124,6 +124,16 @@ class TileGeometry:
         """Cache blocks in one workgroup."""
         return np.asarray(np.ceil(self.outer / self.block).prod(axis=1))
 
+    @cached_property
+    def has_remainder(self) -> BoolArray:
+        """Whether a tile does not divide what it tiles."""
+        whole = (
+            (self.nest.extents % self.outer == 0)
+            & (self.outer % self.block == 0)
+            & (self.block % np.minimum(self.vector, self.block) == 0)
+        )
+        return np.asarray(~whole.all(axis=1))
+
     # -- registers -----------------------------------------------------------------------------
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.errors import TilewrightError
 from tilewright.search.history import seconds
 from tilewright.search.ranking import informative
-from tilewright.search.transfer import Experience
+from tilewright.search.transfer import Experience, ranges
 from tilewright.space.generators import dispatch_space
 from tilewright.store import Json, Store, TaskKey, TaskRecord
 from tilewright.target import Target
@@ -21,6 +21,8 @@ from tilewright.tuning.task import DispatchTask
 _MOST_SHAPES = 6
 _MOST_TRIALS = 256
 _LEAST_TRIALS = 8
+# Members from which the ranges of descriptors in a shape's space are taken.
+_SAMPLE = 1024
 
 
 def space_to_json(task: DispatchTask, target: Target) -> Json:
@@ -82,4 +84,6 @@ def _of_task(
         return None
     at = informative(times, _MOST_TRIALS)
     described = space.describe_many([kept[i].configuration for i in at])
-    return Experience(tuple(space.descriptor_names), described, times[at])
+    sample = space.describe_many(space.sample(np.random.default_rng(0), _SAMPLE))
+    spanned = ranges(np.concatenate([described, sample]))
+    return Experience(tuple(space.descriptor_names), described, times[at], spanned)

@@ -3,11 +3,11 @@
 Runs of different days are not paired, so what moves all of a machine (its clock, a neighbour) would
 be taken for a change of what is measured. Three things are allowed for. The statistic is a row's
 fast samples (their 5% quantile): what else runs on a machine only ever adds time, so these say more
-of the program than the middle ones. Over 21 runs on a two-core virtual machine they
-found 76 of 80 slow-downs of 10% where medians found 59, with 1 false alarm instead of 2. Where a program of one thread did not have its
-processor to itself in either run, its processor time is compared instead: wall time would tell what
-else ran. And the whole bootstrap interval must clear a margin, below which a change is nobody's
-concern.
+of the program than the middle ones. Over 21 runs on a two-core virtual machine they found 76 of 80
+slow-downs of 10% where medians found 59, with 1 false alarm instead of 2. Where a program of one
+thread did not have its processor to itself in either run, its processor time is compared instead:
+wall time would tell what else ran. And the whole bootstrap interval must clear a margin, below
+which a change is nobody's concern.
 
 All intervals of a diff hold together at the confidence (Bonferroni), so that a table of a hundred
 rows gives no more false alarms than one of one row.

@@ -115,7 +115,7 @@ def _finish(made: Any, run: Run, title: str) -> Any:
             fontsize="small",
         )
     cpu = run.state.machine.get("cpu", "")
-    made.suptitle(f"{title}\n{cpu}, {run.threads} threads, {run.date[:10]}", fontsize="medium")
+    made.suptitle(f"{title}\n{cpu}, {run.threads_text}, {run.date[:10]}", fontsize="medium")
     return made
 
 

@@ -117,6 +117,10 @@ class Run:
     rows: tuple[Row, ...] = field(default=())
 
     @property
+    def threads_text(self) -> str:
+        return "1 thread" if self.threads == 1 else f"{self.threads} threads"
+
+    @property
     def workloads(self) -> list[str]:
         return list(dict.fromkeys(row.workload for row in self.rows))
 

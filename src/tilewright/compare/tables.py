@@ -60,7 +60,7 @@ ROW_COLUMNS = (
 def rows_table(run: Run, base: str) -> Table:
     """A row for each workload with each provider; speed-ups are over `base`."""
     right = tuple(ROW_COLUMNS[i] for i in (2, 4, 5, 6, 8))
-    title = f"{run.threads} threads, speed-ups over {base}"
+    title = f"{run.threads_text}, speed-ups over {base}"
     return Table(ROW_COLUMNS, right, tuple(_cells(run, row, base) for row in run.rows), title)
 
 

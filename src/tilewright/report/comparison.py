@@ -38,7 +38,7 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
     warnings = [f"> {line}" for line in run.state.warnings()]
     return "\n\n".join(
         [
-            f"{machine.get('cpu', '')}, {run.threads} threads, {run.date[:10]}. GFLOP/s, medians:",
+            f"{machine.get('cpu', '')}, {run.threads_text}, {run.date[:10]}. GFLOP/s, medians:",
             wide_table(run).markdown(),
             f"Speed-up over {base}:",
             versions.markdown(),
@@ -71,7 +71,7 @@ def comparison_page(run: Run, base: str) -> str:
         "headline": _headline(run, base),
         "facts": [
             f"{len(run.workloads)} workloads",
-            f"{run.threads} threads",
+            run.threads_text,
             str(machine.get("cpu", "")),
             run.date[:10],
         ],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from comparisons import M32, M64, STATE, row, run
 
-from tilewright.compare import Outcome, diff
+from tilewright.compare import Outcome, Run, diff
 from tilewright.compare.diff import Verdict, mean_ratio
 from tilewright.errors import UserError
 
@@ -34,10 +35,15 @@ def test_a_change_within_the_margin_is_none() -> None:
 
 
 def test_what_is_noisy_takes_a_larger_change() -> None:
-    old = run(row(seed=1, noise=0.4))
-    new = run(row(seed=2, noise=0.4, seconds=1.1e-3))
-    assert verdicts(*diff(old, new)) == ["same"]
-    assert verdicts(*diff(old, run(row(seed=2, noise=0.4, seconds=4e-3)))) == ["slower"]
+    """Noise that makes samples shorter, too, so that the fast ones tell as little as the others."""
+
+    def noisy(seed: int, seconds: float = 1e-3) -> Run:
+        spread = np.exp(np.random.default_rng(seed).normal(0, 0.4, 15))
+        return run(replace(row(), samples=tuple(float(seconds * s) for s in spread)))
+
+    old = noisy(1)
+    assert verdicts(*diff(old, noisy(2, 1.1e-3))) == ["same"]
+    assert verdicts(*diff(old, noisy(2, 5e-3))) == ["slower"]
 
 
 def test_moments_of_interference_are_not_a_slow_down() -> None:

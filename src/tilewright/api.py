@@ -38,13 +38,15 @@ def tune(
     fresh: bool = False,
     keep_candidates: Path | None = None,
     output: Path = DEFAULT_OUTPUT,
+    runner: str | None = None,
+    device: str | None = None,
     on_event: Listener | None = None,
 ) -> TuneResult:
     """Find faster code for the hot dispatches of a program, prove it, and write it to `output`.
 
     program: MLIR (text or bytecode, any input dialect of IREE) or an .onnx model; None when
         `config` names it.
-    target: `cpu` (this machine), or such as `cpu:znver4`.
+    target: `cpu` (this machine), or such as `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`.
     effort: `quick`, `standard` or `thorough`.
     max_trials: candidates in the whole run, earlier parts of a resumed run included.
     time_limit: such as `"10m"`, or seconds.
@@ -62,12 +64,14 @@ def tune(
     resume: go on with the last unfinished run; fresh: do not reuse earlier results.
     keep_candidates: a folder for every candidate's MLIR and compile command.
     output: a folder that is new or holds an earlier result.
+    runner: where to measure when not on this machine, `dir:PATH` or `ssh:HOST[:PATH]`.
+    device: the device there, as IREE's `--device=` takes it (default: the target's).
     on_event: called with every :class:`tilewright.tuning.events.Event`, in this thread.
 
     The result is what the command prints; nothing that beats the compiler's defaults is a result
     too (`result.improved` is False). Raises UserError for what the caller can mend; then nothing
     is written. To stop a run early, use :class:`tilewright.tuning.session.TuningSession` and its
-    `request_stop`.
+    `request_stop`; its `compile_only` compiles candidates and measures none.
     """
     from tilewright.tuning.session import TuningSession
 
@@ -95,6 +99,8 @@ def tune(
             "fresh": fresh,
             "keep_candidates": keep_candidates,
             "output": output,
+            "runner": runner,
+            "device": device,
         },
     )
     for text in request.warnings:

@@ -141,7 +141,7 @@ def test_a_program_without_dispatches(tmp_path: Path) -> None:
         ("func.func @main( {", {}, "IREE cannot parse the program"),
         (matmul(), {"function": "mian"}, "no public function 'mian'; did you mean 'main'?"),
         (matmul(), {"variants": "im2cool"}, "unknown variant 'im2cool'"),
-        (matmul(), {"target": "cuda"}, "unknown target 'cuda'"),
+        (matmul(), {"target": "gpu"}, "unknown target 'gpu'"),
         (matmul(), {"iree_flags": ["--no-such-flag"]}, "--no-such-flag"),
         (matmul(), {"input_type": "onyx"}, "did you mean 'onnx'?"),
     ],

@@ -52,6 +52,7 @@ class Task:
     configured: Path = Path("configured.mlir")
     variant: str = "default"
     repeats: int = 4
+    rotations: int = 1
     trials: list = field(default_factory=list)
     reference: Reference = field(default_factory=Reference)
     baseline: object = None
@@ -145,6 +146,8 @@ class Verdict:
 
 class Bench:
     """Answers with what it is given, and notes what it is asked."""
+
+    round_size = 1
 
     def __init__(self, time, verify=None):
         self.answers = {"time": time, "verify": verify}

@@ -149,6 +149,13 @@ def _own_choice(
     )
 
 
+def _computes_blocks(name: str) -> bool:
+    """Whether an intrinsic computes several small products at once (`16x16x4x4B`): the pipelines
+    do not choose these, and need more shared memory for them than there is."""
+    parts = [part for word in name.split("_") for part in word.split("x")]
+    return any(part.endswith("B") and part[:-1].isdigit() for part in parts)
+
+
 def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, ...]:
     """The matrix intrinsic that the root op uses, then the device's others for the same types."""
     own = next((n.attr for n in _lowering_entries(root) if n.name == "mma_kind"), None)
@@ -163,7 +170,8 @@ def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, 
         for one in device.mma_intrinsics:
             if isinstance(one, iree_gpu.MMAIntrinsic):
                 other = iree_gpu.MMAAttr.get(one.value, ctx=function.context)
-                if other != own and other.abc_element_types == own.abc_element_types:
+                same_types = other.abc_element_types == own.abc_element_types
+                if other != own and same_types and not _computes_blocks(option_name(other)):
                     found.append(other)
     return tuple(
         Intrinsic(option_name(a), str(a), *(int(size) for size in a.mnk_shape)) for a in found

@@ -30,12 +30,14 @@ class DeviceOptions:
     """A device and how to open it.
 
     uri: as IREE's `--device=` takes it. threads: workers of local-task (None: IREE's own choice,
-    one for each physical core). flags: more flags of the runtime, process-wide.
+    one for each physical core). flags: more flags of the runtime, process-wide. advice: what to do
+    where it cannot be opened, put after the message.
     """
 
     uri: str = "local-task"
     threads: int | None = None
     flags: tuple[str, ...] = ()
+    advice: str = ""
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -106,7 +108,7 @@ class Device:
             drivers = ", ".join(sorted(runtime.query_available_drivers()))
             raise UserError(
                 f"device '{options.uri}' cannot be opened: {_first_line(error)} "
-                f"(drivers of this build: {drivers})"
+                f"(drivers of this build: {drivers}){options.advice}"
             ) from None
 
     def upload(self, array: NDArray[Any]) -> Any:

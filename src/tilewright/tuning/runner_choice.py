@@ -14,6 +14,11 @@ from tilewright.target import Target
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.worker_tasks import ACCEPTS
 
+_NO_DEVICE = (
+    "; without such a device here, --runner measures on another machine and --compile-only "
+    "measures nothing"
+)
+
 
 def open_benchmark(
     target: Target, options: TuneOptions, announce: Callable[[str], None] = lambda text: None
@@ -30,7 +35,7 @@ def open_benchmark(
     if options.device is not None:
         return Benchmark(DeviceOptions(options.device))
     if target.is_gpu:
-        return Benchmark(DeviceOptions(target.device))
+        return Benchmark(DeviceOptions(target.device, advice=_NO_DEVICE))
     return Benchmark(DeviceOptions.cpu(target.cores))
 
 

@@ -152,7 +152,7 @@ class TestWhatIsSearched:
         assert "distribution_b" in knobs
         assert "vector_common_parallel_b" not in knobs
 
-    def test_packed_tiles_of_a_step_fit_the_registers_twice_over(self):
+    def test_packed_tiles_of_a_step_fit_the_registers(self):
         space = member("mmt4d", "Mmt4dTilingExpert").space
         (rule,) = (c for c in space.constraints if c.name == "accumulators")
         assert rule.knobs == ("vector_common_parallel_m0", "vector_common_parallel_n0")

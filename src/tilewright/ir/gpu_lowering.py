@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -149,11 +150,16 @@ def _own_choice(
     )
 
 
-def _computes_blocks(name: str) -> bool:
-    """Whether an intrinsic computes several small products at once (`16x16x4x4B`): the pipelines
-    do not choose these, and need more shared memory for them than there is."""
+def _is_like(name: str, own: str) -> bool:
+    """Whether a pipeline that chose the intrinsic `own` takes this one as well: one of the same
+    family (`MFMA`, `NV_MMA_SYNC`) that computes a single product (not several, as `16x16x4x4B`)."""
+
+    def family(text: str) -> list[str]:
+        return list(itertools.takewhile(str.isalpha, text.split("_")))
+
     parts = [part for word in name.split("_") for part in word.split("x")]
-    return any(part.endswith("B") and part[:-1].isdigit() for part in parts)
+    blocks = any(part.endswith("B") and part[:-1].isdigit() for part in parts)
+    return not blocks and family(name) == family(own)
 
 
 def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, ...]:
@@ -170,8 +176,8 @@ def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, 
         for one in device.mma_intrinsics:
             if isinstance(one, iree_gpu.MMAIntrinsic):
                 other = iree_gpu.MMAAttr.get(one.value, ctx=function.context)
-                same_types = other.abc_element_types == own.abc_element_types
-                if other != own and same_types and not _computes_blocks(option_name(other)):
+                same = other.abc_element_types == own.abc_element_types
+                if other != own and same and _is_like(option_name(other), option_name(own)):
                     found.append(other)
     return tuple(
         Intrinsic(option_name(a), str(a), *(int(size) for size in a.mnk_shape)) for a in found

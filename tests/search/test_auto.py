@@ -7,7 +7,9 @@ from synthetic import matmul, rugged
 from tilewright.search import create_strategy
 from tilewright.search.surrogate import Kernel, Surrogate
 from tilewright.search.transfer import Experience, Transfer, ranges
-from tilewright.trial import Status, Trial
+from tilewright.space import BoolKnob, SearchSpace, TileKnob
+from tilewright.space.descriptors import Descriptors
+from tilewright.trial import Configuration, Status, Trial
 
 KERNEL = Kernel(0.5, 0.05)
 
@@ -95,8 +97,8 @@ def searched(problem, seed, trials, experience=(), **options):
 def test_other_shapes_help():
     target, other = matmul(512, 256, 128, prior="none"), matmul(256, 512, 256, prior="none")
     taught = [experience_of(other, 300)]
-    alone = np.mean([np.log(searched(target, s, 16)) for s in range(6)])
-    helped = np.mean([np.log(searched(target, s, 16, taught)) for s in range(6)])
+    alone = np.mean([np.log(searched(target, s, 16, pool=512)) for s in range(6)])
+    helped = np.mean([np.log(searched(target, s, 16, taught, pool=512)) for s in range(6)])
     assert helped < alone - 0.1
 
 
@@ -117,7 +119,7 @@ def test_misleading_experience_is_unlearned():
     space = target.space
     drawn = [target.time(c) for c in space.sample(np.random.default_rng(0), 400)]
     good = np.quantile([t for t in drawn if t is not None], 0.02)
-    found = [searched(target, s, 64, [wrong]) for s in range(4)]
+    found = [searched(target, s, 48, [wrong], pool=512) for s in range(3)]
     assert np.median(found) < good
 
 
@@ -132,6 +134,50 @@ def test_a_transfer_orders_what_it_was_taught():
     times = np.log([problem.time(c) for c in fresh])
     ranks = [np.argsort(np.argsort(v)) for v in (expected, times)]
     assert np.corrcoef(*ranks)[0, 1] > 0.5
+
+
+def test_descriptors_are_compared_within_their_own_range():
+    """What was best at a quarter of the range in a small shape is so in a large one."""
+    small, large = np.linspace(0, 4, 17)[:, None], np.linspace(3, 19, 33)[:, None]
+    times = np.exp((small[:, 0] - 1.0) ** 2)
+    taught = Experience(("x",), small, times, ranges(small))
+    model = Transfer([taught], ("x",), ranges(large), Kernel(0.5, 0.05), use_prior=False)
+    assert large[np.argmin(model.correction(large)), 0] == pytest.approx(7.0, abs=0.5)
+
+
+def test_what_other_shapes_taught_has_a_first_batch_of_its_own():
+    problem = matmul(512, 256, 128, prior="none")
+    taught = [experience_of(matmul(256, 512, 256, prior="none"), 300)]
+    known = [problem.trial(problem.space.default)]
+    options = {"steps_share": 0, "explore_share": 0, "pool": 512}
+
+    def first(experience):
+        strategy = create_strategy("auto", problem.space, 0, options, known, experience)
+        return np.median([problem.time(c) or np.inf for c in strategy.ask(8)])
+
+    assert first(taught) < 0.5 * first([])
+
+
+def test_another_way_to_write_what_was_tried_comes_last():
+    """A knob that changes nothing that is derived: the same program twice."""
+
+    def describe(configs):
+        return np.array([[float(c["a"])] for c in configs]).reshape(len(configs), 1)
+
+    knobs = [TileKnob("a", tuple(2**i for i in range(8))), BoolKnob("idle")]
+    default = Configuration.of({"a": 1, "idle": False})
+    space = SearchSpace("twice", knobs, [], default, descriptors=Descriptors(("a",), describe))
+    strategy = create_strategy(
+        "auto",
+        space,
+        0,
+        {"steps_share": 0, "explore_share": 0},
+        known=[Trial(default, Status.OK, 1.0)],
+    )
+    strategy.tell([Trial(c, Status.OK, 1.0 / float(c["a"])) for c in strategy.ask(8)])
+    asked = [c["a"] for batch in strategy.asked for c in batch]
+    assert len(asked) == 8
+    assert len({*asked, 1}) >= 7
 
 
 def test_experience_of_failures_only_says_nothing():

@@ -81,7 +81,7 @@ class TestModels:
         assert nearest(batch) > nearest(greedy)
 
     def test_many_trials(self, kind):
-        x, times = sample(700, 0)
+        x, times = sample(560, 0)
         model = MODELS[kind](x)
         model.fit(x, times)
         mean, _ = model.predict(x)

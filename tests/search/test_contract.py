@@ -8,6 +8,14 @@ from tilewright.search import create_strategy, strategies
 from tilewright.space import Constraint, SearchSpace, TileKnob, UnionSpace
 from tilewright.trial import Configuration, Status, Trial
 
+# What strategies promise does not hang on the size of their models.
+SMALL = {
+    "auto": {"pool": 128, "steps": 16},
+    "bayesian": {"pool": 128},
+    "guided": {"pool": 128, "steps": 16},
+    "xgboost": {"rounds": 12, "chains": 8, "iterations": 12},
+}
+
 FAILURES = [s for s in Status if s is not Status.OK]
 
 
@@ -16,9 +24,13 @@ def name(request):
     return request.param
 
 
+def create(name, space, seed, known=()):
+    return create_strategy(name, space, seed, SMALL.get(name), known=known)
+
+
 def thin():
-    """A hundred members of 10^6 combinations, known only to a scalar check."""
-    knobs = [TileKnob(n, tuple(range(100))) for n in "abc"]
+    """Forty members of 64,000 combinations, known only to a scalar check."""
+    knobs = [TileKnob(n, tuple(range(40))) for n in "abc"]
     rule = Constraint("line", ("a", "b", "c"), lambda a, b, c: a == b == c, lambda *v: "off")
     return SearchSpace("thin", knobs, [rule], Configuration.of({"a": 0, "b": 0, "c": 0}))
 
@@ -42,7 +54,7 @@ def failed(config, status=Status.CRASHED):
 @pytest.mark.parametrize("make", [tiny, lambda: matmul(256, 192, 64).space], ids=["tiny", "matmul"])
 def test_only_members_and_never_twice(name, make):
     space = make()
-    strategy = create_strategy(name, space, seed=1)
+    strategy = create(name, space, seed=1)
     seen = set()
     for _ in range(8):
         configs = strategy.ask(7)
@@ -55,7 +67,7 @@ def test_only_members_and_never_twice(name, make):
 
 
 def test_never_twice_without_tells(name):
-    strategy = create_strategy(name, matmul(64, 64, 64).space, seed=1)
+    strategy = create(name, matmul(64, 64, 64).space, seed=1)
     asked = [c for _ in range(6) for c in strategy.ask(8)]
     assert len(set(asked)) == len(asked) == 48
 
@@ -63,7 +75,7 @@ def test_never_twice_without_tells(name):
 @pytest.mark.parametrize("batch", [1, 3, 40])
 def test_as_many_as_asked_for(name, batch):
     problem = rugged(1)
-    strategy = create_strategy(name, problem.space, seed=1)
+    strategy = create(name, problem.space, seed=1)
     for _ in range(3):
         configs = strategy.ask(batch)
         assert len(configs) == batch
@@ -73,7 +85,7 @@ def test_as_many_as_asked_for(name, batch):
 @pytest.mark.parametrize("told", [ok, failed], ids=["ok", "failed"])
 def test_a_space_of_one_point(name, told):
     space = tiny().restrict({"a": [1], "b": [1], "peel": [False], "order": [(0, 1)]}).space
-    strategy = create_strategy(name, space, seed=0)
+    strategy = create(name, space, seed=0)
     assert strategy.ask(5) == [space.default]
     assert strategy.ask(5) == []
     strategy.tell([told(space.default)])
@@ -82,7 +94,7 @@ def test_a_space_of_one_point(name, told):
 
 def test_a_space_without_knobs(name):
     space = SearchSpace("scalar", [], [], Configuration(()))
-    strategy = create_strategy(name, space, seed=0)
+    strategy = create(name, space, seed=0)
     assert strategy.ask(2) == [space.default]
     strategy.tell([ok(space.default)])
     assert strategy.ask(2) == []
@@ -91,7 +103,7 @@ def test_a_space_without_knobs(name):
 @pytest.mark.parametrize("make", [tiny, thin, union], ids=["tiny", "thin", "union"])
 def test_exhausts_a_small_space_completely(name, make):
     space = make()
-    strategy = create_strategy(name, space, seed=3)
+    strategy = create(name, space, seed=3)
     seen = []
     while configs := strategy.ask(9):
         seen += configs
@@ -107,7 +119,7 @@ def test_same_seed_same_proposals(name):
     problem = rugged(3)
 
     def run(seed):
-        strategy = create_strategy(name, problem.space, seed)
+        strategy = create(name, problem.space, seed)
         out = []
         for _ in range(4):
             out.append(strategy.ask(8))
@@ -133,8 +145,8 @@ def test_order_of_telling_does_not_matter(name, kind):
     rng = np.random.default_rng(0)
     known = [problem.trial(c) for c in problem.space.sample(rng, 6)]
     other = [known[i] for i in rng.permutation(len(known))]
-    first = create_strategy(name, problem.space, 4, known=known)
-    second = create_strategy(name, problem.space, 4, known=other[:3])
+    first = create(name, problem.space, 4, known=known)
+    second = create(name, problem.space, 4, known=other[:3])
     second.tell(other[3:])
     waiting: list[Trial] = []
     for turn in range(6):
@@ -154,8 +166,8 @@ def test_trials_of_one_configuration_count_once(name):
     default = problem.trial(problem.space.default)
     slower = Trial(default.configuration, Status.OK, 10 * (default.time_s or 1))
     broken = Trial(default.configuration, Status.RUN_TIMEOUT)
-    once = create_strategy(name, problem.space, 2, known=[default])
-    often = create_strategy(name, problem.space, 2, known=[broken, default, slower, default])
+    once = create(name, problem.space, 2, known=[default])
+    often = create(name, problem.space, 2, known=[broken, default, slower, default])
     for _ in range(3):
         configs = once.ask(8)
         assert often.ask(8) == configs
@@ -164,7 +176,7 @@ def test_trials_of_one_configuration_count_once(name):
 
 
 def test_survives_failures_only(name):
-    strategy = create_strategy(name, matmul(128, 128, 128).space, seed=0)
+    strategy = create(name, matmul(128, 128, 128).space, seed=0)
     for i in range(6):
         configs = strategy.ask(6)
         assert len(configs) == 6
@@ -175,7 +187,7 @@ def test_known_trials_are_not_proposed_again(name):
     space = tiny()
     members = sorted(all_of(space), key=lambda c: repr(c.items))
     known = [ok(c) if i % 3 else failed(c) for i, c in enumerate(members[::2])]
-    strategy = create_strategy(name, space, seed=0, known=known)
+    strategy = create(name, space, seed=0, known=known)
     seen = set()
     while configs := strategy.ask(5):
         seen |= set(configs)
@@ -184,7 +196,7 @@ def test_known_trials_are_not_proposed_again(name):
 
 def test_takes_trials_it_never_asked_for(name):
     space = tiny()
-    strategy = create_strategy(name, space, seed=0)
+    strategy = create(name, space, seed=0)
     told = space.sample(np.random.default_rng(9), 4)
     strategy.tell([ok(c) for c in told])
     strategy.tell([])
@@ -197,7 +209,7 @@ def test_takes_trials_it_never_asked_for(name):
 def test_default_outside_a_restricted_space(name):
     space = tiny().restrict({"a": [2, 4]}).space
     assert not space.default_is_member
-    strategy = create_strategy(name, space, seed=0, known=[ok(space.default, 1e-3)])
+    strategy = create(name, space, seed=0, known=[ok(space.default, 1e-3)])
     seen = set()
     while configs := strategy.ask(3):
         strategy.tell([ok(c) for c in configs])
@@ -206,7 +218,7 @@ def test_default_outside_a_restricted_space(name):
 
 
 def test_odd_trials_do_not_raise(name):
-    strategy = create_strategy(name, tiny(), seed=0)
+    strategy = create(name, tiny(), seed=0)
     a, b, c, d = strategy.ask(4)
     strategy.tell([Trial(a, Status.OK, None), ok(b, 0.0), ok(c, float("inf")), ok(d, 1e-300)])
     strategy.tell([ok(d), ok(d)])
@@ -215,4 +227,4 @@ def test_odd_trials_do_not_raise(name):
 
 @pytest.mark.parametrize("n", [0, -1])
 def test_asking_for_none(name, n):
-    assert create_strategy(name, tiny(), seed=0).ask(n) == []
+    assert create(name, tiny(), seed=0).ask(n) == []

@@ -24,12 +24,17 @@ def good(problem: Problem) -> float:
 @pytest.mark.parametrize(
     ("problem", "share"),
     [
-        (matmul(1024, 512, 256), 0.25),
-        (matmul(196, 1024, 256), 0.25),
         (matmul(64, 64, 64), 0.25),
-        (matmul(1024, 512, 256, prior="none"), 0.5),
         (rugged(1), 0.5),
-        (rugged(2), 0.5),
+        *(
+            pytest.param(problem, share, marks=pytest.mark.slow)
+            for problem, share in (
+                (matmul(1024, 512, 256), 0.25),
+                (matmul(196, 1024, 256), 0.25),
+                (matmul(1024, 512, 256, prior="none"), 0.5),
+                (rugged(2), 0.5),
+            )
+        ),
     ],
     ids=lambda p: p.name if isinstance(p, Problem) else "",
 )
@@ -40,6 +45,7 @@ def test_regret_is_a_fraction_of_random_searchs(problem, share):
     assert guided < share * random
 
 
+@pytest.mark.slow
 def test_forty_guided_trials_beat_three_hundred_random_ones():
     problem = matmul(784, 128, 1152)
     assert median(problem, "guided", 40) < median(problem, "random", 300)

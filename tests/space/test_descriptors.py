@@ -128,6 +128,30 @@ def test_waste_spills_and_switches():
     assert told["inner_parallel_m"] == 0
 
 
+def test_peeling_counts_only_where_a_tile_leaves_a_remainder():
+    space = SPACES["matmul"]
+    whole = {"distribution_m": 112, "distribution_n": 64, PEELING: True}
+    whole |= {
+        "vector_common_parallel_m": 8,
+        "vector_common_parallel_n": 32,
+        "vector_reduction_k": 4,
+    }
+    assert described(space, **whole)["peeling"] == 0
+    assert described(space, **whole) == described(space, **{**whole, PEELING: False})
+    assert described(space, **{**whole, "vector_common_parallel_m": 12})["peeling"] == 1
+
+
+def test_the_prior_likes_neither_long_bodies_nor_unused_lanes():
+    space = SPACES["matmul"]
+    tiles = {"distribution_m": 112, "distribution_n": 64, "vector_common_parallel_n": 32}
+    short = {**tiles, "vector_common_parallel_m": 8, "vector_reduction_k": 4}
+    long = {**tiles, "vector_common_parallel_m": 8, "vector_reduction_k": 64}
+    masked = {**short, "vector_common_parallel_m": 9}
+    best = described(space, **short)[PRIOR]
+    assert described(space, **long)[PRIOR] < best - 0.5
+    assert described(space, **masked)[PRIOR] < best - 0.5
+
+
 def test_working_sets_are_measured_against_the_target():
     from dataclasses import replace
 

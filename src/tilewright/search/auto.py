@@ -42,7 +42,7 @@ class AutoSearch(Strategy):
     transfers = True
     summary = "Gaussian process over prior, knobs and derived features; expected improvement"
     options_table = (
-        Option("opening", 0, "trials before the model chooses; 0: none with a prior, else 8", 0),
+        Option("opening", 0, "trials before the model chooses; 0: 8 where nothing is known", 0),
         Option("explore_share", 0.04, "share of a batch drawn uniformly", 0, 1),
         Option("exploit_share", 0.125, "share of a batch expected to be the fastest", 0, 1),
         Option("steps_share", 0.25, "share of a batch that are random steps from the best", 0, 1),
@@ -125,7 +125,7 @@ class AutoSearch(Strategy):
         if self._columns is None:
             self._begin(pool)
         chosen: dict[Configuration, None] = {}
-        wanted = self.count("opening") or (0 if self._with_prior else 8)
+        wanted = self.count("opening") or (0 if self._with_prior or self._taught else 8)
         missing = min(n, wanted - sum(map(len, self.asked)))
         if missing > 0:
             chosen.update(dict.fromkeys(self._opening.propose(missing, self.seen, pool)))

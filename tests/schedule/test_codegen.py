@@ -280,6 +280,22 @@ def test_accumulators_stay_in_registers() -> None:
     assert not any("vmovups\t%zmm" in line or "rsp" in line for line in code)
 
 
+def test_sums_of_an_unrolled_reduction_are_stored_once() -> None:
+    X = te.placeholder((14, 64), "f32", name="X")
+    W = te.placeholder((3, 64), "f32", name="W")
+    k = te.reduce_axis(3, "k")
+    Y = te.compute((12, 64), lambda i, c: te.sum(X[i + k, c] * W[k, c], axis=k), name="Y")
+    s = te.create_schedule(Y)
+    i, c = s[Y].op.axis
+    io, ii = s[Y].split(i, 4)
+    s[Y].reorder(io, k, ii, c)
+    s[Y].unroll(k)
+    s[Y].unroll(ii)
+    s[Y].vectorize(c)
+    assert str(te.lower(s, [X, W, Y]).mlir("cpu:znver4")).count("vector.store") == 4
+    te.build(s, [X, W, Y]).verify(lambda x, w: sum(x[k : k + 12] * w[k] for k in range(3)))
+
+
 def _inner_loop(assembly: str) -> list[str]:
     """The shortest stretch from a label to a jump back to it that multiplies and adds."""
     lines = assembly.splitlines()

@@ -89,10 +89,8 @@ class KernelEmitter(ValueEmitter):
     # -- loops and branches ------------------------------------------------------------------------
 
     def _loop(self, loop: Loop) -> None:
-        kept = {key[0] for key in self.held}
-        fresh = self._analysis.in_loop(loop, kept)
-        for access in fresh:
-            self.held[access.key] = self.load(access)
+        fresh = self._analysis.in_loop(loop, {key[0] for key in self.held})
+        self._hold(fresh)
         carried = self._carried(loop.body)
         made = scf.ForOp(
             self.number(0),
@@ -105,14 +103,31 @@ class KernelEmitter(ValueEmitter):
         before = dict(self.held)
         self.held.update(zip(carried, made.inner_iter_args, strict=True))
         with ir.InsertionPoint(made.body), self.block():
-            self.run(loop.body)
+            self._body(loop.body)
             scf.YieldOp([self.held[key] for key in carried])
         self.held = before
         self.held.update(zip(carried, made.results, strict=True))
         self._changed_in(loop.body)
-        for access in fresh:
+        self._release(fresh, loop.body)
+
+    def _body(self, body: Sequence[Code]) -> None:
+        """Emit a loop's or a branch's code: an element that it stores several times is stored
+        once."""
+        fresh = self._analysis.in_body(body, {key[0] for key in self.held})
+        self._hold(fresh)
+        self.run(body)
+        self._release(fresh, body)
+
+    def _hold(self, places: Sequence[Access]) -> None:
+        for access in places:
+            self.held[access.key] = self.load(access)
+
+    def _release(self, places: Sequence[Access], body: Sequence[Code]) -> None:
+        """The end of code over which places were held: what it has written goes to memory."""
+        uses = self._analysis.uses(body)
+        for access in places:
             value = self.held.pop(access.key)
-            if access.key in carried:
+            if access.key in uses[access.storage].keys:
                 self.store(access, value)
                 self.changed(access.storage)
 
@@ -131,7 +146,7 @@ class KernelEmitter(ValueEmitter):
         for block, body in arms:
             self.held = dict(before)
             with ir.InsertionPoint(block), self.block():
-                self.run(body)
+                self._body(body)
                 scf.YieldOp([self.held[key] for key in carried])
             self._changed_in(body)
         self.held = before

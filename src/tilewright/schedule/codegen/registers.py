@@ -4,6 +4,8 @@ Storage is kept in registers over a loop when every access in it is to places th
 are while the loop runs, and any two of these places are the same or apart. It is read before the
 loop and written after it. Storage that lives within a scope is kept in registers throughout, if its
 places are so over the whole scope: then there is no memory at all.
+So are, over a loop's body, the elements that it stores to several times: an unrolled reduction
+stores its sums once.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ _MOST = 96
 @dataclass(slots=True)
 class Uses:
     """What some code does with a storage: its accesses (by key, each with whether it is certain to
-    happen), the keys of those written, whether any is, and whether there is a use of another kind
-    than loads and stores."""
+    happen), the keys of those written, whether any is, how many stores are written out, and whether
+    there is a use of another kind than loads and stores."""
 
     accesses: dict[Access, bool] = field(default_factory=dict)
     keys: set[Any] = field(default_factory=set)
     written: bool = False
+    stores: int = 0
     opaque: bool = False
 
     def add(self, access: Access, certain: bool) -> None:
@@ -51,6 +54,7 @@ class Uses:
             self.add(access, sure and certain)
         self.keys |= other.keys
         self.written |= other.written
+        self.stores += other.stores
         self.opaque |= other.opaque
 
 
@@ -112,6 +116,7 @@ class Analysis:
                     uses.add(access, True)
                     uses.keys.add(access.key)
                     uses.written = True
+                    uses.stores += 1
                     loads(value.loads)
                     loads(place_loads(access.place))
                     if access.mask is not None:
@@ -131,14 +136,27 @@ class Analysis:
 
     def in_loop(self, loop: Loop, kept: Iterable[Storage]) -> list[Access]:
         """The places to hold in registers over a loop, of storages that are not already."""
-        moving = self.loops(loop.body) | {loop.atom}
+        return self._held(loop.body, self.loops(loop.body) | {loop.atom}, kept)
+
+    def in_body(self, body: Sequence[Code], kept: Iterable[Storage]) -> list[Access]:
+        """The places to hold in registers over some code, of storages that are not already: those
+        that it would store to several times."""
+        return [
+            access
+            for access in self._held(body, self.loops(body), kept)
+            if (uses := self.uses(body)[access.storage]).stores > len(uses.keys)
+        ]
+
+    def _held(
+        self, body: Sequence[Code], moving: frozenset[Atom], kept: Iterable[Storage]
+    ) -> list[Access]:
         held: list[Access] = []
         already = set(kept)
         fenced: bool | None = None
-        for storage, uses in self.uses(loop.body).items():
+        for storage, uses in self.uses(body).items():
             if storage in already or not uses.written or uses.opaque:
                 continue
-            if storage.allocated and self._allocates(loop.body, storage):
+            if storage.allocated and self._allocates(body, storage):
                 continue
             places = _apart(uses, moving)
             if places is None or not all(
@@ -146,7 +164,7 @@ class Analysis:
             ):
                 continue
             if storage.scope != LOCAL:
-                fenced = self.fences(loop.body) if fenced is None else fenced
+                fenced = self.fences(body) if fenced is None else fenced
                 if fenced:
                     continue
             held += places

@@ -120,3 +120,27 @@ def _at_most(
         lambda *c: f"{int(count(member.values(scope, c)))}, more than {limit} {unit}",
         vectorised=True,
     )
+
+
+def whole_tile_rules(member: SmtMember, workload: Workload) -> list[Constraint]:
+    """Tiles that divide the loops of convolutions: the constraints take sizes rounded up to whole
+    intrinsics, which needs padding that their configurations do not have. Products are padded."""
+    if workload.kind == "contraction":
+        return []
+    rules = []
+    for name in member.names:
+        loop = name.removeprefix("wg_")
+        if not name.startswith("wg_") or not loop.isdigit():
+            continue
+        size = member.program.dims[int(loop)]
+        rule = _at_most(
+            member,
+            f"{name} divides its loop of {size}",
+            lambda values, name=name, size=size: size % values[name],  # type: ignore[misc]
+            (name,),
+            0,
+            "left over",
+        )
+        if rule is not None:
+            rules.append(rule)
+    return rules

@@ -20,7 +20,7 @@ from tilewright.smt_program import Assertion, ConstraintProgram
 from tilewright.space.constraints import Constraint
 from tilewright.space.gpu_cost import TilePrior, columns
 from tilewright.space.gpu_member import WORKGROUP_SIZES, Computed, GpuSpace
-from tilewright.space.gpu_rules import attention_rules, register_rules
+from tilewright.space.gpu_rules import attention_rules, register_rules, whole_tile_rules
 from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.search_space import PriorMany
@@ -80,6 +80,7 @@ class SmtMember:
             *register_rules(self, target),
             *attention_rules(self, workload, target),
             *reorder_rules(self),
+            *whole_tile_rules(self, workload),
         ]
         self.computed = self.computed_sizes
         default = self._default(knobs, constraints)

@@ -63,6 +63,7 @@ class SmtMember:
         self.name = name = program.pipeline
         self.program = program
         self.template = template
+        self.is_product = workload.kind == "contraction"
         self.model = ConstraintModel(program)
         if any(not len(domain) for domain in self.model.domains.values()):
             raise ValueError(f"{name}: the constraints leave no configuration")
@@ -346,6 +347,20 @@ def _own_extra(name: str, member: SmtMember) -> Value:
     return 0
 
 
+def _padding(member: SmtMember, assignment: Mapping[str, int]) -> list[int]:
+    """The sizes that a product's tiles are padded to where they do not divide the loops: the
+    constraints take sizes rounded up to whole intrinsics. Empty where nothing is left over."""
+    if member.program.pipeline != "TileAndFuse" or not member.is_product:
+        return []
+    depth = member.shapes("mma_idx")[assignment["mma_idx"]][2]
+    sizes = []
+    for loop in range(len(member.program.dims)):
+        step = assignment.get(f"red_{loop}", 0) * depth
+        sizes.append(assignment.get(f"wg_{loop}", 0) or step or 1)
+    left = any(size % tile for size, tile in zip(member.program.dims, sizes, strict=True))
+    return sizes if left else []
+
+
 def _edits(
     member: SmtMember, values: Mapping[str, Value], assignment: Mapping[str, int]
 ) -> tuple[Any, Any, Any]:
@@ -356,6 +371,9 @@ def _edits(
     own = dict(member.template.own.entries)
     if member.template.translation.pipeline == member.program.pipeline:
         lowering += [(k, v) for k, v in own.items() if v == "unit"]
+    padding = _padding(member, assignment)
+    if padding:
+        lowering.append(("padding", f"[{', '.join(map(str, padding))}]"))
     if values.get(BANK_CONFLICTS) is False:
         options.append(("no_reduce_shared_memory_bank_conflicts", "true"))
     if values.get(REORDER) == "transpose":

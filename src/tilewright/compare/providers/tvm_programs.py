@@ -90,7 +90,7 @@ def _with_bias(te: Any, operation: Operation, arguments: list[Any], value: Any, 
 
     def finish(*place: Any) -> Any:
         total = value(*place) + bias(place[axis])
-        return tirx.max(total, tirx.const(0, total.dtype)) if "relu" in steps else total
+        return tirx.max(total, tirx.const(0.0, bias.dtype)) if "relu" in steps else total
 
     return te.compute(operation.result.shape or (), finish, name="finished")
 

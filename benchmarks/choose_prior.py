@@ -32,7 +32,7 @@ _FAVOURITES = 30
 def correlation(a: FloatArray, b: FloatArray) -> float:
     """Spearman's; equal values come in the order in which they stand."""
     ranks = [np.argsort(np.argsort(v, kind="stable")) for v in (a, b)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def order(arena: Arena, costs: cost_model.Costs) -> tuple[float, float, float]:

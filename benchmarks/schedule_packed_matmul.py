@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "schedule"))
@@ -26,8 +27,24 @@ BLOCKS = {
     (512, 1): {"mr": 4, "nr": 64},
     (1024, 1): {"nc": 1024, "kc": 512},
     (2048, 1): {},
-    (2048, 2): {"mr": 4, "nr": 64},
+    # With two threads many small blocks: a worker takes several workgroups at a time.
+    (512, 2): {"mc": 64, "nc": 256, "kc": 512},
+    (1024, 2): {"mc": 128, "nc": 128, "kc": 512},
+    (2048, 2): {"mc": 128, "nc": 128, "kc": 512},
 }
+
+
+# OpenBLAS's threads wait for more work at full speed, for 2^26 ticks of the processor's clock by
+# default (25 ms): what begins meanwhile has one core less.
+SETTLE_S = 0.1
+
+
+def settled(call: Callable[[], object]) -> float:
+    """Seconds of a call that begins when all threads have come to rest."""
+    time.sleep(SETTLE_S)
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
 
 
 def one(n: int, threads: int, rounds: int) -> dict[str, float]:
@@ -52,14 +69,10 @@ def one(n: int, threads: int, rounds: int) -> dict[str, float]:
     call = f.bind(a, b)
     ours, theirs = [], []
     for number in range(rounds + 2):
-        begin = time.perf_counter()
-        call()
-        middle = time.perf_counter()
-        a @ b
-        end = time.perf_counter()
+        mine, other = settled(call), settled(lambda: a @ b)
         if number > 1:
-            ours.append(middle - begin)
-            theirs.append(end - middle)
+            ours.append(mine)
+            theirs.append(other)
     return {
         "ours": statistics.median(ours),
         "theirs": statistics.median(theirs),

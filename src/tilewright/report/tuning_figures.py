@@ -1,0 +1,271 @@
+"""The figures of the page on a tuning run, drawn with plotly; each function adds its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.compare.tables import digits
+from tilewright.measure.peak import Peak
+from tilewright.report.importance import LEAST_TRIALS, importance
+from tilewright.report.page import COLOURS, PATTERNS, Figures
+from tilewright.report.result_folder import Trials
+
+# A bar with more parts shows no more; the rest is one part.
+_MOST_PARTS = 40
+# More axes than this cannot be told apart.
+_MOST_AXES = 16
+# Beyond this a picture of all knobs has no more lines, but those of the fastest are all there.
+_MOST_LINES = 20_000
+
+
+def _layout(**more: Any) -> dict[str, Any]:
+    base = {"margin": {"l": 60, "r": 15, "t": 20, "b": 50}, "font": {"size": 12}}
+    return {**base, **more}
+
+
+def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
+    """Two stacked bars: the dispatches as the compiler makes them, and tuned."""
+    import plotly.graph_objects as go
+
+    timed = [r for r in rows if r["default_ms"] is not None]
+    parts = [
+        (r["name"], r["count"] * r["default_ms"], r["count"] * r["tuned_ms"])
+        for r in sorted(timed, key=lambda r: -r["count"] * r["default_ms"])
+    ]
+    if len(parts) > _MOST_PARTS:
+        rest = parts[_MOST_PARTS:]
+        others = (f"{len(rest)} others", sum(p[1] for p in rest), sum(p[2] for p in rest))
+        parts = [*parts[:_MOST_PARTS], others]
+    bars = [
+        go.Bar(
+            y=["tuned", "default"],
+            x=[after, before],
+            name=name,
+            orientation="h",
+            marker={
+                "color": COLOURS[number % len(COLOURS)],
+                "pattern": {"shape": PATTERNS[(number // len(COLOURS)) % len(PATTERNS)]},
+                "line": {"color": "#ffffff", "width": 1},
+            },
+            # What does not fit into its part is not shown; hovering tells it.
+            text=[name, name],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            hovertemplate="%{x:.4g} ms<extra>" + name + "</extra>",
+        )
+        for number, (name, before, after) in enumerate(parts)
+    ]
+    layout = _layout(
+        barmode="stack",
+        showlegend=False,
+        uniformtext={"minsize": 10, "mode": "hide"},
+        height=230,
+        xaxis={"title": {"text": "milliseconds in one run"}, "automargin": True},
+        yaxis={"automargin": True},
+    )
+    figures.add("before-after", go.Figure(bars, layout))
+
+
+def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
+    """Whether there was anything to draw."""
+    import plotly.graph_objects as go
+
+    known = [r for r in rows if r.get("bytes") and r.get("flops") and r.get("gflops_default")]
+    if not known:
+        return False
+    intensity = [r["flops"] / r["bytes"] for r in known]
+    ridge = peak.gflops / peak.gbytes_per_s
+    ends = (min(*intensity, ridge) / 2, max(*intensity, ridge) * 2)
+    line = [ends[0], ridge, ends[1]]
+    drawn = [
+        go.Scatter(
+            x=line,
+            y=[min(peak.gflops, x * peak.gbytes_per_s) for x in line],
+            mode="lines",
+            name="machine (f32)",
+            line={"color": COLOURS[6], "width": 2},
+        )
+    ]
+    for label, key, symbol in (("default", "gflops_default", "circle-open"),
+                               ("tuned", "gflops_tuned", "circle")):  # fmt: skip
+        drawn.append(
+            go.Scatter(
+                x=intensity,
+                y=[r[key] for r in known],
+                text=[r["name"] for r in known],
+                mode="markers",
+                name=label,
+                marker={"symbol": symbol, "size": 10, "color": COLOURS[0]},
+                hovertemplate="%{text}<br>%{y:.4g} GFLOP/s<extra>" + label + "</extra>",
+            )
+        )
+    layout = _layout(
+        height=420,
+        xaxis={"type": "log", "dtick": "D2", "title": {"text": "operations for each byte"}},
+        yaxis={"type": "log", "dtick": "D2", "title": {"text": "GFLOP/s"}},
+        legend={"orientation": "h", "y": 1.08},
+    )
+    figures.add("roofline", go.Figure(drawn, layout))
+    return True
+
+
+def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, Any]) -> str:
+    """The best so far by trial, over all trials as points. Returns what it shows, in words."""
+    import plotly.graph_objects as go
+
+    number = np.arange(1, trials.count + 1, dtype=np.int32)
+    times = trials.times_ms.astype(np.float32)
+    ok = trials.ok
+    running = np.minimum.accumulate(np.where(ok, trials.times_ms, np.inf))
+    better = np.flatnonzero(np.diff(running, prepend=np.inf) < 0)
+    # Points beyond this are drawn by the graphics card.
+    points = go.Scattergl if ok.sum() > 2000 else go.Scatter
+    default = row["default_ms"]
+    steps = [*better.tolist(), trials.count - 1]
+    drawn = [
+        points(
+            x=number[ok],
+            y=times[ok],
+            mode="markers",
+            name="trials",
+            marker={"size": 4, "color": COLOURS[4]},
+        ),
+        go.Scatter(
+            x=[i + 1 for i in steps],
+            y=[float(running[i]) for i in steps],
+            customdata=[float(trials.spent_s[i]) for i in steps],
+            mode="lines",
+            name="best so far",
+            line={"shape": "hv", "color": COLOURS[3], "width": 2},
+            hovertemplate="%{y:.4g} ms after %{x} trials, %{customdata:.1f} s<extra></extra>",
+        ),
+    ]
+    if default:
+        drawn.append(
+            go.Scatter(
+                x=[1, trials.count],
+                y=[default, default],
+                mode="lines",
+                name="default",
+                line={"dash": "dash", "color": COLOURS[6]},
+            )
+        )
+    layout = _layout(
+        height=300,
+        xaxis={"title": {"text": "trials"}},
+        yaxis={"type": "log", "dtick": "D2", "title": {"text": "ms"}},
+        legend={"orientation": "h", "y": 1.15},
+    )
+    figures.add(name, go.Figure(drawn, layout))
+    best = float(running[-1])
+    return (
+        f"Convergence: the best of {trials.count:,} trials took {digits(best)} ms and was found at "
+        f"trial {int(better[-1]) + 1:,}."
+    )
+
+
+def knobs(figures: Figures, name: str, trials: Trials) -> tuple[str, str]:
+    """Importance and parallel coordinates of the knobs that varied; what they show, in words, ''
+    for what is not drawn. Some trial must have worked."""
+    ok = trials.ok
+    varied = {
+        knob: (values, codes)
+        for knob, (values, codes) in trials.knobs.items()
+        if np.unique(codes[ok]).size > 1
+    }
+    if not varied:
+        return "", ""
+    shares = importance([codes[ok] for _, codes in varied.values()], trials.times_ms[ok])
+    ranked = sorted(zip(varied, shares, strict=True), key=lambda pair: -pair[1])
+    shown = ""
+    if ok.sum() >= LEAST_TRIALS:
+        shown = _importance(figures, f"{name}-importance", ranked)
+    axes = [knob for knob, _ in ranked[:_MOST_AXES]]
+    return shown, _coordinates(figures, f"{name}-coordinates", trials, axes)
+
+
+def _importance(figures: Figures, name: str, ranked: list[tuple[str, float]]) -> str:
+    import plotly.graph_objects as go
+
+    shown = ranked[:_MOST_AXES][::-1]
+    bar = go.Bar(
+        x=[100 * share for _, share in shown],
+        y=[knob for knob, _ in shown],
+        orientation="h",
+        marker={"color": COLOURS[0]},
+        hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
+    )
+    layout = _layout(
+        height=max(300, 22 * len(shown) + 90),
+        xaxis={"title": {"text": "% of the differences that it explains alone"}},
+        yaxis={"automargin": True, "tickfont": {"size": 10}},
+    )
+    figures.add(name, go.Figure([bar], layout))
+    knob, share = ranked[0]
+    return f"Which knobs mattered: {knob} alone explains {100 * share:.0f}% of the differences."
+
+
+def _coordinates(figures: Figures, name: str, trials: Trials, knobs: list[str]) -> str:
+    import plotly.graph_objects as go
+
+    chosen = np.flatnonzero(trials.ok)
+    note = ""
+    if chosen.size > _MOST_LINES:
+        fastest = chosen[np.argsort(trials.times_ms[chosen])]
+        # All of the faster half of the lines, and every so many of the rest.
+        half = _MOST_LINES // 2
+        rest = fastest[half:]
+        chosen = np.concatenate([fastest[:half], rest[:: math.ceil(rest.size / half)]])
+        note = f" Shown are {chosen.size:,} of {int(trials.ok.sum()):,}, all the fastest with them."
+    times = trials.times_ms[chosen]
+    logs = np.log10(times).astype(np.float32)
+    low, high = float(logs.min()), float(logs.max())
+    ticks = np.linspace(low, high, 5)
+    dimensions = [
+        {
+            "label": "ms",
+            "values": logs,
+            "tickvals": ticks.tolist(),
+            "ticktext": [f"{10**t:.3g}" for t in ticks],
+        }
+    ]
+    for knob in knobs:
+        values, codes = trials.knobs[knob]
+        step = max(1, math.ceil(len(values) / 12))
+        dimensions.append(
+            {
+                "label": knob.replace("_", " "),
+                "values": codes[chosen].astype(np.int16),
+                "tickvals": list(range(0, len(values), step)),
+                "ticktext": [values[i] for i in range(0, len(values), step)],
+            }
+        )
+    lines = go.Parcoords(
+        line={
+            "color": logs,
+            "colorscale": "Viridis",
+            "reversescale": True,
+            "cmin": low,
+            "cmax": high,
+        },
+        dimensions=dimensions,
+        labelangle=-25,
+        labelside="bottom",
+        labelfont={"size": 10},
+        tickfont={"size": 9},
+    )
+    layout = _layout(
+        height=420,
+        width=max(700, 85 * len(dimensions)),
+        margin={"l": 60, "r": 60, "t": 30, "b": 110},
+    )
+    figures.add(name, go.Figure([lines], layout))
+    return (
+        "All trials that worked: a line for each, through its time and its knobs, those that "
+        f"mattered most first; bright is fast. Drag along an axis to pick out lines.{note}"
+    )

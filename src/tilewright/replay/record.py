@@ -32,6 +32,7 @@ from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.files import check_writable_file
@@ -39,7 +40,7 @@ from tilewright.tuning.inspect import given_arguments
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import DEFAULT_VARIANT
-from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks, task_key
+from tilewright.tuning.prepare import Prepared, extract, read_tasks, task_key
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import compile_limit_s
 from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages

@@ -14,8 +14,9 @@ from tilewright.store import TaskResult
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.events import WinnerFound
-from tilewright.tuning.prepare import Prepared, default_vmfb, task_key
+from tilewright.tuning.prepare import Prepared, task_key
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check

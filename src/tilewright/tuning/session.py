@@ -25,11 +25,12 @@ from tilewright.tuning.company import try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import Interrupted, RunContext
+from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
-from tilewright.tuning.prepare import Prepared, extract, measure_defaults, read_tasks
+from tilewright.tuning.prepare import Prepared, extract, read_tasks
 from tilewright.tuning.programs import (
     Build,
     BuildRequest,

@@ -1,0 +1,200 @@
+"""The dispatches of a variant as the compiler configures them: references, times, shares."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import DispatchesRanked, DispatchRow
+from tilewright.tuning.prepare import Prepared, Skipped
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.verification import check
+from tilewright.tuning.worker_tasks import REFERENCE, ReferenceRequest
+
+FLOAT64 = "float64 NumPy"
+
+# Another way through the compiler: no vectors, no fused multiply-adds, no loop transformations.
+INDEPENDENT_FLAGS = (
+    "--iree-llvmcpu-target-cpu=generic",
+    "--iree-llvmcpu-mlir-opt-level=O0",
+    "--iree-llvmcpu-loop-vectorization=false",
+    "--iree-llvmcpu-slp-vectorization=false",
+    "--iree-llvmcpu-loop-unrolling=false",
+)
+
+
+def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) -> None:
+    """Time every task as the compiler configures it, and rank the tasks by share of the program.
+
+    Makes the inputs and the expected results first. A task whose default does not compile or run
+    alone is skipped, with the reason.
+    """
+    jobs = [
+        Job(_reference_request(context, task, prepared.flags), REFERENCE, 600.0, tag=task)
+        for task in prepared.tasks
+    ]
+    jobs += [
+        Job(_default_request(task, prepared.flags), CANDIDATE, 300.0, tag=task)
+        for task in prepared.tasks
+    ]
+    for result in context.compilers.run(jobs):
+        task: DispatchTask = result.job.tag
+        if result.failure is not None:
+            task.failure = task.failure or result.failure.message
+        elif result.job.task == REFERENCE:
+            task.reference = result.value
+        else:
+            task.compile_s = result.seconds
+    ready = [t for t in prepared.tasks if not t.failure and t.reference is not None]
+    if context.benchmark.round_size > 1:
+        with context.benchmark.ahead("the dispatches as the compiler configures them"):
+            for task in ready:
+                _measured_default(context, task)
+                if task.reference is not None and task.reference.expected is not None:
+                    check(context.benchmark, task, default_vmfb(task), 300.0)
+    for task in ready:
+        _time_default(context, task, prepared)
+    for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
+        prepared.skipped.append(
+            Skipped(
+                task.name, task.count, f"does not run alone: {task.failure}", task.workload.name
+            )
+        )
+        prepared.tasks.remove(task)
+    seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
+    # Alone, without what they wait for and share in the program, dispatches may take more time
+    # together than the program; then their sum is the whole.
+    whole = max(program_s, sum(seconds.values()))
+    for task in prepared.tasks:
+        task.share = seconds[task.name] / whole
+    prepared.tasks.sort(key=lambda t: -t.share)
+    _announce(context, prepared)
+
+
+def _seed(seed: int, key: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:4], "little")
+
+
+def default_vmfb(task: DispatchTask) -> Path:
+    return task.folder / "default.vmfb"
+
+
+def _default_request(task: DispatchTask, flags: tuple[str, ...]) -> CandidateRequest:
+    return CandidateRequest(
+        configured=task.configured,
+        executable=task.executable,
+        entry=task.name,
+        configuration=None,
+        repeats=task.repeats,
+        rotations=task.rotations,
+        flags=flags,
+        vmfb=default_vmfb(task),
+    )
+
+
+def _reference_request(
+    context: RunContext, task: DispatchTask, flags: tuple[str, ...], sensitivity: bool = False
+) -> ReferenceRequest:
+    return ReferenceRequest(
+        isolated=task.isolated,
+        arguments=task.arguments,
+        outputs=task.output_types,
+        flags=flags,
+        seed=_seed(context.options.seed, task.workload.key),
+        folder=task.folder,
+        with_sensitivity=sensitivity,
+        values=task.argument_values,
+        limits=task.index_limits,
+    )
+
+
+def _measured_default(context: RunContext, task: DispatchTask) -> Measurement | WorkerFailure:
+    policy = replace(TimingPolicy(), max_s=0.25, drop_factor=None)
+    return context.benchmark.time(
+        str(default_vmfb(task)), task.inputs, repeats=task.repeats, policy=policy, timeout_s=300.0
+    )
+
+
+def _time_default(context: RunContext, task: DispatchTask, prepared: Prepared) -> None:
+    """The default's time, and a check of its results against the reference.
+
+    Where the float64 interpreter does not know the dispatch, the results of the dispatch compiled
+    without optimisation are the reference, and the report says so.
+    """
+    path = default_vmfb(task)
+    measured = _measured_default(context, task)
+    if isinstance(measured, WorkerFailure):
+        task.failure = measured.message
+        return
+    task.default_s = measured.time_s
+    if context.benchmark.round_size == 1:
+        # Where candidates are measured in rounds, their default is not timed between them.
+        task.baseline = InterleavedBaseline(str(path), reference_s=task.default_s)
+    assert task.reference is not None
+    if task.reference.expected is None:
+        task.failure = _independent_reference(context, task)
+        if task.failure:
+            return
+    wrong = check(context.benchmark, task, path, 300.0)
+    if wrong and task.reference.method == FLOAT64 and not isinstance(wrong, WorkerFailure):
+        # Random data can be ill-conditioned; then no evaluation is closer than it is sensitive.
+        job = Job(_reference_request(context, task, prepared.flags, True), REFERENCE, 900.0)
+        (result,) = context.compilers.run([job])
+        if result.failure is None:
+            task.reference = result.value
+            wrong = check(context.benchmark, task, path, 300.0)
+    if isinstance(wrong, WorkerFailure):
+        task.failure = wrong.message
+    elif wrong:
+        task.failure = f"the compiler's default itself differs from the reference: {wrong}"
+
+
+def _independent_reference(context: RunContext, task: DispatchTask) -> str:
+    """The results of another compile of the dispatch as its reference; '' or what failed."""
+    assert task.reference is not None
+    vmfb = task.folder / "independent.vmfb"
+    # For GPUs the compiler has one way only: candidates are compared with its own choice.
+    other = () if context.target.is_gpu else INDEPENDENT_FLAGS
+    outcome = context.toolchain.compile(task.isolated, vmfb, (*task.flags, *other), timeout_s=300.0)
+    if not outcome.ok:
+        return f"no reference: {task.reference.unsupported}; {outcome.error}"
+    expected = task.folder / "expected.npz"
+    outputs = context.benchmark.run(str(vmfb), task.inputs, expected, timeout_s=300.0)
+    if isinstance(outputs, WorkerFailure):
+        return f"no reference: {task.reference.unsupported}; {outputs.message}"
+    task.reference = replace(
+        task.reference,
+        expected=expected,
+        reduction_length=4096,
+        method=f"{'an unoptimised compile' if other else 'the default'} "
+        f"({task.reference.unsupported})",
+    )
+    return ""
+
+
+def _announce(context: RunContext, prepared: Prepared) -> None:
+    rows = [
+        DispatchRow(
+            name=task.name,
+            workload=task.workload.name,
+            count=task.count,
+            share=task.share,
+            default_s=task.default_s,
+            gflops=task.gflops(task.default_s),
+            space=task.space_points,
+            note=f"{len(task.names)} dispatches" if len(task.names) > 1 else "",
+        )
+        for task in prepared.tasks
+    ]
+    rows += [
+        DispatchRow(s.name, s.workload, s.count, 0.0, None, None, None, s.reason)
+        for s in prepared.skipped
+    ]
+    context.emit(DispatchesRanked(prepared.variant.name, tuple(rows)))

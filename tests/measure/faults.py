@@ -53,6 +53,23 @@ def hang_in_native_code(state, payload):
     ctypes.PyDLL(None).sleep(60)
 
 
+def work(state, payload):
+    """Uses `payload` seconds of processor time, and is stopped as long in the middle of it."""
+    began = time.process_time()
+    while time.process_time() - began < payload / 2:
+        pass
+    subprocess.Popen(["sh", "-c", f"sleep {payload}; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+    while time.process_time() - began < payload:
+        pass
+    return "done"
+
+
+def work_forever(state, payload):
+    while True:
+        pass
+
+
 def hang_with_child(state, payload):
     child = subprocess.Popen(["sleep", "60"])
     with open(payload, "w") as file:

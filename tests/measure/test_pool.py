@@ -138,6 +138,27 @@ def test_a_hang_ends_at_its_deadline(pool, task):
     assert still_works(pool)
 
 
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no proc(5)")
+
+
+@needs_proc
+def test_a_limit_on_processor_time_does_not_count_what_others_took(pool):
+    (kept,) = pool.run([Job(1.0, "faults:work", timeout_s=1.4, processor_time=True)])
+    (ended,) = pool.run([Job(1.0, "faults:work", timeout_s=1.4)])
+    assert kept.value == "done"
+    assert ended.failure.kind == "timeout"
+
+
+@needs_proc
+@pytest.mark.parametrize("task", ["hang", "work_forever"])
+def test_a_limit_on_processor_time_ends_a_hang_and_endless_work(pool, task):
+    started = time.monotonic()
+    failure = only(pool, task, timeout_s=0.3, processor_time=True).failure
+    assert failure.kind == "timeout"
+    assert time.monotonic() - started < 20
+    assert still_works(pool)
+
+
 def test_a_timeout_ends_what_the_job_started(pool, tmp_path):
     note = tmp_path / "pids"
     assert only(pool, "hang_with_child", str(note), timeout_s=1.0).failure.kind == "timeout"

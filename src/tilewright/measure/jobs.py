@@ -59,12 +59,16 @@ class Job:
     task: `module:function`, called as `function(state, payload)`; the pool's own task if None.
     timeout_s: from when the worker gets the job; the pool's own if None.
     tag: stays in this process; for the caller to know the job by.
+    processor_time: the limit is on the processor time of the worker, where the system tells it, so
+        that a loaded machine does not end what is not slow itself; what gets no further while the
+        limit passes a few times is ended nevertheless.
     """
 
     payload: Any = None
     task: str | None = None
     timeout_s: float | None = None
     tag: Any = None
+    processor_time: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,11 @@ __all__ = ["Job", "Result", "WorkerFailure", "WorkerPool", "WorkerStartError"]
 # Starts in a row that may fail before the pool gives up: one may be bad luck (memory, load).
 _MAX_FAILED_STARTS = 3
 
+# A job whose limit is on processor time may take this many times as long by the clock.
+_WAITING_FACTOR = 5
+# A job is looked at again no sooner: the system counts processor time in hundredths of a second.
+_LOOK_AGAIN_S = 0.05
+
 
 class WorkerStartError(UserError):
     """Workers cannot be started or set up: an option or the environment is at fault, not a
@@ -46,7 +51,9 @@ class _Running:
     number: int
     job: Job
     started: float
+    limit: float
     deadline: float
+    processor_at_start: float | None
     retried: bool
 
 
@@ -255,7 +262,8 @@ class WorkerPool:
             worker = self._idle.pop()
             now = time.monotonic()
             limit = self._timeout_s if job.timeout_s is None else job.timeout_s
-            self._running[worker] = _Running(number, job, now, now + limit, retried)
+            used = worker.processor_s() if job.processor_time else None
+            self._running[worker] = _Running(number, job, now, limit, now + limit, used, retried)
             self._send(worker, frame(Kind.JOB, number.to_bytes(NUMBER_BYTES, "little") + body))
 
     # -- events
@@ -363,12 +371,11 @@ class WorkerPool:
     def _enforce_deadlines(self) -> None:
         now = time.monotonic()
         for worker, running in list(self._running.items()):
-            if now < running.deadline:
+            if now < running.deadline or _postpone(worker, running, now):
                 continue
-            limit = running.deadline - running.started
             log = worker.log_tail()
             self._replace(worker)
-            message = f"no answer within {limit:g} s"
+            message = f"no answer within {running.limit:g} s"
             failure = WorkerFailure("timeout", message, "SIGKILL", "", log)
             self._results.append(Result(running.job, None, failure, now - running.started))
         for worker, deadline in list(self._starting.items()):
@@ -380,6 +387,19 @@ class WorkerPool:
         self._failed_starts += 1
         if self._failed_starts >= _MAX_FAILED_STARTS:
             self._broken = f"workers do not start ({self._failed_starts} in a row): {why}"
+
+
+def _postpone(worker: WorkerProcess, running: _Running, now: float) -> bool:
+    """Give a job the processor time that other processes took from it, as far as it goes."""
+    end = running.started + _WAITING_FACTOR * running.limit
+    if running.processor_at_start is None or now >= end:
+        return False
+    used = worker.processor_s()
+    if used is None or used - running.processor_at_start >= running.limit:
+        return False
+    left = running.limit - (used - running.processor_at_start)
+    running.deadline = min(end, now + max(left, _LOOK_AGAIN_S))
+    return True
 
 
 def _shut_down(workers: set[WorkerProcess], folder: Path, owner: int) -> None:

@@ -113,6 +113,15 @@ class WorkerProcess:
             return None
         return list(self._reader.feed(data)) if data else None
 
+    def processor_s(self) -> float | None:
+        """Processor seconds the worker and the ended children of its have used; None unknown."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()  # the name may hold anything
+            return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            return None
+
     def log_tail(self) -> str:
         """The end of what the worker has printed since its last job began."""
         size = os.fstat(self._log.fileno()).st_size

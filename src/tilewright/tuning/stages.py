@@ -131,7 +131,7 @@ class DispatchCompiler:
                 splice=True,
                 programs=self.task.folder / "programs",
             )
-            jobs.append(Job(request, CANDIDATE, self.timeout_s, tag=configuration))
+            jobs.append(Job(request, CANDIDATE, self.timeout_s, configuration, processor_time=True))
         return [self._outcome(result) for result in self.pool.run(jobs)]
 
     def _kept_path(self, stem: str) -> Path | None:

@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
+from tilewright.tuning.company import affordable
 from tilewright.tuning.outcome import DEFAULT_VARIANT
 from tilewright.tuning.programs import WITHOUT_THREADS, BuildRequest, Programs
 
@@ -72,3 +73,10 @@ def test_mistakes_are_not_tried_again(build):
     (_, second), asked = build(fine(5.0), BROKEN)
     assert second.error == "no such op"
     assert len(asked) == 2
+
+
+def test_the_time_left_says_how_many_programs_are_tried_in_company():
+    assert affordable(None, 7.0) is None
+    assert affordable(30.0, 7.0) == 4
+    assert affordable(0.0, 7.0) == 1
+    assert affordable(10.0, 0.0) > 1000

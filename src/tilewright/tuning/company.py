@@ -61,12 +61,14 @@ def try_in_company(
     prepared: Prepared,
     confirmed: Sequence[Confirmed],
     plain: Build,
+    within_s: float | None = None,
 ) -> Company:
     """Find the choices that make the whole program fastest, starting from every winner.
 
     Each hot dispatch's runners-up, and leaving it alone, are tried in the program with the other
-    winners in place; all programs are compared in the same interleaved rounds. `plain` is the
-    program of this variant without a spec: when nothing beats it, it stays.
+    winners in place, the hottest dispatches first, as many programs as can be compiled within
+    `within_s` seconds; all are compared in the same interleaved rounds. `plain` is the program of
+    this variant without a spec: when nothing beats it, it stays.
     """
     company = Company(prepared)
     winners = {
@@ -77,7 +79,7 @@ def try_in_company(
         company.build = plain
         return company
     rivals: list[dict[str, Choice]] = [dict(winners)]
-    for outcome in [] if context.hurry else _hottest(context, confirmed):
+    for outcome in _hottest(context, confirmed):
         key = outcome.task.workload.key
         others: list[Choice] = [
             c.configuration for c in outcome.faster[1 : context.options.effort_preset.company]
@@ -85,6 +87,7 @@ def try_in_company(
         if len(winners) > 1:
             others.append(None)
         rivals += [{**winners, key: other} for other in others]
+    rivals = rivals[: affordable(within_s, programs.seconds_each)]
     builds, kept = _build(context, programs, prepared, rivals, "company")
     if not builds:
         company.choices, company.build = {}, plain
@@ -107,6 +110,13 @@ def try_in_company(
         company.dropped = set(winners)
         company.choices, company.build, company.spec = {}, plain, None
     return company
+
+
+def affordable(within_s: float | None, seconds_each: float) -> int | None:
+    """How many programs to try: the winners' own always, the others as time allows (None: all)."""
+    if within_s is None:
+        return None
+    return max(1, int(within_s / max(seconds_each, 1e-3)))
 
 
 def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confirmed]:

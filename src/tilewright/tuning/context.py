@@ -82,12 +82,12 @@ class RunContext:
         return self.started + limit - min(120.0, 0.25 * limit)
 
     @property
-    def hurry(self) -> bool:
-        """Whether what is optional after the search is left out: the user waits, or time is up."""
+    def left_s(self) -> float | None:
+        """Seconds until the time limit; 0 when the user waits for the end, None without a limit."""
         limit = self.options.time_limit_s
-        return self.stopping or (
-            limit is not None and time.monotonic() >= self.started + 0.85 * limit
-        )
+        if self.stopping:
+            return 0.0
+        return None if limit is None else max(0.0, self.started + limit - time.monotonic())
 
     @property
     def out_of_time(self) -> bool:

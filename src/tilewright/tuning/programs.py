@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -84,6 +85,7 @@ class Programs:
         self.parameters = parameters
         self.compile_timeout_s = compile_timeout_s
         self.expected = folder / "expected.npz"
+        self.seconds_each = 0.0
         self._longest_s: float | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -96,6 +98,7 @@ class Programs:
         """Compile the program; a failure is in the result."""
         vmfb = self.folder / f"{request.name}.vmfb"
         outcome = self._compile(vmfb, self.flags(request.variant, request.spec))
+        self.seconds_each = self.seconds_each or outcome.seconds
         return Build(
             request.name,
             request.variant,
@@ -127,9 +130,16 @@ class Programs:
         return outcome
 
     def build_all(self, requests: Sequence[BuildRequest]) -> list[Build]:
-        """Compile several at a time, as many as there are cores."""
+        """Compile several at a time, as many as there are cores.
+
+        `seconds_each` afterwards says what one of them took of the run's time.
+        """
+        begin = time.monotonic()
         with ThreadPoolExecutor(max_workers=max(1, self.target.cores)) as threads:
-            return list(threads.map(self.build, requests))
+            builds = list(threads.map(self.build, requests))
+        if builds:
+            self.seconds_each = (time.monotonic() - begin) / len(builds)
+        return builds
 
     def make_reference(self, build: Build, timeout_s: float) -> str:
         """Keep the outputs of a build for the others to be compared with; '' or what failed."""

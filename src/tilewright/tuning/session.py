@@ -298,14 +298,20 @@ class TuningSession:
             )
         with context.phase("search"):
             search(context, outcome.prepared, [m.time_s for m in chosen])
-        for measured, prepared in zip(chosen, outcome.prepared, strict=True):
+        for done, (measured, prepared) in enumerate(zip(chosen, outcome.prepared, strict=True), 1):
+            begin = time.monotonic()
             with context.phase("confirm", prepared.variant.name):
                 confirmed = confirm(context, prepared, prepared.tasks, self.selector)
             outcome.confirmed += confirmed
+            # Each variant still to come takes about as long, and a program of its own.
+            ahead = time.monotonic() - begin + programs.seconds_each
+            left = context.left_s
+            within = None if left is None else max(0.0, left - (len(chosen) - done) * ahead)
             with context.phase("company", prepared.variant.name):
-                outcome.companies.append(
-                    try_in_company(context, programs, prepared, confirmed, measured.build)
+                company = try_in_company(
+                    context, programs, prepared, confirmed, measured.build, within
                 )
+            outcome.companies.append(company)
 
     def _prepare(self, context: RunContext, program: Any, variant: Variant) -> Prepared:
         folder = context.work / variant.name

@@ -22,6 +22,8 @@ COMMANDS = (
     "bench",
     "devices",
     "profile",
+    "compare",
+    "report",
     "db",
     "replay",
 )
@@ -29,6 +31,7 @@ ALL = [
     *([name] for name in COMMANDS),
     *(["spec", name] for name in ("merge", "check", "show")),
     *(["profile", name] for name in ("generate", "compile", "run")),
+    *(["compare", name] for name in ("run", "diff")),
     *(["db", name] for name in ("list", "export", "import", "prune")),
     *(["replay", name] for name in ("record", "score", "list", "show", "export", "import")),
 ]
@@ -189,10 +192,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_starting_is_light() -> None:
-    """The command line itself must not load the compiler or NumPy; `profile` alone shows what its
-    kinds say of themselves, and `measure` reads its options where the device is."""
+    """The command line itself must not load the compiler or NumPy; only `measure` reads its options
+    where the device is."""
     lines = [["--help"], ["--version"]]
-    light = set(cli.commands.list_commands(None)) - {"profile", "measure"}  # type: ignore[arg-type]
+    light = set(cli.commands.list_commands(None)) - {"measure"}  # type: ignore[arg-type]
     lines += [[name, "--help"] for name in sorted(light)]
     code = (
         "import sys; from tilewright.cli.main import commands\n"
@@ -204,3 +207,10 @@ def test_starting_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("loaded: []\n")
+
+
+@pytest.mark.parametrize("group", ["spec", "profile", "compare", "db", "replay"])
+def test_overviews_have_whole_lines(group: str) -> None:
+    listed = run(group, "--help").output.partition("Commands:")[2].partition("Examples:")[0]
+    assert listed.strip()
+    assert "..." not in listed

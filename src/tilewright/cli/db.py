@@ -54,7 +54,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", short_help="List workloads with their trials and results.")
 @_db
 @_target
 @_compiler
@@ -89,7 +89,7 @@ def list_(
     click.echo(f"{words.plural(len(rows), 'workload')} in {where}")
 
 
-@command.command("export")
+@command.command("export", short_help="Write runs, trials and results to a file.")
 @click.argument("file", type=_PATH)
 @_db
 @_target
@@ -111,7 +111,7 @@ def export(
     click.echo(f"{file}: {_counted(counts)}")
 
 
-@command.command("import")
+@command.command("import", short_help="Merge exported files into the database.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_PATH)
 @_db
 def import_(files: tuple[Path, ...], path: Path | None) -> None:
@@ -123,7 +123,7 @@ def import_(files: tuple[Path, ...], path: Path | None) -> None:
             click.echo(f"{file}: {_counted(store.import_(file))} new in {store.path}")
 
 
-@command.command("prune")
+@command.command("prune", short_help="Delete runs with their trials.")
 @click.option("--older-than", metavar="DURATION", help="Runs begun longer ago, such as 90d.")
 @click.option("--target", metavar="NAME", help="Runs for this target.")
 @click.option("--compiler", metavar="VERSION", help="Runs by this compiler version.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
@@ -12,69 +11,34 @@ from typing import Any, NoReturn
 import click
 
 from tilewright.cli.interrupt import Interruption
-from tilewright.errors import UnknownNameError, UserError
+from tilewright.cli.lazy import LazyGroup, Place
+from tilewright.errors import UserError
 
 TRACEBACK = "TILEWRIGHT_TRACEBACK"
 
-# Where each command is, and its line in the overview: a command is imported when it is used.
-_COMMANDS = {
-    "tune": ("tilewright.cli.tune", "Find faster code for a program, and prove it."),
-    "inspect": (
-        "tilewright.cli.inspect",
-        "Show a program's dispatches and their search spaces; measures nothing.",
-    ),
-    "apply": ("tilewright.cli.apply", "Compile a program with what tuning has found."),
-    "spec": ("tilewright.cli.spec", "Merge, check and show tuning specs."),
-    "run": ("tilewright.cli.run", "Run a function of a module or program."),
-    "bench": ("tilewright.cli.bench", "Time functions of a module or program."),
-    "profile": (
-        "tilewright.cli.profile",
-        "Generate, compile, verify and measure kernels of many kinds.",
-    ),
-    "compare": (
-        "tilewright.cli.compare",
-        "Compare IREE, tuned and not, with other compilers and libraries.",
-    ),
-    "report": ("tilewright.cli.report", "Make a page on a tuning run or on a comparison."),
-    "devices": (
-        "tilewright.cli.devices",
-        "Show drivers, devices, targets, and this machine's peak.",
-    ),
-    "measure": (
-        "tilewright.cli.measure",
-        "Measure on this machine what a run on another asks for.",
-    ),
-    "db": ("tilewright.cli.db", "List, export, import and prune the database."),
-    "replay": ("tilewright.cli.replay", "Score search strategies on spaces that were measured."),
+_SUMMARIES = {
+    "tune": "Find faster code for a program, and prove it.",
+    "inspect": "Show a program's dispatches and their search spaces; measures nothing.",
+    "apply": "Compile a program with what tuning has found.",
+    "spec": "Merge, check and show tuning specs.",
+    "run": "Run a function of a module or program.",
+    "bench": "Time functions of a module or program.",
+    "profile": "Generate, compile, verify and measure kernels of many kinds.",
+    "compare": "Compare IREE, tuned and not, with other compilers and libraries.",
+    "report": "Make a page on a tuning run or on a comparison.",
+    "devices": "Show drivers, devices, targets, and this machine's peak.",
+    "measure": "Measure on this machine what a run on another asks for.",
+    "db": "List, export, import and prune the database.",
+    "replay": "Score search strategies on spaces that were measured.",
 }
 
 
-class Commands(click.Group):
+class Commands(LazyGroup):
     """The group of all commands. An error is one line on stderr and an exit status, never a trace.
 
     Exit status: 0 done; 1 a fault of tilewright; 2 something that the user can mend; 130
     interrupted.
     """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            raise UnknownNameError("command", args[0], _COMMANDS)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def main(
         self,
@@ -154,6 +118,10 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 
 @click.command(
     cls=Commands,
+    places={
+        name: Place(f"tilewright.cli.{name}", "command", summary)
+        for name, summary in _SUMMARIES.items()
+    },
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:

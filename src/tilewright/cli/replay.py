@@ -39,7 +39,7 @@ def command() -> None:
     """
 
 
-@command.command("record")
+@command.command("record", short_help="Measure every configuration of a space.")
 @click.argument("program", type=_PATH)
 @click.option(
     "--dispatch", metavar="REGEX", help="The dispatch whose name has this in it, if several."
@@ -155,7 +155,7 @@ command.add_command(replay_score.command)
 # -- what there is ---------------------------------------------------------------------------------
 
 
-@command.command("list")
+@command.command("list", short_help="List the recorded spaces that come with tilewright.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """List the recorded spaces that come with tilewright."""
@@ -183,7 +183,7 @@ def list_(as_json: bool) -> None:
     click.echo(words.plural(len(found), "recorded space"))
 
 
-@command.command("show")
+@command.command("show", short_help="Show what a recorded space holds.")
 @click.argument("space")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(space: str, as_json: bool) -> None:
@@ -225,7 +225,7 @@ def show(space: str, as_json: bool) -> None:
 # -- other tools -----------------------------------------------------------------------------------
 
 
-@command.command("export")
+@command.command("export", short_help="Write a space or a run in the T4 form.")
 @click.argument("space", required=False)
 @click.option("--t4", "out", required=True, metavar="FILE", type=_PATH,
               help="Write T4 results (.json).")  # fmt: skip
@@ -261,7 +261,7 @@ def export(
     click.echo(f"{out}: {words.plural(len(data['results']), 'result')}")
 
 
-@command.command("import")
+@command.command("import", short_help="Make a recorded space of T4 results.")
 @click.argument("file", type=_PATH)
 @click.option("-o", "--output", "out", required=True, metavar="FILE", type=_PATH,
               help="The recorded space (.npz).")  # fmt: skip

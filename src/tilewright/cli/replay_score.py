@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
-@click.command(name="score")
+@click.command(name="score", short_help="Score strategies on recorded spaces.")
 @click.argument("spaces", nargs=-1, metavar="[SPACE]...")
 @click.option(
     "--strategy",

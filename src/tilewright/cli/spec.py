@@ -28,7 +28,7 @@ def command() -> None:
     """
 
 
-@command.command("merge")
+@command.command("merge", short_help="Make one spec of any number.")
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=_FILE)
 @click.option("-o", "--output", "out", required=True, metavar="FILE", type=_FILE,
               help="The merged spec.")  # fmt: skip
@@ -57,7 +57,7 @@ def _named(note: str, names: dict[str, str]) -> str:
     return f"{source} ({names[source]}){colon}{rest}" if source in names else note
 
 
-@command.command("check")
+@command.command("check", short_help="Check a spec with this compiler, or a program.")
 @click.argument("spec", type=_FILE)
 @click.option("--program", metavar="FILE", type=_FILE, help="Also check that it fits this program.")
 @tuning_options("target", "iree_flags")
@@ -83,7 +83,7 @@ def check(
     print_changes(check_against(program, spec, target=target, iree_flags=iree_flags))
 
 
-@command.command("show")
+@command.command("show", short_help="Show what each entry matches and what it sets.")
 @click.argument("spec", type=_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(spec: Path, as_json: bool) -> None:

@@ -231,6 +231,27 @@ def test_verdicts_survive_a_machine_of_two_speeds(machine):
     assert judged[1].speedup.low < 1 / 0.9 < judged[1].speedup.high
 
 
+def test_a_sample_is_the_least_disturbed_part_of_a_turn(machine):
+    calls_made = [0, 0]
+
+    def program(i, seconds):
+        def call():
+            calls_made[i] += 1
+            disturbed = calls_made[i] % 3  # all calls but every third
+            machine.now += seconds * (3.0 if disturbed else 1.0)
+
+        return call
+
+    policy = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=8.0, parts=8, max_s=1e9)
+    calls = [program(0, 1.0), program(1, 0.9)]
+    quiet, faster = interleave(calls, policy, executions=[1, 1], clock=machine.clock)
+    assert quiet.median_s == pytest.approx(1.0)
+    assert faster.median_s == pytest.approx(0.9)
+    means = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=8.0, parts=1, max_s=1e9)
+    (disturbed,) = interleave([program(0, 1.0)], means, executions=[1], clock=machine.clock)
+    assert disturbed.median_s > 1.5
+
+
 def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
     policy = ComparisonPolicy(rounds=20, max_s=3.0, min_sample_s=0.0)
     calls = [machine.program(1.0), machine.program(0.5)]

@@ -218,7 +218,7 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate])
         rounds=effort.confirm_rounds,
         max_s=max(5.0, 40.0 * task.default_s),
         margin=MARGIN,
-        min_sample_s=max(0.002, 0.5 * task.default_s * task.repeats),
+        min_sample_s=max(0.006, 0.5 * task.default_s * task.repeats),
         seed=context.options.seed,
     )
     judged = context.benchmark.compare_interleaved(
@@ -237,8 +237,17 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate])
     faster = [c for c in good if c.finalist and c.finalist.verdict is Verdict.FASTER]
     outcome.faster = sorted(faster, key=lambda c: c.finalist.ratio.value if c.finalist else 1.0)
     if not outcome.faster:
-        outcome.reason = "no candidate beat the default beyond the noise"
+        outcome.reason = "no candidate beat the default beyond the noise" + _nearest(good)
     return outcome
+
+
+def _nearest(candidates: Sequence[Candidate]) -> str:
+    """How near the best came, so that a noisy machine can be told from a good default."""
+    speedups = [c.finalist.speedup for c in candidates if c.finalist]
+    best = max(speedups, key=lambda s: s.value, default=None)
+    if best is None or best.value <= 1.0:
+        return ""
+    return f" (the best: {best.value:.2f}x, 95% interval {best.low:.2f} to {best.high:.2f})"
 
 
 def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:

@@ -1,7 +1,7 @@
 """How far `tilewright compare diff` is to be trusted on this machine: false alarms and misses.
 
     python benchmarks/compare_diff.py                  # 21 runs of two products: some 4 minutes
-    python benchmarks/compare_diff.py --repeats 5 --save runs.json
+    python benchmarks/compare_diff.py --repeats 6 --save runs.json    # again: adds to them
     python benchmarks/compare_diff.py --load runs.json
 
 The same comparison is run again and again. Each run is compared with the one before: anything but
@@ -38,21 +38,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=20, help="comparisons of runs")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--save", type=Path, help="keep the runs")
+    parser.add_argument("--save", type=Path, help="keep the runs, behind those that it has")
     parser.add_argument("--load", type=Path, help="judge runs that were kept")
     given = parser.parse_args()
-    runs = read_runs(given.load) if given.load else measure(given.repeats + 1, given.threads)
-    if given.save:
-        given.save.unlink(missing_ok=True)
-        for run in runs:
-            write_run(given.save, run, append=True)
+    if given.load:
+        judge(read_runs(given.load))
+        return
+    runs = read_runs(given.save) if given.save and given.save.exists() else []
+    for _ in range(given.repeats if runs else given.repeats + 1):
+        runs.append(measure(given.threads))
+        if given.save:
+            write_run(given.save, runs[-1], append=True)
     judge(runs)
 
 
-def measure(count: int, threads: int) -> list[Run]:
+def measure(threads: int) -> Run:
     options = CompareOptions(parse_target("cpu", threads), peak=False)
-    workloads, providers = find_workloads([], MATMULS), find_providers(PROVIDERS)
-    return [compare(workloads, providers, options) for _ in range(count)]
+    return compare(find_workloads([], MATMULS), find_providers(PROVIDERS), options)
 
 
 def judge(runs: Sequence[Run]) -> None:
@@ -71,6 +73,7 @@ def judge(runs: Sequence[Run]) -> None:
             slowed = replace(
                 row,
                 samples=tuple(SLOW_DOWN * s for s in row.samples),
+                fastest=tuple(SLOW_DOWN * s for s in row.fastest),
                 processor=tuple(SLOW_DOWN * s for s in row.processor),
             )
             rows = (*new.rows[:number], slowed, *new.rows[number + 1 :])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 
 from tilewright.compare import Outcome, Row, Run
@@ -35,8 +38,15 @@ def row(
         bytes=3 * 4 * 64**2,
         element_type="f32",
         samples=tuple(map(float, samples)),
+        fastest=tuple(map(float, samples)),
         **more,  # type: ignore[arg-type]
     )
+
+
+def timed(one: Row, samples: Iterable[float]) -> Row:
+    """The row with other samples, each in one part."""
+    taken = tuple(map(float, samples))
+    return replace(one, samples=taken, fastest=taken)
 
 
 def run(*rows: Row, threads: int = 1, state: MachineState = STATE) -> Run:

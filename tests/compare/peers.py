@@ -11,9 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.providers.interface import (
+    Budget,
+    Built,
+    Place,
+    Prepared,
+    Provider,
+    Threads,
+)
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import UserError
+from tilewright.target import Target
 
 
 class Peer(Provider):
@@ -22,7 +30,7 @@ class Peer(Provider):
     name = "right"
     about = "right"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         return "it is no operation" if workload.is_program else ""
 
     def version(self) -> str:
@@ -70,7 +78,7 @@ class Greedy(Peer):
 
     name = "greedy"
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         threading.Thread(target=_spin, daemon=True).start()
 
 
@@ -117,7 +125,7 @@ class Raising(Peer):
 class Unopened(Peer):
     name = "unopened"
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         raise RuntimeError("the library is broken")
 
 
@@ -130,7 +138,7 @@ class Missing(Peer):
 class Elsewhere(Peer):
     name = "elsewhere"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         return "it does something else"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from comparisons import M32, M64, STATE, row, run
+from comparisons import M32, M64, STATE, row, run, timed
 
 from tilewright.compare import Outcome, Run, diff
 from tilewright.compare.diff import Verdict, mean_ratio
@@ -39,7 +39,7 @@ def test_what_is_noisy_takes_a_larger_change() -> None:
 
     def noisy(seed: int, seconds: float = 1e-3) -> Run:
         spread = np.exp(np.random.default_rng(seed).normal(0, 0.4, 15))
-        return run(replace(row(), samples=tuple(float(seconds * s) for s in spread)))
+        return run(timed(row(), seconds * spread))
 
     old = noisy(1)
     assert verdicts(*diff(old, noisy(2, 1.1e-3))) == ["same"]
@@ -50,8 +50,15 @@ def test_moments_of_interference_are_not_a_slow_down() -> None:
     """A third of the samples far too long: something else ran."""
     disturbed = row(seed=2)
     samples = [s * (3.0 if i % 3 == 0 else 1.0) for i, s in enumerate(disturbed.samples)]
-    new = run(replace(disturbed, samples=tuple(samples)))
-    assert verdicts(*diff(run(row(seed=1)), new)) == ["same"]
+    assert verdicts(*diff(run(row(seed=1)), run(timed(disturbed, samples)))) == ["same"]
+
+
+def test_interference_in_every_sample_but_not_all_of_it_is_none_either() -> None:
+    new = row(seed=2)
+    new = replace(new, samples=tuple(1.3 * s for s in new.samples))
+    assert verdicts(*diff(run(row(seed=1)), run(new))) == ["same"]
+    new = replace(new, fastest=tuple(1.1 * s for s in new.fastest))
+    assert verdicts(*diff(run(row(seed=1)), run(new))) == ["slower"]
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from tilewright.cli.options import tuning_options
 if TYPE_CHECKING:
     from tilewright.compare.diff import Change
     from tilewright.compare.harness import CompareOptions
-    from tilewright.compare.providers.interface import Budget
+    from tilewright.compare.providers.interface import Budget, Provider
     from tilewright.compare.results import Row, Run
 
 _PATH = click.Path(path_type=Path)
-_DIFF = "diff"
+_DIFF, _RUN = "diff", "run"
 #: The exit status of `compare diff` when something became slower or broke.
 REGRESSED = 3
 
@@ -28,11 +28,8 @@ class _Compare(click.Group):
     """`compare diff OLD NEW` is a command of its own; everything else names workloads."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args[:1] == [_DIFF]:
-            return super().parse_args(ctx, args)
-        if args[:1] in (["-h"], ["--help"]):
-            return super().parse_args(ctx, args)
-        return super().parse_args(ctx, ["run", *args]) if args else super().parse_args(ctx, args)
+        named = not args or args[0] in (_DIFF, _RUN, "-h", "--help")
+        return super().parse_args(ctx, args if named else [_RUN, *args])
 
 
 @click.group(
@@ -47,6 +44,7 @@ Examples:
   tilewright compare shapes.json --providers iree,iree-tuned,numpy,torch --output results.json
   tilewright compare model.onnx --providers iree,onnxruntime --threads 2
   tilewright compare matmul conv2d --providers iree,iree-tuned,tvm --budget 64 --plot plots
+  tilewright compare --matmul 4096x4096x4096:f16-f32 --target cuda:sm_80 --device cuda://0
   tilewright compare diff old.json new.json
 
 `tilewright compare run --help` lists the options.""",
@@ -61,7 +59,7 @@ def command() -> None:
     """
 
 
-@command.command(name="run")
+@command.command(name=_RUN)
 @click.argument("workloads", nargs=-1)
 @click.option(
     "--matmul", "matmuls", metavar="MxNxK[:TYPE]", multiple=True,
@@ -84,7 +82,7 @@ def command() -> None:
 )  # fmt: skip
 @click.option("--no-peak", "peak", is_flag=True, default=True, flag_value=False,
     help="Do not measure the machine's peak before and after.")  # fmt: skip
-@tuning_options("inputs", "parameters", "target", "iree_flags", "db", "seed")
+@tuning_options("inputs", "parameters", "target", "device", "iree_flags", "db", "seed")
 @click.option("--output", "-o", metavar="FILE", type=_PATH, help="Results, as .json or .csv.")
 @click.option("--append", is_flag=True, help="Add to the results that the file has.")
 @click.option("--plot", metavar="DIR", type=_PATH, help="Draw the results, as PNG and SVG.")
@@ -96,7 +94,6 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
     also when a provider failed; the table says so.
     """
     from tilewright.compare.harness import compare
-    from tilewright.compare.providers.registry import DEFAULT, find_providers
     from tilewright.compare.results import ResultFile, check_output, default_base
     from tilewright.compare.workloads import find_workloads
     from tilewright.errors import UnknownNameError, UserError
@@ -106,7 +103,8 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
         _list()
         return 0
     check_versions()
-    providers = find_providers(given["providers"] or DEFAULT)
+    options = _options(given)
+    providers = _providers(given["providers"], options)
     chosen = find_workloads(workloads, given["matmuls"], given["types"])
     base, path, plots = given["base"], given["output"], given["plot"]
     if base is not None and base not in [p.label for p in providers]:
@@ -119,7 +117,6 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
         from tilewright.compare.plots import check_plots
 
         check_plots(plots)
-    options = _options(given)
     results = ResultFile(path, given["append"]) if path is not None else None
     result = compare(
         chosen,
@@ -175,6 +172,7 @@ def _options(given: dict[str, Any]) -> CompareOptions:
     from dataclasses import replace
 
     from tilewright.compare.harness import CompareOptions
+    from tilewright.errors import UserError
     from tilewright.target import parse_target
     from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
 
@@ -182,9 +180,14 @@ def _options(given: dict[str, Any]) -> CompareOptions:
     target = parse_target(
         given["target"] or "cpu", None if threads is None else parse_count(threads, "--threads")
     )
+    if target.is_gpu and given["pin"]:
+        raise UserError(f"--pin: it is for processors, and {target.name} is a GPU")
+    if given["device"] is not None and not target.is_gpu:
+        raise UserError("--device: it names a GPU; give its --target too, such as cuda:sm_80")
     options = CompareOptions(
         target,
         pin=given["pin"],
+        device=given["device"] or "",
         peak=given["peak"],
         inputs=tuple(given["inputs"] or ()),
         parameters=tuple(map(parse_parameters, given["parameters"] or ())),
@@ -200,6 +203,16 @@ def _options(given: dict[str, Any]) -> CompareOptions:
     if given["seed"] is not None:
         options = replace(options, seed=parse_count(given["seed"], "--seed", least=0))
     return options
+
+
+def _providers(text: str | None, options: CompareOptions) -> list[Provider]:
+    """Those that were named, else the usual ones that run on the target."""
+    from tilewright.compare.providers.registry import DEFAULT, find_providers
+
+    if text is not None:
+        return find_providers(text)
+    usual = find_providers(DEFAULT)
+    return [one for one in usual if not one.reason_against_target(options.target)]
 
 
 def _budget(text: str | None) -> Budget:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from tilewright import scratch
 from tilewright.compare import worker as tasks
@@ -26,18 +27,26 @@ from tilewright.compare.providers.interface import (
     Budget,
     BuildContext,
     Built,
+    Place,
     Provider,
     Threads,
 )
 from tilewright.compare.reference import TaskOptions, made_task
 from tilewright.compare.results import Outcome, Row, Run
-from tilewright.compare.worker import About, PrepareRequest, Ready, SampleRequest, WorkerSetup
+from tilewright.compare.worker import (
+    About,
+    PrepareRequest,
+    Ready,
+    Sample,
+    SampleRequest,
+    WorkerSetup,
+)
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import TilewrightError, UserError
+from tilewright.gpu_target import GpuTarget
 from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
 from tilewright.measure.peak import Peak, PeakMeter, peak_meter
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
-from tilewright.measure.repetition import Repetition
 from tilewright.measure.statistics import minimum_rounds
 from tilewright.measure.verify import Comparison
 from tilewright.profiler.running import describe
@@ -49,6 +58,11 @@ Say = Callable[[str], object]
 
 # Processor time over wall time may exceed the threads by this: clocks are read one after another.
 _CORES_SLACK = 0.15
+# A sample is timed in parts that last at least this long: short beside what else a machine does.
+_PART_S = 0.0005
+# As many at least, unless a call is long.
+_LEAST_PARTS = 4
+_LONG_S = 0.1
 # A longer call needs none before it to warm the caches up.
 _WARM_BELOW_S = 0.1
 _ABOUT_TIMEOUT_S = 120.0
@@ -60,14 +74,16 @@ _SLOWEST = 20
 class CompareOptions:
     """How to compare.
 
-    threads: of every provider; pin: keep them on as many processors. rounds: in each every provider
+    threads: of every provider; pin: keep them on as many processors. device: of a target that is a
+    GPU, as the runtime takes it ('': the target's first). rounds: in each every provider
     is timed once, for at least min_sample_s; fewer, but not fewer than an interval takes, when a
-    workload would need longer than max_s. peak: measure the machine's before and after. inputs,
+    workload would need longer than max_s. peak: measure the processors' before and after. inputs,
     parameters: of programs. timeout_s: for one sample.
     """
 
     target: Target
     pin: bool = False
+    device: str = ""
     rounds: int = 25
     max_s: float = 60.0
     min_sample_s: float = 0.02
@@ -86,8 +102,17 @@ class CompareOptions:
         return self.target.cores
 
     @property
+    def place(self) -> Place:
+        """Where providers compute. The host has threads enough to compile and to launch."""
+        if not isinstance(self.target, GpuTarget):
+            return Place(self.threads)
+        return Place(self.threads, self.device or self.target.device, self.target.backend)
+
+    @property
     def task_options(self) -> TaskOptions:
-        return TaskOptions(self.target, self.iree_flags, self.inputs, self.parameters, self.seed)
+        return TaskOptions(
+            self.target, self.place, self.iree_flags, self.inputs, self.parameters, self.seed
+        )
 
     def cpus(self) -> tuple[int, ...] | None:
         """The processors to stay on. Raises UserError where there are too few."""
@@ -112,7 +137,7 @@ class Peer:
             None,
             1,
             setup=tasks.SETUP,
-            init=WorkerSetup(provider, options.threads, options.cpus()),
+            init=WorkerSetup(provider, options.place, options.cpus()),
             timeout_s=options.timeout_s,
             start_timeout_s=_START_TIMEOUT_S,
             environment={
@@ -146,10 +171,12 @@ class _Entry:
     row: Row
     peer: Peer | None = None
     call_s: float = 0.0
-    repetitions: list[Repetition] = field(default_factory=list)
+    taken: list[Sample] = field(default_factory=list)
 
     def fail(self, outcome: Outcome, reason: str) -> None:
-        self.row = replace(self.row, outcome=outcome, reason=reason, samples=(), processor=())
+        self.row = replace(
+            self.row, outcome=outcome, reason=reason, samples=(), fastest=(), processor=()
+        )
         self.peer = None
 
 
@@ -169,7 +196,7 @@ def compare(
     """
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     options.cpus()
-    facts = machine_facts()
+    facts, where = machine_facts(options.place.device), options.place.device
     rows: list[Row] = []
 
     def made(after: Moment) -> Run:
@@ -180,8 +207,9 @@ def compare(
         )
 
     with contextlib.ExitStack() as stack:
-        meter = stack.enter_context(peak_meter(options.threads)) if options.peak else None
-        before = moment(_read(meter, say))
+        peak = options.peak and not options.place.is_gpu
+        meter = stack.enter_context(peak_meter(options.threads)) if peak else None
+        before = moment(_read(meter, say), where)
         folder = stack.enter_context(scratch.folder())
         peers = _open(providers, options, stack, say)
         for number, workload in enumerate(workloads):
@@ -189,13 +217,14 @@ def compare(
             for row in _workload(workload, providers, peers, options, folder / str(number), say):
                 rows.append(row)
                 on_row(row)
-            on_workload(made(moment()))
-        return made(moment(_read(meter, say)))
+            on_workload(made(moment(device=where)))
+        return made(moment(_read(meter, say), where))
 
 
 def _settings(options: CompareOptions) -> dict[str, object]:
     return {
         "target": options.target.name,
+        "device": options.place.device,
         "pin": options.pin,
         "rounds": options.rounds,
         "min_sample_s": options.min_sample_s,
@@ -225,6 +254,10 @@ def _open(
     """The workers, by label; or why there is none."""
     found: dict[str, Peer | tuple[Outcome, str]] = {}
     for provider in providers:
+        against = provider.reason_against_target(options.target)
+        if against:
+            found[provider.label] = (Outcome.ABSENT, against)
+            continue
         missing = provider.absent()
         if missing:
             found[provider.label] = (Outcome.SKIPPED, f"not installed: {missing}")
@@ -240,6 +273,7 @@ def _open(
             continue
         if isinstance(said, WorkerFailure):
             found[provider.label] = (Outcome.ERROR, said.message)
+            say(f"{provider.label}: {said.message}")
             continue
         assert isinstance(said, About)
         peer.about = said
@@ -264,7 +298,7 @@ def _workload(
     folder: Path,
     say: Say,
 ) -> list[Row]:
-    entries = [_entry(workload, p, peers[p.label]) for p in providers]
+    entries = [_entry(workload, p, peers[p.label], options) for p in providers]
     if all(entry.peer is None for entry in entries):
         return [entry.row for entry in entries]
     try:
@@ -281,7 +315,12 @@ def _workload(
     return [entry.row for entry in entries]
 
 
-def _entry(workload: Workload, provider: Provider, peer: Peer | tuple[Outcome, str]) -> _Entry:
+def _entry(
+    workload: Workload,
+    provider: Provider,
+    peer: Peer | tuple[Outcome, str],
+    options: CompareOptions,
+) -> _Entry:
     row = Row(
         workload.name,
         workload.kind,
@@ -296,7 +335,7 @@ def _entry(workload: Workload, provider: Provider, peer: Peer | tuple[Outcome, s
         return _Entry(replace(row, outcome=outcome, reason=reason))
     row = replace(row, version=peer.about.version, threads=_threads(peer))
     try:
-        against = provider.reason_against(workload)
+        against = provider.reason_against(workload, options.target)
     except UserError as error:
         return _Entry(replace(row, outcome=Outcome.ERROR, reason=str(error)))
     if against:
@@ -311,7 +350,8 @@ def _prepare(entry: _Entry, task: Task, options: CompareOptions, folder: Path, s
     provider = peer.provider
     folder.mkdir(parents=True, exist_ok=True)
     context = BuildContext(
-        options.target,
+        task.target,
+        options.place,
         folder,
         options.iree_flags,
         options.inputs,
@@ -327,6 +367,10 @@ def _prepare(entry: _Entry, task: Task, options: CompareOptions, folder: Path, s
         built: Built = provider.build(task, context)
     except UserError as error:
         entry.fail(Outcome.ERROR, str(error))
+        return
+    except Exception as error:
+        # A fault of this program's own, in one row: hours of other rows are not lost for it.
+        entry.fail(Outcome.ERROR, f"internal error: {type(error).__name__}: {error}")
         return
     request = PrepareRequest(task, built, options.budget)
     answer = peer.ask(tasks.PREPARE, request, provider.prepare_s(options.budget))
@@ -350,19 +394,24 @@ def _measure(entries: Sequence[_Entry], options: CompareOptions, say: Say) -> No
     """Interleaved rounds of those that are ready, then their results once more."""
     if not entries:
         return
-    samplers = [_sampler(entry, options) for entry in entries]
-    round_s = sum(_sample_s(e.call_s, options) for e in entries)
+    parts = _parts([entry.call_s for entry in entries], options)
+    samplers = [_sampler(entry, options, parts) for entry in entries]
+    round_s = sum(_sample_s(e.call_s, options, parts) for e in entries)
     rounds = max(minimum_rounds(0.95), min(options.rounds, int(options.max_s / round_s)))
     policy = ComparisonPolicy(rounds=rounds, max_s=math.inf, seed=options.seed)
     for entry, samples in zip(entries, interleaved_rounds(samplers, policy), strict=True):
         if entry.peer is None:
             continue
-        real = sum(r.real_s * r.iterations for r in entry.repetitions)
-        cpu = sum(r.cpu_s * r.iterations for r in entry.repetitions)
+        real = sum(one.real_s * one.calls for one in entry.taken)
+        cpu = sum(one.cpu_s * one.calls for one in entry.taken)
+        fastest = tuple(one.fastest_s for one in entry.taken)
+        entry.row = replace(entry.row, samples=tuple(samples), fastest=fastest)
         cores = cpu / real if real else 0.0
-        processor = tuple(r.cpu_s for r in entry.repetitions)
-        entry.row = replace(entry.row, samples=tuple(samples), processor=processor, cores=cores)
-        if cores > options.threads + _CORES_SLACK:
+        if not options.place.is_gpu:
+            # What the host does while a GPU computes is no part of it.
+            processor = tuple(one.fastest_cpu_s for one in entry.taken)
+            entry.row = replace(entry.row, processor=processor, cores=cores)
+        if not options.place.is_gpu and cores > options.threads + _CORES_SLACK:
             entry.fail(
                 Outcome.FAILED, f"it used {cores:.2f} cores where {options.threads} are allowed"
             )
@@ -375,29 +424,35 @@ def _measure(entries: Sequence[_Entry], options: CompareOptions, say: Say) -> No
             _check(entry, answer)
 
 
-def _sampler(entry: _Entry, options: CompareOptions) -> Callable[[], float | None]:
+def _parts(calls_s: Sequence[float], options: CompareOptions) -> int:
+    """Parts of a sample, for all providers as many: the fastest of more is faster by chance."""
+    middle = max(_PART_S, median(calls_s))
+    return max(1 if middle > _LONG_S else _LEAST_PARTS, math.ceil(options.min_sample_s / middle))
+
+
+def _sampler(entry: _Entry, options: CompareOptions, parts: int) -> Callable[[], float | None]:
     call_s = max(entry.call_s, 1e-9)
-    request = SampleRequest(
-        1 if call_s < _WARM_BELOW_S else 0, max(1, math.ceil(options.min_sample_s / call_s))
-    )
+    each = max(1, math.ceil(options.min_sample_s / parts / call_s))
+    request = SampleRequest(1 if call_s < _WARM_BELOW_S else 0, parts, each)
 
     def sample() -> float | None:
         assert entry.peer is not None
-        limit = max(options.timeout_s, _SLOWEST * _sample_s(call_s, options))
+        limit = max(options.timeout_s, _SLOWEST * _sample_s(call_s, options, parts))
         answer = entry.peer.ask(tasks.SAMPLE, request, limit)
         if isinstance(answer, WorkerFailure):
             _failed(entry, answer)
             return None
-        assert isinstance(answer, Repetition)
-        entry.repetitions.append(answer)
+        assert isinstance(answer, Sample)
+        entry.taken.append(answer)
         return answer.real_s
 
     return sample
 
 
-def _sample_s(call_s: float, options: CompareOptions) -> float:
+def _sample_s(call_s: float, options: CompareOptions, parts: int) -> float:
     """About what a sample takes, with the call before it."""
-    return max(call_s, options.min_sample_s) + (call_s if call_s < _WARM_BELOW_S else 0.0)
+    warm_s = call_s if call_s < _WARM_BELOW_S else 0.0
+    return max(parts * call_s, options.min_sample_s) + warm_s
 
 
 def _check(entry: _Entry, comparisons: Sequence[Comparison]) -> None:

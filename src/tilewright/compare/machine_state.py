@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.measure import gpu_state
+from tilewright.measure.devices import devices
 from tilewright.measure.machine import Machine, describe, warnings
 from tilewright.measure.peak import Peak
 
@@ -19,12 +21,14 @@ _SYS_CPU = Path("/sys/devices/system/cpu")
 @dataclass(frozen=True)
 class Moment:
     """What can change: load (runnable processes, mean of a minute), frequencies in MHz of every
-    processor where they can be read, and the measured peak (None: not measured)."""
+    processor where they can be read, the measured peak (None: not measured), and a GPU's clocks,
+    temperature and power where its driver tells them (see :mod:`tilewright.measure.gpu_state`)."""
 
     load: float | None
     frequencies: tuple[float, ...]
     gflops: float | None = None
     gbytes_per_s: float | None = None
+    gpu: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class MachineState:
                 f"the machine's peak moved by {100 * moved:.0f}% while this was measured (from "
                 f"{_peak(self.before)} to {_peak(self.after)}): compare within a round only"
             )
+        if any(moment.gpu and moment.gpu["throttled"] for moment in (self.before, self.after)):
+            found.append("the GPU held its clocks back: compare within a round only")
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,21 +84,37 @@ class MachineState:
         return MachineState(data["machine"], *moments)
 
 
-def machine_facts() -> dict[str, Any]:
-    """What the machine is, with warnings about the state that it is in."""
+def machine_facts(device: str = "") -> dict[str, Any]:
+    """What the machine is, with warnings about the state that it is in; `device`: of a GPU, whose
+    name is told as the runtime's driver gives it."""
     machine: Machine = describe()
     facts = machine.to_json()
     del facts["features"]
-    return {**facts, "warnings": list(warnings(machine))}
+    # What is said of a processor's governor and load is nothing to a GPU.
+    told = [] if device else list(warnings(machine))
+    return {**facts, "warnings": told, **({"gpu": device_name(device)} if device else {})}
 
 
-def moment(peak: Peak | None = None) -> Moment:
-    """The machine now; the peak where it has been measured just now."""
+def device_name(uri: str) -> str:
+    """The name that a driver has for its device, the first where the URI names none; the URI
+    itself where the driver does not say."""
+    driver, _, path = uri.partition("://")
+    found = devices(driver)
+    number = int(path) if path.isdigit() else 0
+    if path.isdigit() or not path:
+        return found[number].name if number < len(found) else uri
+    return next((one.name for one in found if one.uri == uri), uri)
+
+
+def moment(peak: Peak | None = None, device: str = "") -> Moment:
+    """The machine now; the peak where it has been measured just now; with a GPU that one."""
+    gpu = gpu_state.read(device) if device else None
     return Moment(
         os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         _frequencies(),
         peak.gflops if peak else None,
         peak.gbytes_per_s if peak else None,
+        gpu.to_json() if gpu else None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compare.providers.interface import Place
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
@@ -24,7 +25,7 @@ from tilewright.measure.inputs import (
     write_outputs,
 )
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.measure.runtime import Parameters
 from tilewright.modules.compiling import find_limits
 from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, ReferenceRequest
 from tilewright.target import Target
@@ -43,10 +44,11 @@ _DEFAULT = "IREE's default, which is not float64"
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """target: what IREE compiles for. inputs, parameters: of programs, as `--input` and
-    `--parameters` take them."""
+    """target, place: what IREE compiles for, and where that runs. inputs, parameters: of programs,
+    as `--input` and `--parameters` take them."""
 
     target: Target
+    place: Place
     iree_flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     parameters: tuple[ParameterFile, ...] = ()
@@ -63,7 +65,15 @@ def made_task(workload: Workload, options: TaskOptions, folder: Path) -> Iterato
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         if workload.program is None:
-            yield _operation_task(workload, options, folder)
+            task = _operation_task(workload, options, folder)
+            if not options.target.declaration:
+                yield task
+                return
+            # No flag selects the target: it has to stand in the program.
+            opened = stack.enter_context(open_program(task.mlir, options.target))
+            own = task.flags[len(options.target.flags) :]
+            flags = (*opened.target.flags, *own)
+            yield replace(task, target=opened.target, mlir=opened.program.path, flags=flags)
         else:
             opened = stack.enter_context(
                 open_program(workload.program, options.target, iree_flags=options.iree_flags)
@@ -92,6 +102,7 @@ def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> T
             raise UserError(f"{workload.name}: no inputs or reference: {result.failure.message}")
     return Task(
         workload,
+        options.target,
         mlir,
         "main",
         made.value.inputs,
@@ -113,7 +124,7 @@ def _program_task(
     program = opened.program
     name = pick_function(program.functions, None)
     signature = program.functions[name]
-    flags = (*program.input_flags, *options.target.flags, *options.iree_flags)
+    flags = (*program.input_flags, *opened.target.flags, *options.iree_flags)
     given = [one for text in options.inputs for one in parse_input(text)]
     limits = find_limits(opened, flags).get(name, {})
     values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=index_bounds(limits))
@@ -124,6 +135,7 @@ def _program_task(
     )
     task = Task(
         workload,
+        opened.target,
         program.path,
         name,
         inputs,
@@ -147,7 +159,7 @@ def _by_default(task: Task, toolchain: Toolchain, options: TaskOptions, why: Wor
     built = toolchain.compile(task.mlir, vmfb, task.flags, timeout_s=_TIMEOUT_S)
     if not built.ok:
         raise UserError(f"{task.workload.name}: IREE cannot compile it: {built.error}")
-    with Benchmark(DeviceOptions.cpu(options.target.cores), timeout_s=_TIMEOUT_S) as benchmark:
+    with Benchmark(options.place.options, timeout_s=_TIMEOUT_S) as benchmark:
         outputs = benchmark.run(
             str(vmfb),
             task.inputs,

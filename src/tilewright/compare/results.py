@@ -45,8 +45,10 @@ class Outcome(enum.StrEnum):
 class Row:
     """A workload with a provider.
 
-    samples: seconds of one call, one for each round; processor: the seconds of processor time
-    that went with each, of all threads. cores: processor time over wall time while it was timed.
+    samples: mean seconds of one call, one for each round; fastest: the same for the fastest part
+    of each round, which is what a row is judged by (other things that run only add time);
+    processor: the least processor time that a part of each round took for one call, of all threads
+    together. cores: processor time over wall time while it was timed.
     threads: what the library says of its threads. worst: the largest error over what is allowed.
     progress: (seconds, candidates, best seconds) of a search.
     """
@@ -62,6 +64,7 @@ class Row:
     element_type: str = ""
     reference: str = ""
     samples: tuple[float, ...] = ()
+    fastest: tuple[float, ...] = ()
     processor: tuple[float, ...] = ()
     cores: float | None = None
     threads: str = ""
@@ -75,9 +78,15 @@ class Row:
         return self.outcome is Outcome.OK
 
     @property
+    def times(self) -> tuple[float, ...]:
+        """Seconds of one call that count: of the fastest part of each round."""
+        return self.fastest or self.samples
+
+    @property
     def time(self) -> Interval:
-        """The median of the samples in seconds, with its 95% bootstrap interval."""
-        return bootstrap_interval(self.samples)
+        """The median over the rounds of the fastest part's seconds, with its 95% bootstrap
+        interval."""
+        return bootstrap_interval(self.times)
 
     @property
     def gflops(self) -> Interval | None:
@@ -98,6 +107,7 @@ class Row:
                 **data,
                 "outcome": Outcome(data["outcome"]),
                 "samples": tuple(data["samples"]),
+                "fastest": tuple(data.get("fastest") or data["samples"]),
                 "processor": tuple(data["processor"]),
                 "progress": tuple((p[0], p[1], p[2]) for p in data["progress"]),
             }
@@ -117,7 +127,20 @@ class Run:
     rows: tuple[Row, ...] = field(default=())
 
     @property
+    def gpu(self) -> str:
+        """The GPU that it ran on, '' for processors."""
+        return str(self.state.machine.get("gpu", ""))
+
+    @property
+    def computer(self) -> str:
+        """The model of what computed."""
+        return self.gpu or str(self.state.machine.get("cpu", ""))
+
+    @property
     def threads_text(self) -> str:
+        """How much of it: threads of a processor, or for a GPU what code was made for."""
+        if self.gpu:
+            return str(self.settings.get("target", ""))
         return "1 thread" if self.threads == 1 else f"{self.threads} threads"
 
     @property
@@ -279,8 +302,8 @@ def speedup(run: Run, workload: str, provider: str, base: str) -> Interval | Non
     one, other = run.row(workload, provider), run.row(workload, base)
     if one is None or other is None or not (one.ok and other.ok):
         return None
-    count = min(len(one.samples), len(other.samples))
-    return paired_ratio_interval(other.samples[:count], one.samples[:count])
+    count = min(len(one.times), len(other.times))
+    return paired_ratio_interval(other.times[:count], one.times[:count])
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:

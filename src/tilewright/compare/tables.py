@@ -57,11 +57,20 @@ ROW_COLUMNS = (
 )
 
 
+_NUMBERS = ("ms", "GFLOP/s", "of peak", "speed-up", "cores")
+
+
 def rows_table(run: Run, base: str) -> Table:
-    """A row for each workload with each provider; speed-ups are over `base`."""
-    right = tuple(ROW_COLUMNS[i] for i in (2, 4, 5, 6, 8))
-    title = f"{run.threads_text}, speed-ups over {base}"
-    return Table(ROW_COLUMNS, right, tuple(_cells(run, row, base) for row in run.rows), title)
+    """A row for each workload with each provider; speed-ups are over `base`. Of a GPU there is no
+    column of what it has none of: a measured peak, cores of the processor."""
+    columns = [c for c in ROW_COLUMNS if not (run.gpu and c in ("of peak", "cores"))]
+    rows = []
+    for row in run.rows:
+        cells = dict(zip(ROW_COLUMNS, _cells(run, row, base), strict=True))
+        rows.append(tuple(cells[c] for c in columns))
+    where = f"{run.gpu}, {run.threads_text}" if run.gpu else run.threads_text
+    right = tuple(c for c in columns if c in _NUMBERS)
+    return Table(tuple(columns), right, tuple(rows), f"{where}, speed-ups over {base}")
 
 
 def _cells(run: Run, row: Row, base: str) -> tuple[str, ...]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import os
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import numpy as np
 
 from tilewright.argument import element_type_of
-from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.providers.interface import Budget, Built, Place, Prepared, Provider, Threads
 from tilewright.compare.workloads import Task
 from tilewright.measure.inputs import load_arguments, read_outputs
-from tilewright.measure.repetition import Repetition, repeat
+from tilewright.measure.repetition import repeat
 from tilewright.measure.timing import TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
 
@@ -40,7 +41,7 @@ class WorkerSetup:
     """cpus: processors to stay on; None: all."""
 
     provider: Provider
-    threads: int
+    place: Place
     cpus: tuple[int, ...] | None = None
 
 
@@ -74,7 +75,7 @@ def setup(state: dict[str, Any], request: WorkerSetup) -> None:
     """Task: before anything is imported that starts threads."""
     if request.cpus is not None:
         os.sched_setaffinity(0, request.cpus)
-    request.provider.open(request.threads)
+    request.provider.open(request.place)
     state[_PROVIDER] = request.provider
 
 
@@ -103,18 +104,41 @@ def prepare(state: dict[str, Any], request: PrepareRequest) -> Ready:
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """Calls before the clock starts, and calls while it runs."""
+    """Calls before the clock starts; then parts of so many calls each."""
 
     warm_calls: int
+    parts: int
     calls: int
 
 
-def sample(state: dict[str, Any], request: SampleRequest) -> Repetition:
-    """Task: time the prepared workload; wall and processor seconds of one call."""
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of one call, by the clock and of processor time: in the mean of all, and in the
+    fastest part, which tells most of the program where other things run as well."""
+
+    calls: int
+    real_s: float
+    cpu_s: float
+    fastest_s: float
+    fastest_cpu_s: float
+
+
+def sample(state: dict[str, Any], request: SampleRequest) -> Sample:
+    """Task: time the prepared workload."""
     prepared: Prepared = state[_PREPARED]
     for _ in range(request.warm_calls):
         prepared.call()
-    return repeat(prepared.call, iterations=request.calls, min_time_s=0.0)
+    if prepared.timed is not None:
+        # By the device's clock, and in one part, so that it is not left without work in between.
+        calls = request.parts * request.calls
+        seconds = prepared.timed(calls) / calls
+        return Sample(calls, seconds, 0.0, seconds, 0.0)
+    parts = [
+        repeat(prepared.call, iterations=request.calls, min_time_s=0.0)
+        for _ in range(request.parts)
+    ]
+    real, cpu = [part.real_s for part in parts], [part.cpu_s for part in parts]
+    return Sample(request.parts * request.calls, mean(real), mean(cpu), min(real), min(cpu))
 
 
 def finish(state: dict[str, Any], _: None) -> tuple[Comparison, ...]:

@@ -13,6 +13,7 @@ from tilewright.profiler.names import parse_types
 from tilewright.profiler.operation import ElementTypes
 from tilewright.profiler.shapes import Shape, predefined
 from tilewright.profiler.suite import Selection, make_suite
+from tilewright.target import Target
 
 PROGRAM = "program"
 PROGRAM_SUFFIXES = (".mlir", ".mlirbc", ".onnx")
@@ -52,13 +53,15 @@ class Workload:
 class Task:
     """A workload with all that a provider needs to compute it and to have it checked.
 
-    mlir: the program as IREE takes it, compiled with `flags`; parameters: (scope, file) of its
-    weights. expected: a .npz file with the results that are right; reference: whose they are, in
-    words. reduction_length, element_types, accumulation_type: as :func:`measure.verify.compare`
-    takes them; element_types None: those of the results.
+    target: what it is compiled for, which is another than was asked for where the compiler refuses
+    that one. mlir: the program as IREE takes it, compiled with `flags`; parameters: (scope, file)
+    of its weights. expected: a .npz file with the results that are right; reference: whose they
+    are, in words. reduction_length, element_types, accumulation_type: as
+    :func:`measure.verify.compare` takes them; element_types None: those of the results.
     """
 
     workload: Workload
+    target: Target
     mlir: Path
     function: str
     inputs: InputSet

@@ -63,6 +63,13 @@ def drivers() -> tuple[Driver, ...]:
     )
 
 
+def devices(driver: str) -> tuple[Device, ...]:
+    """What one driver finds on this machine; nothing where it finds none or is not there."""
+    with WorkerPool(None, 1, timeout_s=_TIMEOUT_S) as pool:
+        (result,) = pool.run([Job(driver, _DEVICES)])
+    return tuple(result.value) if result.failure is None else ()
+
+
 def targets() -> CompilerTargets | str:
     """What the installed compiler knows, or why it cannot be asked."""
     with compile_pool(1, timeout_s=_TIMEOUT_S) as pool:

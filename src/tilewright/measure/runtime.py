@@ -128,9 +128,51 @@ class Device:
 
     def download(self, view: Any) -> NDArray[Any]:
         """The contents of a buffer view, in its element type (bf16 and f8 by ml_dtypes)."""
-        array = self._runtime.DeviceArray(self.hal, view, implicit_host_transfer=True)
-        host: NDArray[Any] = np.array(array.to_host())
+        runtime = self._runtime
+        buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
+        kind = runtime.HalElementType.map_to_dtype(view.element_type)
+        if length == 0:
+            return np.empty(view.shape, kind)
+        mappable = runtime.BufferUsage.MAPPING_SCOPED, runtime.MemoryType.HOST_VISIBLE
+        if not (
+            buffer.allowed_usage() & int(mappable[0]) and buffer.memory_type() & int(mappable[1])
+        ):
+            buffer = self._staged(buffer, length * np.dtype(kind).itemsize)
+        host: NDArray[Any] = np.array(buffer.map().asarray(view.shape, kind))
         return host
+
+    def _staged(self, source: Any, size: int) -> Any:
+        """A copy of a buffer in memory that the host can map.
+
+        `DeviceArray.to_host` of IREE 3.13 has the device write into an array of NumPy's instead,
+        which Vulkan refuses where the array does not begin at a page.
+        """
+        runtime = self._runtime
+        staging = self.hal.allocator.allocate_buffer(
+            memory_type=int(runtime.MemoryType.HOST_LOCAL | runtime.MemoryType.DEVICE_VISIBLE),
+            allowed_usage=int(
+                runtime.BufferUsage.TRANSFER_TARGET | runtime.BufferUsage.MAPPING_SCOPED
+            ),
+            allocation_size=size,
+        )
+        semaphore = self.hal.create_semaphore(0)
+        done = runtime.HalFence.create_at(semaphore, 1)
+        self.hal.queue_copy(
+            source,
+            staging,
+            wait_semaphores=runtime.HalFence.create_at(semaphore, 0),
+            signal_semaphores=done,
+        )
+        done.wait()
+        return staging
+
+    def semaphore(self) -> Any:
+        """A timeline of the device's, at 0."""
+        return self.hal.create_semaphore(0)
+
+    def fence(self, semaphore: Any, value: int) -> Any:
+        """What is passed when a timeline has come to a value."""
+        return self._runtime.HalFence.create_at(semaphore, value)
 
     def exported(self, vmfb: str) -> list[ExportedFunction]:
         """The functions of a compiled module, in its order, without loading its code.
@@ -188,20 +230,8 @@ class Program:
         It returns when the results are complete, with the list of the results. Raises ValueError
         if there is no such function.
         """
-        runtime = self._device._runtime
-        found = self._module.lookup_function(function)
-        if found is None:
-            names = ", ".join(n for n in self._module.function_names if not n.startswith("__"))
-            raise ValueError(f"the program has no function '{function}' (it has: {names})")
-        packed = runtime.VmVariantList(len(arguments))
-        for argument in arguments:
-            if isinstance(argument, int):
-                packed.push_int(argument)
-            elif isinstance(argument, float):
-                packed.push_float(argument)
-            else:
-                packed.push_ref(argument)
-        invoke, new_list = self._context.invoke, runtime.VmVariantList
+        found, packed = self._function(function), self._packed(arguments)
+        invoke, new_list = self._context.invoke, self._device._runtime.VmVariantList
 
         def call() -> Any:
             results = new_list(1)
@@ -209,6 +239,39 @@ class Program:
             return results
 
         return call
+
+    def bind_fenced(self, function: str, arguments: Sequence[Any]) -> Callable[[Any, Any], Any]:
+        """A call that takes a fence to wait for and one to signal, and returns before its results
+        are complete, with their list: of a program whose functions take fences, which IREE calls
+        the execution model `async-external`. Raises ValueError if there is no such function.
+        """
+        found = self._function(function)
+        invoke, new_list = self._context.invoke, self._device._runtime.VmVariantList
+
+        def call(after: Any, done: Any) -> Any:
+            packed, results = self._packed([*arguments, after, done]), new_list(1)
+            invoke(found, packed, results)
+            return results
+
+        return call
+
+    def _function(self, name: str) -> Any:
+        found = self._module.lookup_function(name)
+        if found is None:
+            names = ", ".join(n for n in self._module.function_names if not n.startswith("__"))
+            raise ValueError(f"the program has no function '{name}' (it has: {names})")
+        return found
+
+    def _packed(self, arguments: Sequence[Any]) -> Any:
+        packed = self._device._runtime.VmVariantList(len(arguments))
+        for argument in arguments:
+            if isinstance(argument, int):
+                packed.push_int(argument)
+            elif isinstance(argument, float):
+                packed.push_float(argument)
+            else:
+                packed.push_ref(argument)
+        return packed
 
     def outputs(self, results: Any) -> list[NDArray[Any]]:
         """The results of a call as arrays; scalars have shape () and type int64 or float64."""

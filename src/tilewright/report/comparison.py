@@ -33,12 +33,11 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
     """The tables of a file of results in GitHub's Markdown. Raises UserError."""
     run = latest(read_runs(results))
     base = default_base(run, base)
-    machine = run.state.machine
     versions = means_table(run, base)
     warnings = [f"> {line}" for line in run.state.warnings()]
     return "\n\n".join(
         [
-            f"{machine.get('cpu', '')}, {run.threads_text}, {run.date[:10]}. GFLOP/s, medians:",
+            f"{run.computer}, {run.threads_text}, {run.date[:10]}. GFLOP/s, medians:",
             wide_table(run).markdown(),
             f"Speed-up over {base}:",
             versions.markdown(),
@@ -65,14 +64,13 @@ def comparison_page(run: Run, base: str) -> str:
         if made is not None:
             figures.add(name, made)
             charts.append((name, heading, label, height))
-    machine = run.state.machine
     values = {
         "title": "Comparison of " + ", ".join(run.providers),
         "headline": _headline(run, base),
         "facts": [
             f"{len(run.workloads)} workloads",
             run.threads_text,
-            str(machine.get("cpu", "")),
+            run.computer,
             run.date[:10],
         ],
         "warnings": run.state.warnings(),

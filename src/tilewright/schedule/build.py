@@ -228,6 +228,7 @@ def build(
     name: str = "main",
     *,
     threads: int | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Function:
     """Compile a schedule for a target.
 
@@ -237,6 +238,7 @@ def build(
         :class:`tilewright.Target`.
     threads: of the CPU that `parallel` loops run on, by default one for each core; with 1 they run
         in the calling thread (device `local-sync`).
+    flags: more flags of `iree-compile`.
 
     Raises ScheduleError for a schedule that cannot be carried out, or that needs more of a GPU
     than there is; BuildError for what the compiler refuses.
@@ -253,7 +255,7 @@ def build(
         lowered = lower(schedule, args, name)
     if isinstance(chosen, GpuTarget):
         check_limits(lowered.program, chosen)
-    vmfb = _compiled(lowered, chosen)
+    vmfb = _compiled(lowered, chosen, flags)
     return Function(lowered, chosen, vmfb, time.perf_counter() - start)
 
 

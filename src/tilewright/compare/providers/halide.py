@@ -9,9 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.providers.interface import (
+    Budget,
+    Built,
+    Place,
+    Prepared,
+    Provider,
+    Threads,
+)
 from tilewright.compare.workloads import Task, Workload
 from tilewright.profiler.operation import Operation
+from tilewright.target import Target
 
 _AUTOSCHEDULER = "Adams2019"
 _KINDS = ("matmul", "matmul_bias", "matmul_bias_relu", "batch_matmul", "conv2d", "conv2d_bias_relu")
@@ -25,7 +33,7 @@ class Halide(Provider):
     modules = ("halide",)
     pip = "halide"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "Halide runs no programs"
@@ -37,11 +45,11 @@ class Halide(Provider):
             return "the Halide algorithms here are written for f32"
         return ""
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         import halide
 
         self._halide: Any = halide
-        self._count = threads
+        self._count = place.threads
         library = f"libautoschedule_{_AUTOSCHEDULER.lower()}.so"
         plugin = next(Path(halide.__file__).parent.rglob(library), None)
         if plugin is None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import UserError
+from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target
 
 Array = NDArray[Any]
@@ -51,6 +52,28 @@ NO_BUDGET = Budget()
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a worker computes.
+
+    threads: of this machine's processors. device: '' for those, else a GPU as the runtime takes it
+    (`cuda://0`), of the kind `backend` (cuda, rocm, vulkan, metal).
+    """
+
+    threads: int
+    device: str = ""
+    backend: str = ""
+
+    @property
+    def is_gpu(self) -> bool:
+        return bool(self.backend)
+
+    @property
+    def options(self) -> DeviceOptions:
+        """The device of IREE's runtime."""
+        return DeviceOptions(self.device) if self.is_gpu else DeviceOptions.cpu(self.threads)
+
+
+@dataclass(frozen=True)
 class BuildContext:
     """What a provider may use to build a workload in the main process.
 
@@ -59,6 +82,7 @@ class BuildContext:
     """
 
     target: Target
+    place: Place
     folder: Path
     iree_flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
@@ -89,7 +113,8 @@ class Built:
 
 @dataclass(frozen=True)
 class Threads:
-    """How many threads a library says that it uses (None: it does not say), and how it said so."""
+    """How many threads a library says that it uses (None: it does not say), and how it said so; on
+    a GPU which device, and how it is timed."""
 
     count: int | None
     how: str
@@ -100,13 +125,16 @@ class Prepared:
     """A workload ready to run in the worker.
 
     call: runs it once and returns when the result is complete. outputs: the arrays of what `call`
-    returned, with the shapes of the reference. kept: what must live as long.
+    returned, with the shapes of the reference. kept: what must live as long. timed: on a GPU, runs
+    it that often, each when the one before is done, without the host waiting between them, and
+    gives the device's seconds for all; None: the host's clock around calls.
     """
 
     call: Callable[[], Any]
     outputs: Callable[[Any], Sequence[Array]]
     built: Built = field(default_factory=Built)
     kept: tuple[Any, ...] = ()
+    timed: Callable[[int], float] | None = None
 
 
 def _is_there(module: str) -> bool:
@@ -156,9 +184,13 @@ class Provider(abc.ABC):
         """Variables of its worker, over those of THREAD_VARIABLES."""
         return {}
 
+    def reason_against_target(self, target: Target) -> str:
+        """Why it does not run on this target; '' when it does."""
+        return f"{self.name} is compared on processors only" if target.is_gpu else ""
+
     @abc.abstractmethod
-    def reason_against(self, workload: Workload) -> str:
-        """Why it does not have this workload; '' when it does."""
+    def reason_against(self, workload: Workload, target: Target) -> str:
+        """Why it does not have this workload, on a target that it runs on; '' when it does."""
 
     def build(self, task: Task, context: BuildContext) -> Built:
         """Compile, in the main process, what the worker will run. Raises UserError."""
@@ -170,9 +202,9 @@ class Provider(abc.ABC):
 
     # -- in the worker
 
-    def open(self, threads: int) -> None:  # noqa: B027
-        """Load the library and tell it its threads; the first that is called in a worker. What
-        needs no more than the environment does nothing."""
+    def open(self, place: Place) -> None:  # noqa: B027
+        """Load the library and tell it its threads or device; the first that is called in a worker.
+        What needs no more than the environment does nothing. Raises UserError where it cannot."""
 
     @abc.abstractmethod
     def version(self) -> str:

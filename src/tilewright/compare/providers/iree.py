@@ -11,6 +11,7 @@ from tilewright.compare.providers.interface import (
     Budget,
     BuildContext,
     Built,
+    Place,
     Prepared,
     Progress,
     Provider,
@@ -18,7 +19,9 @@ from tilewright.compare.providers.interface import (
 )
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import UserError
-from tilewright.measure.runtime import Device, DeviceOptions, Parameters
+from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
+from tilewright.measure.runtime import Device, Parameters
+from tilewright.target import Target
 from tilewright.toolchain import Toolchain, installed_version
 from tilewright.tuning.events import Event, ProgramMeasured, TrialDone
 from tilewright.tuning.parse import VariantChoice
@@ -36,7 +39,10 @@ class Iree(Provider):
     modules = ("iree.compiler", "iree.runtime")
     pip = "'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against_target(self, target: Target) -> str:
+        return ""
+
+    def reason_against(self, workload: Workload, target: Target) -> str:
         return ""
 
     def build(self, task: Task, context: BuildContext) -> Built:
@@ -47,14 +53,18 @@ class Iree(Provider):
     ) -> Built:
         vmfb = context.folder / "program.vmfb"
         outcome = Toolchain().compile(
-            task.mlir, vmfb, (*task.flags, *more), timeout_s=_COMPILE_TIMEOUT_S
+            task.mlir,
+            vmfb,
+            (*task.flags, *more, *in_flight_flags(context)),
+            timeout_s=_COMPILE_TIMEOUT_S,
         )
         if not outcome.ok:
             raise UserError(f"it does not compile: {outcome.error}")
         return Built(str(vmfb), note)
 
-    def open(self, threads: int) -> None:
-        self._device = Device(DeviceOptions.cpu(threads))
+    def open(self, place: Place) -> None:
+        self._is_gpu = place.is_gpu
+        self._device = Device(place.options)
 
     def version(self) -> str:
         return " ".join(
@@ -64,6 +74,8 @@ class Iree(Provider):
 
     def threads(self) -> Threads:
         options = self._device.options
+        if self._is_gpu:
+            return Threads(None, f"{options.uri}: the host's clock around calls in flight")
         if options.threads is None:
             return Threads(1, f"{options.uri}: the calling thread computes")
         names = [_thread_name(task) for task in Path("/proc/self/task").glob("*")]
@@ -75,6 +87,9 @@ class Iree(Provider):
     ) -> Prepared:
         program = self._device.load(built.artifact, Parameters(task.parameters))
         on_device = self._device.arguments(task.inputs)
+        if self._is_gpu:
+            calls = InFlight(self._device, program, task.function, on_device)
+            return Prepared(calls.call, program.outputs, kept=(program,), timed=calls.timed)
         return Prepared(
             program.bind(task.function, on_device),
             program.outputs,
@@ -107,6 +122,7 @@ class IreeTuned(Iree):
 
     def build(self, task: Task, context: BuildContext) -> Built:
         from tilewright import api
+        from tilewright.tuning.apply import apply
 
         start = time.perf_counter()
         best: dict[str, Any] = {"whole": None, "trials": 0}
@@ -135,6 +151,7 @@ class IreeTuned(Iree):
             task.mlir,
             target=context.target.name,
             threads=context.target.cores,
+            device=context.place.device or None,
             function=task.function,
             inputs=context.inputs,
             parameters=dict(task.parameters),
@@ -146,10 +163,20 @@ class IreeTuned(Iree):
             output=output,
             on_event=listen,
         )
+        vmfb = output / "program.vmfb"
+        if context.place.is_gpu:
+            # The same once more, to be called without the host waiting.
+            vmfb = context.folder / "program.vmfb"
+            apply(task.mlir, output, vmfb, iree_flags=in_flight_flags(context))
         note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
         if context.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"
-        return Built(str(output / "program.vmfb"), note, tuple(progress))
+        return Built(str(vmfb), note, tuple(progress))
+
+
+def in_flight_flags(context: BuildContext) -> tuple[str, ...]:
+    """What a program for this place is compiled with so that it can be timed there."""
+    return (IN_FLIGHT_FLAG,) if context.place.is_gpu else ()
 
 
 def _own_flags(task: Task) -> tuple[str, ...]:

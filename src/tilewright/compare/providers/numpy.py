@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
 from tilewright.compare.workloads import Task, Workload
 from tilewright.profiler.operation import swap_last
+from tilewright.target import Target
 
 _PRODUCTS = ("matmul", "batch_matmul", "matmul_splitk", "matvec")
 _TYPES = ("f32", "f64")
@@ -31,7 +32,7 @@ class NumPy(Provider):
     name = "numpy"
     about = "NumPy, which is its BLAS for matrix products"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         if workload.is_program:
             return "NumPy runs no programs"
         if workload.element_type not in _TYPES:

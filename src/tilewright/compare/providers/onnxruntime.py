@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
+from tilewright.compare.providers.interface import (
+    Budget,
+    Built,
+    Place,
+    Prepared,
+    Provider,
+    Threads,
+)
 from tilewright.compare.workloads import Task, Workload
+from tilewright.target import Target
 
 
 class OnnxRuntime(Provider):
@@ -17,15 +25,15 @@ class OnnxRuntime(Provider):
     modules = ("onnxruntime",)
     pip = "onnxruntime"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         return "" if workload.is_onnx else "ONNX Runtime runs .onnx models only"
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         import onnxruntime
 
         self._runtime: Any = onnxruntime
         self._options: Any = onnxruntime.SessionOptions()
-        self._options.intra_op_num_threads = threads
+        self._options.intra_op_num_threads = place.threads
         self._options.inter_op_num_threads = 1
         self._options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         self._options.log_severity_level = 3

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compare.providers.interface import BuildContext, Built
-from tilewright.compare.providers.iree import Iree
+from tilewright.compare.providers.iree import Iree, in_flight_flags
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import UserError
+from tilewright.target import Target
 
 _FUNCTION = "schedule"
 
@@ -31,7 +32,7 @@ class ScheduleFile(Iree):
         if not Path(argument).is_file():
             raise UserError(f"--providers: schedule:{argument}: there is no such file")
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         if workload.operation is None:
             return "schedules are for operations"
         return "" if self._made(workload) is not None else f"{self.argument} has no schedule for it"
@@ -44,7 +45,12 @@ class ScheduleFile(Iree):
             raise UserError(f"{self.argument} has no schedule for {task.workload.name}")
         schedule, tensors = made
         function = te.build(
-            schedule, tensors, context.target, task.function, threads=context.target.cores
+            schedule,
+            tensors,
+            context.target,
+            task.function,
+            threads=context.target.cores,
+            flags=in_flight_flags(context),
         )
         vmfb = context.folder / "schedule.vmfb"
         vmfb.write_bytes(function.vmfb)

@@ -1,7 +1,8 @@
-"""PyTorch on the CPU: oneDNN and MKL underneath, eager or compiled."""
+"""PyTorch: oneDNN and MKL underneath, on GPUs cuBLAS and cuDNN; eager or compiled."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,12 +12,16 @@ from tilewright.compare.providers.interface import (
     Array,
     Budget,
     Built,
+    Place,
     Prepared,
     Provider,
     Threads,
 )
+from tilewright.compare.providers.torch_device import BACKENDS, Gpu, Processors, open_device
 from tilewright.compare.workloads import Task, Workload
+from tilewright.gpu_target import GpuTarget
 from tilewright.profiler.operation import Operation
+from tilewright.target import Target
 
 Function = Callable[..., Any]
 
@@ -29,7 +34,12 @@ class Torch(Provider):
     modules = ("torch",)
     pip = "torch"
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against_target(self, target: Target) -> str:
+        if isinstance(target, GpuTarget) and target.backend not in BACKENDS:
+            return f"torch computes on {' and '.join(BACKENDS)}, not on {target.backend}"
+        return ""
+
+    def reason_against(self, workload: Workload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "torch runs no MLIR or ONNX programs"
@@ -39,35 +49,30 @@ class Torch(Provider):
         if types.operand != types.result:
             if types.name == "i8" and operation.kind.name == "matmul":
                 return ""
+            if target.is_gpu and _widens(operation):
+                return ""
             return f"torch does not compute {types.operand} into {types.result}"
         return ""
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         import torch
 
-        torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
         self._torch: Any = torch
+        self._device: Processors | Gpu = open_device(torch, place)
 
     def version(self) -> str:
-        built = self._torch.backends
-        parts = [
-            name
-            for name, there in (("MKL", built.mkl), ("oneDNN", built.mkldnn))
-            if there.is_available()
-        ]
-        return f"torch {self._torch.__version__} ({', '.join(parts) or 'no MKL, no oneDNN'})"
+        return f"torch {self._torch.__version__} ({self._device.libraries()})"
 
     def threads(self) -> Threads:
-        return Threads(self._torch.get_num_threads(), "torch.get_num_threads()")
+        return self._device.threads()
 
     def prepare(
         self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
     ) -> Prepared:
         operation = task.workload.operation
         assert operation is not None
-        torch = self._torch
-        tensors = [_tensor(torch, a) for a in arguments]
+        torch, device = self._torch, self._device
+        tensors = [device.put(_tensor(torch, a)) for a in arguments]
         function, tensors = _KINDS[operation.kind.name](torch, operation, tensors)
         function = self._made(function)
 
@@ -75,7 +80,11 @@ class Torch(Provider):
             with torch.inference_mode():
                 return function(*tensors)
 
-        return Prepared(call, lambda result: [_array(torch, result)])
+        return Prepared(
+            device.complete(call),
+            lambda result: [_array(torch, device.back(result))],
+            timed=device.timed(call),
+        )
 
     def _made(self, function: Function) -> Function:
         return function
@@ -141,9 +150,19 @@ def _steps(torch: Any, names: Sequence[str]) -> Function:
     return steps
 
 
+def _widens(operation: Operation) -> bool:
+    """A product of halves with a result in float32, which PyTorch 2.8 and later have on GPUs."""
+    types = operation.types
+    widening = types.operand in ("f16", "bf16") and types.result == "f32"
+    return widening and operation.kind.name in ("matmul", "batch_matmul")
+
+
 def _matmul(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
     if operation.types.operand == "i8":
         return torch._int_mm, _plain(operation, tensors)
+    if _widens(operation):
+        multiply = torch.bmm if operation.kind.name == "batch_matmul" else torch.mm
+        return functools.partial(multiply, out_dtype=torch.float32), _plain(operation, tensors)
     return torch.matmul, _plain(operation, tensors)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from tilewright.compare.providers.interface import (
     Budget,
     Built,
+    Place,
     Prepared,
     Progress,
     Provider,
@@ -29,6 +30,7 @@ from tilewright.compare.providers.interface import (
 from tilewright.compare.providers.tvm_programs import KINDS, tensor_program
 from tilewright.compare.workloads import Task, Workload
 from tilewright.measure.statistics import median
+from tilewright.target import Target
 
 _VERSION = "0.27.0.post1"
 _DEFAULT_TRIALS = 64
@@ -48,7 +50,7 @@ class Tvm(Provider):
     pip = f"apache-tvm=={_VERSION} apache-tvm-ffi==0.1.14.post1 cloudpickle psutil tornado xgboost"
     searches = True
 
-    def reason_against(self, workload: Workload) -> str:
+    def reason_against(self, workload: Workload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "TVM is compared on single operations only"
@@ -62,14 +64,14 @@ class Tvm(Provider):
         # What one trial takes at most is known only afterwards; a search that hangs must end.
         return 600.0 + 2 * (budget.seconds or 0.0) + 20.0 * (budget.trials or _DEFAULT_TRIALS)
 
-    def open(self, threads: int) -> None:
+    def open(self, place: Place) -> None:
         import tvm
 
         self._tvm: Any = tvm
-        self._count = threads
+        self._count = place.threads
         processor = tvm.target.codegen.llvm_get_system_cpu()
         self._target: Any = tvm.target.Target(
-            {"kind": "llvm", "mcpu": processor, "num-cores": threads}
+            {"kind": "llvm", "mcpu": processor, "num-cores": place.threads}
         )
 
     def version(self) -> str:

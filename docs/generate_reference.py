@@ -230,7 +230,8 @@ def options_page() -> str:
     import inspect
 
     from tilewright.search import strategies
-    from tilewright.tuning.options import EFFORTS, Effort, TuneOptions, option_table
+    from tilewright.tuning.effort import EFFORTS, Effort
+    from tilewright.tuning.options import TuneOptions, option_table
     from tilewright.tuning.variants import BUILT_IN
 
     defaults = {f.name: f for f in dataclasses.fields(TuneOptions)}

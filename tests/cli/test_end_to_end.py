@@ -113,7 +113,7 @@ def test_an_abort_leaves_nothing_half_written(program: Path, tmp_path: Path, num
         ("func.func @main( {", [], "matmul.mlir:1:"),
         (None, ["--input", "3xf32=1"], "--input"),
         (None, ["--function", "mian"], "did you mean 'main'?"),
-        (None, ["--only", "nothing-like-it"], "no tunable dispatch"),
+        (None, ["--only", "nothing-like-it"], "no tunable dispatch has 'nothing-like-it' in"),
         (None, ["--iree-flag=--no-such-flag"], "--no-such-flag"),
         (None, ["-o", "{d}/matmul.mlir"], "--output"),
         (None, ["-o", "{d}/matmul.mlir/out"], "--output"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from tilewright.cli.live import LiveView, status_line
+from tilewright.cli.live import LiveView, dispatch_table, status_line
 from tilewright.cli.plain import PlainView
 from tilewright.cli.progress import Progress
 from tilewright.cli.view import make_view
@@ -32,10 +33,11 @@ def trial(
     task: str = "matmul",
     limit: int = 100,
     default_s: float = 4e-3,
+    variant: str = "default",
 ) -> events.TrialDone:
     time_s = best_s if status is Status.OK else None
     made = Trial(Configuration.of({"n": done}), status, time_s)
-    return events.TrialDone(task, made, best_s, default_s, done, limit)
+    return events.TrialDone(task, made, best_s, default_s, done, limit, variant)
 
 
 ROWS = events.DispatchesRanked(
@@ -57,23 +59,50 @@ def test_counts_and_the_best() -> None:
     assert progress.add(trial(3, 2e-3, Status.CRASHED)) is False
     assert progress.add(trial(4, 2e-3)) is False
     assert (progress.done, progress.limit, progress.failed) == (4, 100, 1)
-    task = progress.tasks["matmul"]
+    task = progress.tasks["default", "matmul"]
     assert (task.trials, task.failed, task.speedup) == (4, 1, 2.0)
 
 
 def test_a_search_that_has_failed_so_far_has_no_best() -> None:
     progress = Progress()
     progress.add(trial(1, None, Status.COMPILE_ERROR))
-    assert progress.tasks["matmul"].speedup == 1.0
+    assert progress.tasks["default", "matmul"].speedup == 1.0
     assert progress.failed == 1
 
 
-def test_the_same_dispatch_in_another_variant_starts_anew() -> None:
+def test_dispatches_of_the_same_name_in_two_variants_are_two() -> None:
     progress = Progress()
-    progress.add(trial(1, 2e-3))
-    assert progress.add(trial(2, 1.5e-3, default_s=1.8e-3)) is True
-    assert progress.tasks["matmul"].default_s == 1.8e-3
-    assert progress.tasks["matmul"].trials == 1
+    lines: list[str] = []
+    view = PlainView(progress, lines.append)
+    for variant, default_s in (("default", 4e-3), ("data-tiling", 1.8e-3)):
+        row = events.DispatchRow("matmul", "w", 1, 0.75, default_s, None, 1e3)
+        view.listen(events.DispatchesRanked(variant, (row,)))
+    for done, (best_s, default_s, variant) in enumerate(
+        (
+            (2e-3, 4e-3, "default"),
+            (1.5e-3, 1.8e-3, "data-tiling"),
+            (2e-3, 4e-3, "default"),
+            (1.49e-3, 1.8e-3, "data-tiling"),
+            (1.4e-3, 1.8e-3, "data-tiling"),
+        ),
+        start=1,
+    ):
+        view.listen(trial(done, best_s, default_s=default_s, variant=variant))
+    view.listen(dataclasses.replace(WINNER, variant="default"))
+    told = [line.partition("] ")[2] for line in lines if "] matmul" in line]
+    assert [line.partition(" ms")[0].partition(" the")[0] for line in told] == [
+        "matmul (default): new best 2.00",
+        "matmul (data-tiling): new best 1.50",
+        "matmul (data-tiling): new best 1.40",
+        "matmul (default): 1.52x",
+    ]
+    assert progress.tasks["default", "matmul"].trials == 2
+    assert progress.tasks["data-tiling", "matmul"].trials == 3
+    table = Console(file=io.StringIO(), width=120)
+    table.print(dispatch_table(progress))
+    text = table.file.getvalue()  # type: ignore[attr-defined]
+    assert "matmul (default)" in text
+    assert "matmul (data-tiling)" in text
 
 
 def test_time_left_follows_the_rate_and_the_limit() -> None:

@@ -10,6 +10,19 @@ from gpu_programs import contraction
 from tilewright.cli.main import commands
 from tilewright.tuning.compile_only import CompiledDispatch, CompileOnlyResult, summary_lines
 
+DYNAMIC = """
+func.func @main(%a: tensor<?x32xf32>, %b: tensor<32x16xf32>) -> tensor<?x16xf32> {
+  %first = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %rows = tensor.dim %a, %first : tensor<?x32xf32>
+  %e = tensor.empty(%rows) : tensor<?x16xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<?x16xf32>) -> tensor<?x16xf32>
+  %r = linalg.matmul ins(%a, %b : tensor<?x32xf32>, tensor<32x16xf32>)
+      outs(%f : tensor<?x16xf32>) -> tensor<?x16xf32>
+  return %r : tensor<?x16xf32>
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
@@ -55,6 +68,18 @@ def test_candidates_compile_and_a_spec_applies(program, tmp_path, target):
         assert dispatch["sizes_found"] == 3
 
 
+def test_sizes_that_the_types_leave_open_come_from_the_inputs(tmp_path):
+    path = tmp_path / "open.mlir"
+    path.write_text(DYNAMIC)
+    out = tmp_path / "out"
+    given = ("--compile-only", "--max-trials", 2, "-o", out)
+    assert "known at run time only" in run(path, *given).output
+    done = run(path, *given, "--input", "24x32xf32", "--input", "32x16xf32")
+    assert done.exit_code == 0, done.output
+    (dispatch,) = json.loads((out / "summary.json").read_text())["dispatches"]
+    assert dispatch["workload"].startswith("contraction 24?x16x32")
+
+
 def test_the_old_configuration_file_holds_the_workgroup(program, tmp_path):
     config = tmp_path / "old.cfg"
     config.write_text(f"[Env]\ninput_file = {program}\n[SearchSpace]\nblock_dim_x = [64]\n")
@@ -79,10 +104,24 @@ def test_the_old_configuration_file_holds_the_workgroup(program, tmp_path):
         assert "workgroup_size = [64, 1, 1]" in candidate.read_text()
 
 
-def test_a_runner_has_nothing_to_measure_there(program, tmp_path):
-    done = run(program, "--compile-only", "--runner", f"dir:{tmp_path}", "-o", tmp_path / "out")
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--runner", "dir:there"),
+        ("--device", "local-sync"),
+        ("--variants", "data-tiling"),
+        ("--strategy", "random"),
+        ("--strategy-option", "plan_size=64"),
+        ("--resume",),
+        ("--fresh",),
+    ],
+    ids=lambda option: option[0],
+)
+def test_what_is_about_measuring_does_not_go_with_it(program, tmp_path, option):
+    done = run(program, "--compile-only", *option, "-o", tmp_path / "out")
     assert done.exit_code == 2
-    assert "--runner" in done.output
+    assert f"{option[0]}: --compile-only" in done.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_device_that_is_not_there(program, tmp_path):

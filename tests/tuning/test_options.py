@@ -11,7 +11,8 @@ import pytest
 from tilewright.errors import UserError
 from tilewright.search.registry import DEFAULT_STRATEGY
 from tilewright.tuning.config_file import ConfigFile, DispatchRestrictions
-from tilewright.tuning.options import EFFORTS, TuneOptions, option_table
+from tilewright.tuning.effort import EFFORTS
+from tilewright.tuning.options import TuneOptions, option_table
 from tilewright.tuning.parse import (
     ParameterFile,
     VariantChoice,

@@ -8,8 +8,8 @@ import pytest
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
 from tilewright.tuning.company import affordable
-from tilewright.tuning.outcome import DEFAULT_VARIANT
 from tilewright.tuning.programs import WITHOUT_THREADS, BuildRequest, Programs
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 
 class Compiler:

@@ -290,6 +290,13 @@ def test_candidates_are_kept_when_asked_for(program: Path, tmp_path: Path) -> No
     assert "--compile-from=executable-configurations" in commands[0].read_text()
 
 
+def test_a_limit_that_leaves_no_time_to_search_is_said(program: Path, tmp_path: Path) -> None:
+    result = tune(program, options(tmp_path, time_limit_s=0.1))
+    assert result.trials_total == 0
+    (said,) = [note for note in result.notes if "no candidate was tried" in note]
+    assert "--time-limit" in said
+
+
 class TestUsersMistakes:
     def test_folder_of_something_else_is_not_overwritten(
         self, program: Path, tmp_path: Path
@@ -304,7 +311,7 @@ class TestUsersMistakes:
         ("text", "message"),
         [
             ("func.func @main( {", "cannot parse"),
-            ("func.func @main() { return }", "no tunable dispatch"),
+            ("func.func @main() { return }", "no tunable dispatch: the program runs no kernels"),
         ],
     )
     def test_bad_programs_leave_nothing_behind(

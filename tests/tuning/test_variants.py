@@ -7,7 +7,7 @@ import pytest
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
-from tilewright.tuning.options import EFFORTS
+from tilewright.tuning.effort import EFFORTS
 from tilewright.tuning.parse import VariantChoice, parse_variants
 from tilewright.tuning.variants import (
     BUILT_IN,

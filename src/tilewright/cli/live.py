@@ -63,7 +63,8 @@ class LiveView:
             case events.ProgramMeasured():
                 self._print(program_line(event))
             case events.WinnerFound():
-                self._print(winner_line(event), "green" if event.kept else "")
+                name = self.progress.label(event.variant, event.task)
+                self._print(winner_line(event, name), "green" if event.kept else "")
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style=style))
@@ -71,7 +72,7 @@ class LiveView:
     def _picture(self) -> RenderableType:
         with self._lock:
             parts: list[Any] = [Text(status_line(self.progress), style="bold")]
-            if self.progress.rows:
+            if self.progress.rankings:
                 if self._table is None:
                     self._table = dispatch_table(self.progress)
                 parts.append(self._table)
@@ -97,20 +98,22 @@ def status_line(progress: Progress) -> str:
 def dispatch_table(progress: Progress) -> Table:
     """The hottest dispatches with what was found for them so far."""
     table = output.table(_COLUMNS, right=_COLUMNS[1:])
-    shown = [row for row in progress.rows if row.default_s is not None]
-    for row in shown[:_ROWS]:
-        task = progress.tasks.get(row.name)
+    rows = [(variant, row) for variant, ranked in progress.rankings.items() for row in ranked]
+    measured = [(v, row, row.default_s) for v, row in rows if row.default_s is not None]
+    measured.sort(key=lambda one: -one[1].share)
+    for variant, row, default_s in measured[:_ROWS]:
+        task = progress.tasks.get((variant, row.name))
         table.add_row(
-            row.name,
+            progress.label(variant, row.name),
             str(row.count),
             words.share(row.share),
-            words.milliseconds(row.default_s),
+            words.milliseconds(default_s),
             words.milliseconds(task.best_s) if task else "-",
             words.times(task.speedup) if task else "-",
             str(task.trials) if task else "-",
             str(task.failed) if task else "-",
         )
-    rest = len(progress.rows) - len(shown[:_ROWS])
+    rest = len(rows) - len(measured[:_ROWS])
     if rest:
         table.add_row(f"and {words.plural(rest, 'other')}", *[""] * (len(_COLUMNS) - 1))
     return table

@@ -49,15 +49,16 @@ class PlainView:
             case events.TrialDone() if new_best:
                 self._say(self._best_line(event))
             case events.WinnerFound():
-                self._say(winner_line(event))
+                self._say(winner_line(event, self.progress.label(event.variant, event.task)))
 
     def _say(self, text: str) -> None:
         self._write(f"[{self.progress.elapsed_s:7.1f} s] {text}")
 
     def _best_line(self, event: events.TrialDone) -> str:
-        task = self.progress.tasks[event.task]
+        task = self.progress.tasks[event.variant, event.task]
         return (
-            f"{event.task}: new best {words.milliseconds(task.best_s)} ms, "
+            f"{self.progress.label(event.variant, event.task)}: "
+            f"new best {words.milliseconds(task.best_s)} ms, "
             f"{words.times(task.speedup)} the default's speed (trial {event.done} of "
             f"{event.limit}, {self.progress.failed} failed)"
         )
@@ -84,11 +85,11 @@ def row_line(row: events.DispatchRow) -> str:
     return f"{row.name} ({row.workload}): {', '.join(p.strip() for p in parts if p)}"
 
 
-def winner_line(event: events.WinnerFound) -> str:
-    """The outcome of a dispatch in one line."""
+def winner_line(event: events.WinnerFound, name: str) -> str:
+    """The outcome of a dispatch in one line, which begins with what it is called."""
     if not event.kept:
-        return f"{event.task}: the compiler's choice stays: {event.reason}"
+        return f"{name}: the compiler's choice stays: {event.reason}"
     return (
-        f"{event.task}: {words.times(event.speedup)} the default's speed "
+        f"{name}: {words.times(event.speedup)} the default's speed "
         f"({words.interval(event.low, event.high)}): {event.configuration}"
     )

@@ -10,15 +10,19 @@ from tilewright.trial import Status
 from tilewright.tuning import events
 
 SEARCH = "search"
+# A best that is nearer to the one before is not told: a page of such lines says nothing.
+_TELLING = 0.99
 
 
 @dataclass
 class TaskProgress:
-    """One dispatch in the search: seconds of the default and of the best so far, trials."""
+    """One dispatch in the search: seconds of the default, of the best so far, and of the best that
+    was worth telling; trials."""
 
     name: str
     default_s: float
     best_s: float
+    told_s: float
     trials: int = 0
     failed: int = 0
 
@@ -31,7 +35,8 @@ class TaskProgress:
 class Progress:
     """Feed it every event; read it at any time.
 
-    `time_limit_s` is the run's, `clock` gives seconds (monotonic).
+    `time_limit_s` is the run's, `clock` gives seconds (monotonic). `rankings` has the dispatches of
+    each variant that is searched, `tasks` what is known of each by variant and name.
     """
 
     time_limit_s: float | None = None
@@ -42,11 +47,8 @@ class Progress:
     limit: int = 0
     failed: int = 0
     stopping: bool = False
-    variant: str = ""
-    rows: tuple[events.DispatchRow, ...] = ()
-    tasks: dict[str, TaskProgress] = field(default_factory=dict)
-    programs: dict[str, events.ProgramMeasured] = field(default_factory=dict)
-    winners: dict[str, events.WinnerFound] = field(default_factory=dict)
+    rankings: dict[str, tuple[events.DispatchRow, ...]] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], TaskProgress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -54,20 +56,17 @@ class Progress:
         self._done_before = 0
 
     def add(self, event: events.Event) -> bool:
-        """Take an event in; whether it is a trial that is the best of its dispatch so far."""
+        """Take an event in; whether it is a trial that is the best of its dispatch so far, and by
+        enough to be told."""
         match event:
             case events.PhaseStarted(name, detail):
                 self.phase, self.detail = name, detail
                 if name == SEARCH:
                     self._search_started, self._done_before = self.clock(), self.done
-            case events.ProgramMeasured():
-                self.programs[event.variant] = event
             case events.DispatchesRanked(variant, rows):
-                self.variant, self.rows = variant, rows
+                self.rankings[variant] = rows
             case events.TrialDone():
                 return self._trial(event)
-            case events.WinnerFound():
-                self.winners[event.task] = event
         return False
 
     def _trial(self, event: events.TrialDone) -> bool:
@@ -75,10 +74,12 @@ class Progress:
             # The first trial of a resumed run comes with the number of those before it.
             self._done_before = event.done - 1
         self.done, self.limit = event.done, event.limit
-        task = self.tasks.get(event.task)
-        if task is None or task.default_s != event.default_s:
-            task = TaskProgress(event.task, event.default_s, event.default_s)
-            self.tasks[event.task] = task
+        key = event.variant, event.task
+        if key not in self.tasks:
+            self.tasks[key] = TaskProgress(
+                event.task, event.default_s, event.default_s, event.default_s
+            )
+        task = self.tasks[key]
         task.trials += 1
         if event.trial.status is not Status.OK:
             task.failed += 1
@@ -86,7 +87,14 @@ class Progress:
         if event.best_s is None or event.best_s >= task.best_s:
             return False
         task.best_s = event.best_s
+        if event.best_s > _TELLING * task.told_s:
+            return False
+        task.told_s = event.best_s
         return event.trial.ok
+
+    def label(self, variant: str, task: str) -> str:
+        """A dispatch's name, with its variant where dispatches of several are searched."""
+        return f"{task} ({variant})" if variant and len(self.rankings) > 1 else task
 
     @property
     def elapsed_s(self) -> float:

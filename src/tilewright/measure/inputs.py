@@ -98,7 +98,11 @@ def random_array(
     """
     shape = argument.shape or ()
     if any(size < 0 for size in shape):
-        raise UserError(f"no data for {argument}: give the dynamic sizes with --input")
+        example = str(argument).replace("?", "64")
+        raise UserError(
+            f"no data for {argument}: give the dynamic sizes with --input, once for each argument, "
+            f"such as --input {example}"
+        )
     dtype = argument.dtype
     rng = np.random.default_rng([seed, operand])
     if dtype.kind == "b":

@@ -21,8 +21,8 @@ from tilewright.tuning.apply import (
     spec_flags,
 )
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.outcome import DEFAULT_VARIANT
 from tilewright.tuning.programs import program_flags
+from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
 _LIMITS = f"{__name__}:index_limits"

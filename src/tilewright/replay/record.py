@@ -36,15 +36,14 @@ from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.files import check_writable_file
-from tilewright.tuning.inspect import given_arguments
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import DEFAULT_VARIANT
-from tilewright.tuning.prepare import Prepared, extract, read_tasks, task_key
+from tilewright.tuning.prepare import Prepared, extract, given_arguments, read_tasks, task_key
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import compile_limit_s
 from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 RECORD_TIMING = TimingPolicy(
     warmup_max_s=0.02,
@@ -160,7 +159,7 @@ class RecordSession:
 
     def _record(self, context: RunContext, opened: OpenProgram) -> Recording | None:
         if context.options.inputs:
-            context.arguments = given_arguments(context, opened)
+            context.arguments = given_arguments(context, opened.program)
         folder = opened.work / DEFAULT_VARIANT.name
         extraction, flags = extract(context, opened.program, DEFAULT_VARIANT, folder)
         prepared = read_tasks(context, extraction, DEFAULT_VARIANT, flags, folder)

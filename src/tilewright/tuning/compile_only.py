@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.device_code import workgroup_sizes
-from tilewright.errors import UserError
 from tilewright.gpu import GpuConfiguration
 from tilewright.toolchain import versions
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.applied import spec_applies
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import MANIFEST
-from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.prepare import Prepared, nothing_to_tune
 from tilewright.tuning.stages import Compiled, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 
@@ -99,10 +98,7 @@ def compile_only(context: RunContext, prepared: Prepared, source: Path) -> Compi
     """Sample, compile, count and write summary.json. UserError when no dispatch has a space."""
     begin = time.monotonic()
     if not prepared.tasks:
-        reasons = sorted({s.reason for s in prepared.skipped})
-        raise UserError(
-            f"{source}: no tunable dispatch" + (f" ({'; '.join(reasons)})" if reasons else "")
-        )
+        raise nothing_to_tune(source, [prepared], context.options.only)
     samples = context.options.max_trials or DEFAULT_SAMPLES
     found = []
     for task in prepared.tasks:

@@ -289,5 +289,6 @@ def _announce(context: RunContext, outcome: Confirmed) -> None:
             outcome.task.describe(winner.configuration) if winner else "",
             winner is not None,
             outcome.reason,
+            outcome.task.variant,
         )
     )

@@ -67,7 +67,8 @@ class DispatchesRanked(Event):
 
 @dataclass(frozen=True)
 class TrialDone(Event):
-    """A candidate was tried. `done` and `limit` count trials of the whole run."""
+    """A candidate was tried. `done` and `limit` count trials of the whole run. Dispatches of
+    different variants may have the same name: `variant` tells them apart."""
 
     task: str
     trial: Trial
@@ -75,6 +76,7 @@ class TrialDone(Event):
     default_s: float
     done: int
     limit: int
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class WinnerFound(Event):
     configuration: str
     kept: bool
     reason: str = ""
+    variant: str = ""
 
 
 Listener = Callable[[Event], None]

@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.inputs import argument_sizes
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
 from tilewright.store import Store
@@ -21,10 +20,8 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ignore
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import DEFAULT_VARIANT
 from tilewright.tuning.parse import VariantChoice
-from tilewright.tuning.prepare import Prepared, extract, read_tasks
-from tilewright.tuning.programs import program_inputs
+from tilewright.tuning.prepare import Prepared, extract, given_arguments, read_tasks
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant, resolve_variants
@@ -173,7 +170,7 @@ def _inspect(opened: OpenProgram, options: TuneOptions) -> Inspection:
     context = _context(opened, options)
     wanted = resolve_variants(options.variants, options.effort_preset)
     if options.inputs:
-        context.arguments = given_arguments(context, opened)
+        context.arguments = given_arguments(context, opened.program)
     found = tuple(_variant(context, opened, variant) for variant in wanted)
     stripped = opened.program.stripped
     if stripped:
@@ -206,19 +203,6 @@ def _context(opened: OpenProgram, options: TuneOptions) -> RunContext:
         work=opened.work,
         listener=ignore,
     )
-
-
-def given_arguments(
-    context: RunContext, opened: OpenProgram
-) -> tuple[tuple[int, ...] | int | None, ...]:
-    """The sizes of the program's arguments as the user's inputs have them."""
-    from tilewright.ir.program import choose_function
-
-    extraction, _ = extract(context, opened.program, DEFAULT_VARIANT, opened.work / "signature")
-    name = choose_function(extraction.signatures, context.options.function)
-    signature = extraction.signatures[name]
-    folder = opened.work / "inputs"
-    return argument_sizes(program_inputs(context.options, signature, extraction.limits, folder))
 
 
 def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> tuple[VariantInfo, str]:

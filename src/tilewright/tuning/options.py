@@ -16,91 +16,10 @@ from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.tuning.config_file import ConfigFile
+from tilewright.tuning.effort import EFFORTS, Effort
 from tilewright.tuning.parse import ParameterFile, VariantChoice
 
 DEFAULT_OUTPUT = Path("tilewright-out")
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much a run may spend; `--max-trials` and `--time-limit` overrule it.
-
-    - `trials_per_dispatch`: candidates for one dispatch on average; those that promise more get
-      more of the sum.
-    - `max_trials`: candidates in the whole run at most.
-    - `min_share`: a dispatch with a smaller share of the program's time is left alone.
-    - `variants`: built-in variants to measure; None: all there are.
-    - `tuned_variants`: how many of the fastest variants are tuned further.
-    - `finalists`: candidates of a dispatch that are re-measured against the default.
-    - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.
-    - `company`: finalists of each hot dispatch that are tried in the whole program.
-    - `program_rounds`: interleaved rounds when whole programs are compared.
-    """
-
-    name: str
-    trials_per_dispatch: int
-    max_trials: int
-    min_share: float
-    variants: tuple[str, ...] | None
-    tuned_variants: int
-    finalists: int
-    confirm_rounds: int
-    company: int
-    program_rounds: int
-
-
-# A trial takes about 0.2 s on two cores, so quick is a minute or two for a small program; standard
-# gives a lone matmul the 64 trials after which random search has found most of what it will find,
-# and thorough four times that.
-EFFORTS = {
-    effort.name: effort
-    for effort in (
-        Effort(
-            name="quick",
-            trials_per_dispatch=16,
-            max_trials=160,
-            min_share=0.03,
-            variants=("default", "data-tiling", "im2col", "im2col+data-tiling"),
-            tuned_variants=1,
-            finalists=3,
-            confirm_rounds=13,
-            company=1,
-            program_rounds=7,
-        ),
-        Effort(
-            name="standard",
-            trials_per_dispatch=64,
-            max_trials=1500,
-            min_share=0.01,
-            variants=(
-                "default",
-                "data-tiling",
-                "ukernels",
-                "o3",
-                "im2col",
-                "im2col+data-tiling",
-                "fuse-padding",
-            ),
-            tuned_variants=2,
-            finalists=5,
-            confirm_rounds=21,
-            company=2,
-            program_rounds=15,
-        ),
-        Effort(
-            name="thorough",
-            trials_per_dispatch=256,
-            max_trials=10_000,
-            min_share=0.003,
-            variants=None,
-            tuned_variants=3,
-            finalists=8,
-            confirm_rounds=31,
-            company=3,
-            program_rounds=25,
-        ),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -108,7 +27,8 @@ class OptionSpec:
     """One row of the table of options.
 
     `metavar` is empty for a switch. `multiple`: the option may be given more than once.
-    `identifies`: it must be equal for a run to be resumed.
+    `identifies`: it must be equal for a run to be resumed. `measures`: it is about measuring, and
+    does not go with `--compile-only`.
     """
 
     field: str
@@ -118,6 +38,7 @@ class OptionSpec:
     multiple: bool = False
     identifies: bool = False
     short: str = ""
+    measures: bool = False
 
 
 def _option(
@@ -128,6 +49,7 @@ def _option(
     multiple: bool = False,
     identifies: bool = False,
     short: str = "",
+    measures: bool = False,
 ) -> dict[str, Any]:
     """The metadata of a field: all of its `OptionSpec` but the name."""
     return {
@@ -137,6 +59,7 @@ def _option(
         "multiple": multiple,
         "identifies": identifies,
         "short": short,
+        "measures": measures,
     }
 
 
@@ -172,7 +95,9 @@ class TuneOptions:
     )
     strategy: str | None = field(
         default=None,
-        metadata=_option("--strategy", "NAME", "how to search (default: auto)", identifies=True),
+        metadata=_option(
+            "--strategy", "NAME", "how to search (default: auto)", identifies=True, measures=True
+        ),
     )
     strategy_options: tuple[str, ...] = field(
         default=(),
@@ -182,6 +107,7 @@ class TuneOptions:
             "option of the strategy, such as plan_size=64",
             multiple=True,
             identifies=True,
+            measures=True,
         ),
     )
     seed: int = field(
@@ -227,6 +153,7 @@ class TuneOptions:
             "LIST",
             "whole-program variants to try: default,data-tiling,NAME=FLAGS (default: the effort's)",
             identifies=True,
+            measures=True,
         ),
     )
     only: str | None = field(
@@ -249,11 +176,14 @@ class TuneOptions:
         default=None, metadata=_option("--db", "FILE", "the database (default: $TILEWRIGHT_DB)")
     )
     resume: bool = field(
-        default=False, metadata=_option("--resume", "", "go on with the last unfinished run")
+        default=False,
+        metadata=_option("--resume", "", "go on with the last unfinished run", measures=True),
     )
     fresh: bool = field(
         default=False,
-        metadata=_option("--fresh", "", "tune again what the database has results for"),
+        metadata=_option(
+            "--fresh", "", "tune again what the database has results for", measures=True
+        ),
     )
     keep_candidates: Path | None = field(
         default=None,
@@ -264,13 +194,19 @@ class TuneOptions:
     device: str | None = field(
         default=None,
         metadata=_option(
-            "--device", "URI", "device of the runtime: cuda://0, hip (default: the target's first)"
+            "--device",
+            "URI",
+            "device of the runtime: cuda://0, hip (default: the target's first)",
+            measures=True,
         ),
     )
     runner: str | None = field(
         default=None,
         metadata=_option(
-            "--runner", "dir:PATH|ssh:HOST[:PATH]", "measure on another machine (see docs/gpu.md)"
+            "--runner",
+            "dir:PATH|ssh:HOST[:PATH]",
+            "measure on another machine (see docs/gpu.md)",
+            measures=True,
         ),
     )
     compile_only: bool = field(

@@ -10,7 +10,6 @@ from tilewright.tuning.prepare import Prepared
 from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import Variant
 
-DEFAULT_VARIANT = Variant("default", ())
 RUN_TIMEOUT_S = 600.0
 
 

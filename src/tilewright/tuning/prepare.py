@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import UserError
-from tilewright.ir.program import Program
+from tilewright.ir.program import Program, choose_function
+from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job, Result
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
@@ -17,9 +18,9 @@ from tilewright.store import TaskKey
 from tilewright.target import Target
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
-from tilewright.tuning.programs import program_flags
+from tilewright.tuning.programs import program_flags, program_inputs
 from tilewright.tuning.task import DispatchTask, flags_key, repeats_for, rotations_for
-from tilewright.tuning.variants import Variant, without_preprocessing
+from tilewright.tuning.variants import DEFAULT_VARIANT, Variant, without_preprocessing
 from tilewright.tuning.worker_tasks import (
     CONFIGURE,
     ConfiguredInfo,
@@ -45,6 +46,7 @@ GPU_CLASSIC_NAMES = {
 }
 
 _EXTRACT_TIMEOUT_S = 1800.0
+_LEFT_OUT = "left out by --only"
 
 
 @dataclass
@@ -72,6 +74,23 @@ class Prepared:
         return {task.workload.kind for task in self.tasks}
 
 
+def nothing_to_tune(source: Path, prepared: Sequence[Prepared], only: str | None) -> UserError:
+    """What to say of a program without tasks in any of its variants."""
+    skipped = [one for each in prepared for one in each.skipped]
+    if not skipped:
+        return UserError(
+            f"{source}: no tunable dispatch: the program runs no kernels (what it computes is "
+            "known at compile time, or it hands its arguments back)"
+        )
+    if all(one.reason == _LEFT_OUT for one in skipped):
+        names = ", ".join(dict.fromkeys(one.name for one in skipped))
+        return UserError(
+            f"--only: '{only}' is in no dispatch's name: no tunable dispatch ({names})"
+        )
+    reasons = sorted({one.reason for one in skipped})
+    return UserError(f"{source}: no tunable dispatch ({'; '.join(reasons)})")
+
+
 def extract(
     context: RunContext, program: Program, variant: Variant, folder: Path
 ) -> tuple[Extraction, tuple[str, ...]]:
@@ -94,6 +113,17 @@ def extract(
         extraction.vector_bytes, extraction.features, extraction.processor
     )
     return extraction, without_preprocessing(flags)
+
+
+def given_arguments(
+    context: RunContext, program: Program
+) -> tuple[tuple[int, ...] | int | None, ...]:
+    """The sizes of the program's arguments as the user's inputs have them."""
+    extraction, _ = extract(context, program, DEFAULT_VARIANT, context.work / "signature")
+    name = choose_function(extraction.signatures, context.options.function)
+    signature = extraction.signatures[name]
+    folder = context.work / "inputs"
+    return argument_sizes(program_inputs(context.options, signature, extraction.limits, folder))
 
 
 def read_tasks(
@@ -157,7 +187,7 @@ def _select(
         if dispatch.isolated is None:
             prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, dispatch.reason))
         elif not context.options.selects(dispatch.entry):
-            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, "left out by --only"))
+            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, _LEFT_OUT))
         else:
             wanted.append(dispatch)
     return wanted

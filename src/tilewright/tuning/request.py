@@ -52,6 +52,7 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     if isinstance(config, Path):
         config = _read_config(config, need_input=program is None)
     options = TuneOptions(**values)
+    _check_compile_only(options, values)
     warnings: tuple[str, ...] = ()
     if config is not None:
         options = options.with_config(config)
@@ -63,6 +64,19 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
             + (f", or name it with input_file in {config.path}" if config is not None else "")
         )
     return TuneRequest(Path(program), options, warnings)
+
+
+def _check_compile_only(options: TuneOptions, given: Mapping[str, Any]) -> None:
+    """UserError for options that `--compile-only` would have to ignore. What a configuration file
+    says of the search is none of them: the file is taken as it is."""
+    if not options.compile_only:
+        return
+    idle = [s.flag for s in option_table() if s.measures and given.get(s.field)]
+    if idle:
+        raise UserError(
+            f"{', '.join(idle)}: --compile-only draws candidates of the compiler's own variant and "
+            f"measures nothing; leave out one or the other"
+        )
 
 
 def _read_config(path: Path, need_input: bool) -> ConfigFile:

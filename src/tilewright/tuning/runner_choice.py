@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.errors import UserError
 from tilewright.gpu_target import fallback_of
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import Job, WorkerPool
@@ -25,8 +24,6 @@ def open_benchmark(
 ) -> Benchmark:
     """What measures for a run. Raises UserError for a runner that there is not."""
     if options.compile_only:
-        if options.runner is not None:
-            raise UserError("--runner: nothing is measured with --compile-only; give one of them")
         # The device of the target need not be there.
         return Benchmark(DeviceOptions("local-sync"))
     if options.runner is not None:

@@ -225,6 +225,7 @@ def _observer(context: RunContext, task: DispatchTask, before: int, limit: int) 
 
     def observe(trial: Trial, best_s: float | None) -> None:
         assert task.default_s is not None
-        context.emit(TrialDone(task.name, trial, best_s, task.default_s, next(counter), limit))
+        done = next(counter)
+        context.emit(TrialDone(task.name, trial, best_s, task.default_s, done, limit, task.variant))
 
     return observe

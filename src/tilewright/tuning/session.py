@@ -29,8 +29,14 @@ from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
-from tilewright.tuning.prepare import Prepared, extract, read_tasks
+from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
+from tilewright.tuning.prepare import (
+    Prepared,
+    extract,
+    given_arguments,
+    nothing_to_tune,
+    read_tasks,
+)
 from tilewright.tuning.programs import (
     Build,
     BuildRequest,
@@ -43,8 +49,11 @@ from tilewright.tuning.runner_choice import accepted_target, open_benchmark
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
-from tilewright.tuning.variants import Variant
+from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 from tilewright.tuning.worker_tasks import LOAD, LoadRequest
+
+# The phases of a run that come before the first candidate.
+_BEFORE_SEARCH = ("compile", "measure", "variants", "dispatches")
 
 
 class TuningSession:
@@ -90,6 +99,8 @@ class TuningSession:
         """Compile candidates of every dispatch and run none; needs no device."""
         with self._opened() as (context, program):
             with context.phase("compile", "the program to its dispatches"):
+                if self.options.inputs:
+                    context.arguments = given_arguments(context, program)
                 extraction, flags = extract(
                     context, program, DEFAULT_VARIANT, context.work / "default"
                 )
@@ -179,6 +190,9 @@ class TuningSession:
             default = programs.build(BuildRequest("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UserError(f"{self.source}: {default.error}")
+        if not any(d.count for d in extraction.dispatches):
+            # No variant makes dispatches where there is nothing to compute.
+            raise nothing_to_tune(self.source, [], self.options.only)
         context.run_id = self._begin(context, program)
         try:
             with context.phase("measure", "the program by default"):
@@ -291,13 +305,10 @@ class TuningSession:
                 measure_defaults(context, prepared, measured.time_s)
             outcome.prepared.append(prepared)
         if not any(p.tasks for p in outcome.prepared):
-            reasons = {s.reason for p in outcome.prepared for s in p.skipped}
-            raise UserError(
-                f"{self.source}: no tunable dispatch"
-                + (f" ({'; '.join(sorted(reasons))})" if reasons else "")
-            )
+            raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
             search(context, outcome.prepared, [m.time_s for m in chosen])
+        _say_if_nothing_was_tried(context, outcome)
         for done, (measured, prepared) in enumerate(zip(chosen, outcome.prepared, strict=True), 1):
             begin = time.monotonic()
             with context.phase("confirm", prepared.variant.name):
@@ -317,3 +328,18 @@ class TuningSession:
         folder = context.work / variant.name
         extraction, flags = extract(context, program, variant, folder)
         return read_tasks(context, extraction, variant, flags, folder)
+
+
+def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:
+    """`the default stays` must not sound like a finding where no time was left to look."""
+    tried = any(task.trials for prepared in outcome.prepared for task in prepared.tasks)
+    limit = context.options.time_limit_s
+    if tried or limit is None or context.stopping or not context.out_of_time:
+        return
+    before = sum(context.phase_s.get(name, 0.0) for name in _BEFORE_SEARCH)
+    context.note(
+        f"no candidate was tried: reading and measuring the program took {before:.0f} s of the "
+        f"{limit:.0f} s of --time-limit, and the rest is kept for the end; give it more, or name "
+        "fewer --variants",
+        warning=True,
+    )

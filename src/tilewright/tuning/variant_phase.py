@@ -10,10 +10,11 @@ from tilewright.measure.pool import Job
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import CONVOLUTIONS, ConvolutionsRequest
-from tilewright.tuning.outcome import DEFAULT_VARIANT, RUN_TIMEOUT_S, MeasuredVariant, Outcome
+from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import Prepared
 from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.variants import (
+    DEFAULT_VARIANT,
     Variant,
     applicable,
     im2col_applies,
@@ -54,7 +55,8 @@ def choose_variants(
     outcome.variants["default"] = outcome.default_s * 1e3
     if not wanted:
         return [own]
-    with context.phase("variants", f"{len(wanted)} whole-program variants"):
+    number = f"{len(wanted)} whole-program variant{'s' if len(wanted) > 1 else ''}"
+    with context.phase("variants", number):
         measured = _measure_variants(context, programs, outcome, wanted, own)
     keep_default = context.options.variants is None or any(
         v.name == "default" for v in context.options.variants

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError
-from tilewright.tuning.options import EFFORTS, Effort
+from tilewright.tuning.effort import EFFORTS, Effort
 from tilewright.tuning.parse import VariantChoice
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
@@ -129,6 +129,7 @@ BUILT_IN: dict[str, Variant] = {
         ),
     )
 }
+DEFAULT_VARIANT = BUILT_IN["default"]
 
 
 def im2col_choices(specs: Mapping[str, Path], effort: str | Effort) -> list[Variant]:

@@ -1,0 +1,87 @@
+"""How much a run spends: the values of `--effort`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a run may spend; `--max-trials` and `--time-limit` overrule it.
+
+    - `trials_per_dispatch`: candidates for one dispatch on average; those that promise more get
+      more of the sum.
+    - `max_trials`: candidates in the whole run at most.
+    - `min_share`: a dispatch with a smaller share of the program's time is left alone.
+    - `variants`: built-in variants to measure; None: all there are.
+    - `tuned_variants`: how many of the fastest variants are tuned further.
+    - `finalists`: candidates of a dispatch that are re-measured against the default.
+    - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.
+    - `company`: finalists of each hot dispatch that are tried in the whole program.
+    - `program_rounds`: interleaved rounds when whole programs are compared.
+    """
+
+    name: str
+    trials_per_dispatch: int
+    max_trials: int
+    min_share: float
+    variants: tuple[str, ...] | None
+    tuned_variants: int
+    finalists: int
+    confirm_rounds: int
+    company: int
+    program_rounds: int
+
+
+# A trial takes about 0.2 s on two cores, so quick is a minute or two for a small program; standard
+# gives a lone matmul the 64 trials after which random search has found most of what it will find,
+# and thorough four times that.
+EFFORTS = {
+    effort.name: effort
+    for effort in (
+        Effort(
+            name="quick",
+            trials_per_dispatch=16,
+            max_trials=160,
+            min_share=0.03,
+            variants=("default", "data-tiling", "im2col", "im2col+data-tiling"),
+            tuned_variants=1,
+            finalists=3,
+            confirm_rounds=13,
+            company=1,
+            program_rounds=7,
+        ),
+        Effort(
+            name="standard",
+            trials_per_dispatch=64,
+            max_trials=1500,
+            min_share=0.01,
+            variants=(
+                "default",
+                "data-tiling",
+                "ukernels",
+                "o3",
+                "im2col",
+                "im2col+data-tiling",
+                "fuse-padding",
+            ),
+            tuned_variants=2,
+            finalists=5,
+            confirm_rounds=21,
+            company=2,
+            program_rounds=15,
+        ),
+        Effort(
+            name="thorough",
+            trials_per_dispatch=256,
+            max_trials=10_000,
+            min_share=0.003,
+            variants=None,
+            tuned_variants=3,
+            finalists=8,
+            confirm_rounds=31,
+            company=3,
+            program_rounds=25,
+        ),
+    )
+}

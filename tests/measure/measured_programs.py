@@ -34,22 +34,6 @@ func.func @main(%a: tensor<4xbf16>, %f: f32, %i: index, %n: tensor<f32>)
   return %b, %f, %i, %c, %n : tensor<4xbf16>, f32, index, tensor<4xi1>, tensor<f32>
 }
 """
-# Counts down from its argument: for -1 it takes longer than any test waits.
-SPIN = """
-func.func @main(%n: i64) -> i64 {
-  %zero = arith.constant 0 : i64
-  %one = arith.constant 1 : i64
-  %r = scf.while (%i = %n) : (i64) -> i64 {
-    %go = arith.cmpi ne, %i, %zero : i64
-    scf.condition(%go) %i : i64
-  } do {
-  ^bb0(%i: i64):
-    %next = arith.subi %i, %one : i64
-    scf.yield %next : i64
-  }
-  return %r : i64
-}
-"""
 WEIGHTS = """
 util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
 func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -58,3 +42,25 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   return %r : tensor<4xf32>
 }
 """
+
+
+def countdown(name: str) -> str:
+    """A function that counts down from its argument: for -1 it takes longer than any test waits."""
+    return f"""
+func.func @{name}(%n: i64) -> i64 {{
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %r = scf.while (%i = %n) : (i64) -> i64 {{
+    %go = arith.cmpi ne, %i, %zero : i64
+    scf.condition(%go) %i : i64
+  }} do {{
+  ^bb0(%i: i64):
+    %next = arith.subi %i, %one : i64
+    scf.yield %next : i64
+  }}
+  return %r : i64
+}}
+"""
+
+
+SPIN = countdown("main")

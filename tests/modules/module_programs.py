@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from measured_programs import WEIGHTS, countdown
+
 from tilewright.ir.session import CompilerSession
 from tilewright.target import parse_target
 
@@ -52,22 +54,7 @@ func.func @narrow(%a: tensor<4xbf16>, %c: tensor<2xcomplex<f32>>)
   return %b, %c, %l, %f : tensor<4xbf16>, tensor<2xcomplex<f32>>, tensor<4xi1>, f32
 }
 """
-# Never ends for a negative number.
-SPIN = """
-func.func @spin(%n: i64) -> i64 {
-  %zero = arith.constant 0 : i64
-  %one = arith.constant 1 : i64
-  %r = scf.while (%i = %n) : (i64) -> i64 {
-    %go = arith.cmpi ne, %i, %zero : i64
-    scf.condition(%go) %i : i64
-  } do {
-  ^bb0(%i: i64):
-    %next = arith.subi %i, %one : i64
-    scf.yield %next : i64
-  }
-  return %r : i64
-}
-"""
+SPIN = countdown("spin")
 # Divides the whole number by the argument: by 0 the processor stops the process.
 CRASH = """
 func.func @divide(%n: i64) -> i64 {
@@ -90,14 +77,6 @@ func.func @look_up(%i: tensor<64xi32>) -> tensor<64xf32> {
       linalg.yield %v : f32
   } -> tensor<64xf32>
   return %r : tensor<64xf32>
-}
-"""
-WEIGHTS = """
-util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
-func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
-  %w = util.global.load @w : tensor<4xf32>
-  %r = arith.addf %a, %w : tensor<4xf32>
-  return %r : tensor<4xf32>
 }
 """
 # A script in the form that the compiler took until 2023.

@@ -119,6 +119,44 @@ def test_a_hang_is_ended_with_all_its_children(program: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "_LOOK_S", 0.1)
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no proc(5)")
+
+
+@needs_proc
+def test_one_that_waits_for_itself_is_run_again_without_threads(
+    program: Path, impatient: None
+) -> None:
+    body = 'case "$*" in *--mlir-disable-threading*) echo made > "$out";; *) exec sleep 100;; esac'
+    tools = fake_tool(program.parent / "bin", body)
+    output = program.with_name("o")
+    outcome = tools.compile(program, output, ("--some-flag",), timeout_s=50)
+    assert outcome.ok
+    assert output.read_text() == "made\n"
+
+
+@needs_proc
+def test_one_that_waits_for_itself_twice_failed(program: Path, impatient: None) -> None:
+    tools = fake_tool(program.parent / "bin", "exec sleep 100")
+    outcome = tools.compile(program, program.with_name("o"), (), timeout_s=50)
+    assert (outcome.ok, outcome.timed_out, outcome.stood_still) == (False, True, True)
+    assert "stands still" in outcome.error
+
+
+@needs_proc
+@pytest.mark.parametrize("body", ["sleep 2", "kill -STOP $$", "while :; do :; done"])
+def test_one_that_waits_for_others_or_works_is_let_go_on(
+    program: Path, impatient: None, body: str
+) -> None:
+    tools = fake_tool(program.parent / "bin", f"{body}; exit 7")
+    outcome = tools.compile(program, program.with_name("o"), (), timeout_s=1.5)
+    assert not outcome.stood_still
+
+
 def test_a_crash_is_a_value(program: Path) -> None:
     body = 'printf half > "$out"; echo "LLVM ERROR: out of registers"; kill -ABRT $$'
     tools = fake_tool(program.parent / "bin", body)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.process_state import StandstillWatch
 
 IREE_VERSION = "3.13"
 _IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
@@ -37,6 +38,11 @@ _ACCEPTED = "List of accepted CPUs:"
 # Diagnostics with IR in them can be as large as the program: the first error is at the start.
 _LOG_BYTES = 1 << 20
 _LINE_CHARS = 400
+# IREE 3.13 loads a tuning spec under a lock in one of its threads, which, waiting for others to
+# verify it, may begin or wait for work that wants the same lock: then nothing ever moves again.
+# Such a compile is ended, and done again without the compiler's own threads.
+WITHOUT_THREADS = "--mlir-disable-threading"
+_LOOK_S, _LOOKS = 1.0, 6
 # LLVM calls the C library for some operations (fmaxf for maxima of f16 on processors without
 # instructions for them), of which IREE's own linker has nothing.
 _UNDEFINED = "undefined symbol"
@@ -78,6 +84,7 @@ class CompileOutcome:
 
     `error`: the first error line with its location, as IREE gives it; '' when `ok`.
     `log`: what the compiler printed (its first MiB). `crashed`: the signal that ended it, or None.
+    `stood_still`: it was ended because it had stopped for good (`timed_out`, too).
     """
 
     ok: bool
@@ -86,6 +93,7 @@ class CompileOutcome:
     log: str = ""
     timed_out: bool = False
     crashed: int | None = None
+    stood_still: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,16 +134,34 @@ class Toolchain:
         An `output` of an earlier compile stays when this one fails. `extra`: flags that do not
         change the result (dumps), kept apart from those that the user is shown. The compiler
         runs in its own process group, which is ended with everything in it after `timeout_s`.
+        One that has stopped for good is ended at once, and run again without threads.
         """
+        outcome = self._compile(program, output, flags, timeout_s, extra)
+        if outcome.stood_still and WITHOUT_THREADS not in (*flags, *extra):
+            extra = (*extra, WITHOUT_THREADS)
+            outcome = self._compile(program, output, flags, timeout_s, extra)
+        return outcome
+
+    def _compile(
+        self,
+        program: Path,
+        output: Path,
+        flags: Sequence[str],
+        timeout_s: float,
+        extra: Sequence[str],
+    ) -> CompileOutcome:
         partial = output.with_name(f".{output.name}.{os.getpid()}.{next(self._serial)}.part")
         command = [str(self.iree_compile), str(program), *flags, *extra, "-o", str(partial)]
         start = time.perf_counter()
         try:
             with tempfile.TemporaryFile(prefix="tilewright-log-") as log:
-                status = self._run(command, log, timeout_s)
+                status, stood_still = self._run(command, log, timeout_s)
                 seconds = time.perf_counter() - start
                 log.seek(0)
                 text = log.read(_LOG_BYTES).decode(errors="replace")
+            if stood_still:
+                error = "iree-compile stands still: it waits for itself"
+                return CompileOutcome(False, seconds, error, text, True, stood_still=True)
             if status is None:
                 return CompileOutcome(
                     False, seconds, f"iree-compile took over {timeout_s:g} s", text, timed_out=True
@@ -215,13 +241,20 @@ class Toolchain:
             job.program, job.output, job.flags, timeout_s=job.timeout_s, extra=job.extra
         )
 
-    def _run(self, command: list[str], log: IO[bytes], timeout_s: float) -> int | None:
-        """Exit status (negative: the signal), None after a timeout."""
+    def _run(self, command: list[str], log: IO[bytes], timeout_s: float) -> tuple[int | None, bool]:
+        """Exit status (negative: the signal), None if it was ended; whether for standing still."""
+        end = time.monotonic() + timeout_s
         with self._started(command, log) as process:
-            try:
-                return process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                return None
+            watch = StandstillWatch(process.pid, _LOOKS)
+            while True:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return None, False
+                try:
+                    return process.wait(min(left, _LOOK_S)), False
+                except subprocess.TimeoutExpired:
+                    if watch.look():
+                        return None, True
 
     @contextlib.contextmanager
     def _started(self, command: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:

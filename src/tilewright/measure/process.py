@@ -13,6 +13,7 @@ import tempfile
 import time
 
 from tilewright.measure.protocol import FrameReader, Kind
+from tilewright.process_state import process_state
 
 _LOG_TAIL = 8192
 _READ = 1 << 20
@@ -115,12 +116,8 @@ class WorkerProcess:
 
     def processor_s(self) -> float | None:
         """Processor seconds the worker and the ended children of its have used; None unknown."""
-        try:
-            with open(f"/proc/{self.pid}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(")")[2].split()  # the name may hold anything
-            return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
-            return None
+        state = process_state(self.pid)
+        return None if state is None else state.processor_s
 
     def log_tail(self) -> str:
         """The end of what the worker has printed since its last job began."""

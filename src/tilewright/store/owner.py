@@ -6,6 +6,8 @@ import os
 import socket
 from pathlib import Path
 
+from tilewright.process_state import process_state
+
 
 def this_process() -> str:
     """A token for the calling process: `HOST/PID/START`."""
@@ -44,11 +46,5 @@ def is_alive(token: str) -> bool:
 
 def _start_time(pid: int) -> str | None:
     """When the process started, in ticks since boot; None for a zombie or without proc(5)."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
-    if len(fields) < 20 or fields[0] in "ZX":
-        return None
-    return fields[19]
+    state = process_state(pid)
+    return None if state is None or state.letter in "ZX" else state.started

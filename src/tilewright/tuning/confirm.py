@@ -11,6 +11,7 @@ from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.store import TaskResult
+from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
@@ -160,6 +161,7 @@ def _compile_through_specs(
             c.configured,
             (*prepared.flags, f"{context.target.spec_flag}{c.spec}", f"--compile-to={CONFIGURED}"),
             timeout_s=_TIMEOUT_S,
+            extra=(WITHOUT_THREADS,),  # there is one dispatch, and as many compiles as cores
         )
         if not outcome.ok:
             c.failure = outcome.error

@@ -18,14 +18,9 @@ from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
 from tilewright.target import Target
-from tilewright.toolchain import CompileOutcome, Toolchain
+from tilewright.toolchain import Toolchain
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
-
-# A compile that takes this many times as long as the longest before it, and at least this long, is
-# taken to have stopped for good.
-_STUCK_FACTOR, _STUCK_LEAST_S = 10.0, 60.0
-WITHOUT_THREADS = ("--mlir-disable-threading",)
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
@@ -86,7 +81,6 @@ class Programs:
         self.compile_timeout_s = compile_timeout_s
         self.expected = folder / "expected.npz"
         self.seconds_each = 0.0
-        self._longest_s: float | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
@@ -97,7 +91,10 @@ class Programs:
     def build(self, request: BuildRequest) -> Build:
         """Compile the program; a failure is in the result."""
         vmfb = self.folder / f"{request.name}.vmfb"
-        outcome = self._compile(vmfb, self.flags(request.variant, request.spec))
+        flags = self.flags(request.variant, request.spec)
+        outcome = self.toolchain.compile(
+            self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
+        )
         self.seconds_each = self.seconds_each or outcome.seconds
         return Build(
             request.name,
@@ -107,27 +104,6 @@ class Programs:
             outcome.seconds,
             outcome.error,
         )
-
-    def _compile(self, vmfb: Path, flags: tuple[str, ...]) -> CompileOutcome:
-        """Compile the program; once more, without the compiler's own threads, when it seems stuck.
-
-        With threads IREE 3.13's compiler now and then stops for good, using no processor time.
-        """
-        limit = self.compile_timeout_s
-        if self._longest_s is not None:
-            limit = min(limit, max(_STUCK_LEAST_S, _STUCK_FACTOR * self._longest_s))
-        outcome = self.toolchain.compile(self.program.path, vmfb, flags, timeout_s=limit)
-        if outcome.timed_out and limit < self.compile_timeout_s:
-            outcome = self.toolchain.compile(
-                self.program.path,
-                vmfb,
-                flags,
-                timeout_s=self.compile_timeout_s,
-                extra=WITHOUT_THREADS,
-            )
-        if outcome.ok:
-            self._longest_s = max(outcome.seconds, self._longest_s or 0.0)
-        return outcome
 
     def build_all(self, requests: Sequence[BuildRequest]) -> list[Build]:
         """Compile several at a time, as many as there are cores.

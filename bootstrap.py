@@ -1,6 +1,6 @@
 """Runs a command of this checkout in a virtual environment of its own, made when first needed.
 
-    python3 bootstrap.py tilewright tune examples/mlp.mlir --effort quick
+    python3 bootstrap.py tilewright tune examples/bottleneck.mlir --effort quick
     python3 bootstrap.py --dev python -m pytest -n 2
 
 Needs nothing but Python 3.11 or newer with its standard library. The environment is `.venv` beside

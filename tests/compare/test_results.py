@@ -29,6 +29,21 @@ FAST = run(
 )
 
 
+def check(path: Path, append: bool, threads: int = 1, target: str = "cpu") -> None:
+    check_output(path, append, threads, target, gpu=target != "cpu")
+
+
+def test_what_is_added_is_of_the_same_kind(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    write_run(path, replace(FAST, settings={"target": "cpu"}))
+    check(path, append=True)
+    check(path, append=False, threads=2)
+    with pytest.raises(UserError, match="of cpu with 1 threads, and these would be of cpu with 2"):
+        check(path, append=True, threads=2)
+    with pytest.raises(UserError, match="vulkan:ampere"):
+        check(path, append=True, target="vulkan:ampere")
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     progress = row(progress=((1.0, 2, 3e-3),), cores=0.99, note="64 trials")
@@ -52,9 +67,9 @@ def test_the_newest_of_each_row_counts() -> None:
 
 def test_csv_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
-    check_output(path, append=True)
+    check(path, append=True)
     write_run(path, FAST, append=True)
-    check_output(path, append=True)
+    check(path, append=True)
     write_run(path, FAST, append=True)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -70,12 +85,12 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not results"):
         read_runs(other)
     with pytest.raises(UserError, match="not results"):
-        check_output(other, append=True)
+        check(other, append=True)
     (columns := tmp_path / "a.csv").write_text("x,y\n")
     with pytest.raises(UserError, match="other columns"):
-        check_output(columns, append=True)
+        check(columns, append=True)
     with pytest.raises(UserError, match=r"\.json or \.csv"):
-        check_output(tmp_path / "a.txt", append=False)
+        check(tmp_path / "a.txt", append=False)
 
 
 def test_speedups_leave_out_what_failed() -> None:

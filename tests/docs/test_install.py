@@ -45,7 +45,7 @@ def test_the_readme_opens_with_a_sentence_and_two_lines() -> None:
     assert fence
     assert len([line for line in before.splitlines() if line]) == 2  # title, sentence
     tune, test = readme_lines()
-    assert tune == "python3 bootstrap.py tilewright tune examples/mlp.mlir --effort quick"
+    assert tune == "python3 bootstrap.py tilewright tune examples/bottleneck.mlir --effort quick"
     assert test == "python3 bootstrap.py --dev python -m pytest -n 2"
 
 

@@ -32,7 +32,13 @@ def run(script: str, *arguments: str, cwd: Path) -> str:
 
 @pytest.mark.parametrize(
     ("program", "dispatches", "tasks"),
-    [("matmul.mlir", 1, 1), ("mlp.mlir", 3, 3), ("mlp_weights.mlir", 3, 3), ("convnet.mlir", 6, 6)],
+    [
+        ("matmul.mlir", 1, 1),
+        ("mlp.mlir", 3, 3),
+        ("mlp_weights.mlir", 3, 3),
+        ("convnet.mlir", 6, 6),
+        ("bottleneck.mlir", 3, 3),
+    ],
 )
 def test_the_programs_have_dispatches_to_tune(program: str, dispatches: int, tasks: int) -> None:
     (variant,) = tilewright.inspect(EXAMPLES / program).variants

@@ -11,8 +11,10 @@ from result_folders import make_result_folder
 
 from tilewright.errors import UserError
 from tilewright.report.importance import importance
+from tilewright.report.page import _breakable, log_axis
 from tilewright.report.result_folder import read_result_folder
 from tilewright.report.tuning import tuning_page
+from tilewright.report.tuning_figures import _without_prefix
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +90,24 @@ def test_importance() -> None:
     assert second < 0.1
     assert importance([decides], np.ones(400)) == [0.0]
     assert importance([decides[:3]], times[:3]) == [0.0]
+
+
+def test_parts_of_a_bar_leave_out_what_all_names_begin_with() -> None:
+    names = ["net_dispatch_1_conv_3x3", "net_dispatch_0_matmul_4x4", "net_dispatch_12_add_4"]
+    found = _without_prefix(names)
+    assert list(found.values()) == ["1_conv_3x3", "0_matmul_4x4", "12_add_4"]
+    assert _without_prefix(["net_dispatch_0"]) == {"net_dispatch_0": "net_dispatch_0"}
+    assert list(_without_prefix(["a", "a_b"]).values()) == ["a", "a_b"]
+
+
+def test_numbers_on_a_logarithmic_axis_are_whole() -> None:
+    axis = log_axis("GFLOP/s", [15.0, 230.0])
+    assert {"20", "50", "100", "200", "500"} <= set(axis["ticktext"])
+    assert axis["tickvals"] == sorted(axis["tickvals"])
+    assert set(log_axis("ms", [1e-3, 1e4])["ticktext"]) >= {"0.01", "1", "1,000"}
+    assert log_axis("ms", [])["tickvals"]
+
+
+def test_long_names_may_be_broken_and_stay_escaped(page: str) -> None:
+    assert "main_<wbr>dispatch_<wbr>0_<wbr>matmul_<wbr>16x512x1024_<wbr>f32" in page
+    assert _breakable("<b>_c") == "&lt;b&gt;_<wbr>c"

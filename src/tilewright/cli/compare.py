@@ -112,7 +112,8 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
     if given["append"] and path is None:
         raise UserError("--append: there is nothing to add to without --output FILE")
     if path is not None:
-        check_output(path, given["append"])
+        target = options.target
+        check_output(path, given["append"], options.threads, target.name, target.is_gpu)
     if plots is not None:
         from tilewright.compare.plots import check_plots
 

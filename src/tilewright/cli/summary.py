@@ -13,8 +13,8 @@ from tilewright.tuning.result import DispatchSummary, TuneResult
 _TUNED = ("tuned", "reused")
 
 
-def print_summary(result: TuneResult, console: Console) -> None:
-    """Everything that a user wants to know of a result, on the console."""
+def print_summary(result: TuneResult, console: Console, page: Path | None = None) -> None:
+    """Everything that a user wants to know of a result, on the console. page: its report."""
     say = console.print
     say()
     _print_dispatches(result, console)
@@ -27,6 +27,8 @@ def print_summary(result: TuneResult, console: Console) -> None:
     say()
     for line in output_lines(result):
         say(line, soft_wrap=True)
+    if page is not None:
+        say(f"What happened, as a page to open in a browser: {page}", soft_wrap=True)
 
 
 def program_lines(result: TuneResult) -> list[str]:

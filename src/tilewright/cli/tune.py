@@ -63,14 +63,13 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
         _compile_only(request)
         return
     result: TuneResult = _run(request, lambda session: session.run())
-    if report:
-        _report(result, request)
+    page = _report(result, request) if report else None
     if request.options.json:
         output.print_json(result.to_json())
         return
     from tilewright.cli.summary import print_summary
 
-    print_summary(result, output.console())
+    print_summary(result, output.console(), page)
 
 
 def _compile_only(request: TuneRequest) -> None:
@@ -84,7 +83,7 @@ def _compile_only(request: TuneRequest) -> None:
         click.echo(line)
 
 
-def _report(result: TuneResult, request: TuneRequest) -> None:
+def _report(result: TuneResult, request: TuneRequest) -> Path | None:
     """Write the page; a run is not lost because that fails."""
     from tilewright.measure.peak import cached_peak
     from tilewright.report import write_tuning_page
@@ -94,9 +93,10 @@ def _report(result: TuneResult, request: TuneRequest) -> None:
     # What is not known already is not measured here: the user waits for the result.
     peak = None if target.is_gpu else cached_peak(target.cores)
     try:
-        write_tuning_page(result.output, peak=peak)
+        return write_tuning_page(result.output, peak=peak)
     except (UserError, OSError, ValueError) as error:
         click.echo(f"warning: no report: {error}", err=True)
+        return None
 
 
 def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:

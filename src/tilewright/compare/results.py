@@ -191,12 +191,24 @@ def read_runs(path: Path) -> list[Run]:
         ) from error
 
 
-def check_output(path: Path, append: bool) -> None:
-    """Raises UserError for a file that results cannot be written to; asked before the work."""
+def check_output(path: Path, append: bool, threads: int, target: str, gpu: bool) -> None:
+    """Raises UserError for a file that these results cannot be written to; asked before the work.
+
+    threads, target, gpu: of what will be added. The rows of a file are read as one result, so they
+    are of one target and, on processors, of one number of threads.
+    """
     if path.suffix not in (".json", ".csv"):
         raise UserError(f"--output: {path} must end in .json or .csv")
     check_writable_file(path, "--output")
-    ResultFile(path, append)
+    there = ResultFile(path, append).newest
+    if there is None:
+        return
+    before = str(there.settings.get("target", target))
+    if before != target or (there.threads != threads and not gpu):
+        raise UserError(
+            f"--append: {path} has results of {before} with {there.threads} threads, and these "
+            f"would be of {target} with {threads}; write another file"
+        )
 
 
 def write_run(path: Path, run: Run, append: bool = False) -> None:
@@ -220,6 +232,11 @@ class ResultFile:
         elif goes_on:
             _check_header(path)
             self._text = read_text(path, "results of a comparison")
+
+    @property
+    def newest(self) -> Run | None:
+        """The last comparison that a .json file had."""
+        return self._runs[-1] if self._runs else None
 
     def write(self, run: Run) -> None:
         """The run as far as it has come; the file is whole at every moment."""

@@ -17,7 +17,7 @@ from tilewright.compare.results import (
     speedup,
 )
 from tilewright.compare.tables import Table, means_table, rows_table, wide_table
-from tilewright.report.page import COLOURS, PATTERNS, Figures, render, write_page
+from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis, render, write_page
 
 _TEMPLATE = "comparison.html.j2"
 _GROUP_WIDTH = 110
@@ -246,8 +246,8 @@ def _roofline(run: Run) -> Any:
     layout = {
         "height": 420,
         "margin": {"l": 60, "r": 15, "t": 20, "b": 50},
-        "xaxis": {"type": "log", "title": {"text": "operations for each byte"}},
-        "yaxis": {"type": "log", "title": {"text": "GFLOP/s"}},
+        "xaxis": log_axis("operations for each byte", line),
+        "yaxis": log_axis("GFLOP/s", [peak, *(r.gflops.value for r in rows if r.gflops)]),
         "legend": {"orientation": "h", "y": 1.12},
     }
     return go.Figure(drawn, layout)

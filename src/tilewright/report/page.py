@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,28 @@ from tilewright.measure.compile_worker import write_whole
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#999999", "#B8A200")
 PATTERNS = ("", "/", ".", "x", "\\", "+", "|", "-")
 
+# Where long names may be broken.
+_BREAKS = re.compile(r"(?<=[_/,])(?=\w)")
 _TEMPLATES = Path(__file__).parent / "templates"
+
+
+def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
+    """A logarithmic axis of plotly's with its numbers written out: 1, 2, 5, 10, or powers of ten
+    where values span many. By itself it writes `2` for 20."""
+    there = [v for v in values if v > 0 and math.isfinite(v)]
+    low, high = (math.log10(v) for v in (min(there, default=1.0), max(there, default=1.0)))
+    steps = (1, 2, 5) if high - low < 4 else (1,)
+    ticks = [
+        float(f"{step}e{power}")
+        for power in range(math.floor(low) - 1, math.ceil(high) + 1)
+        for step in steps
+    ]
+    return {
+        "type": "log",
+        "title": {"text": title},
+        "tickvals": ticks,
+        "ticktext": [f"{tick:,g}" for tick in ticks],
+    }
 
 
 class Figures:
@@ -60,6 +82,7 @@ def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["breakable"] = _breakable
     return environment.get_template(template).render(
         **values,
         style=_asset("page.css"),
@@ -67,6 +90,14 @@ def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
         figures=figures.to_script(),
         plotly=_inside_script(plotly.offline.get_plotlyjs()),
     )
+
+
+def _breakable(text: str) -> Any:
+    """Escaped, with places where a long name may go on in the next line; copying leaves no trace
+    of them."""
+    from markupsafe import Markup, escape
+
+    return Markup(_BREAKS.sub("<wbr>", str(escape(text))))
 
 
 def write_page(path: Path, text: str, option: str) -> Path:

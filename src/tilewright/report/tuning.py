@@ -106,16 +106,18 @@ def _facts(result: ResultFolder) -> list[str]:
 
 
 def _before_after_words(program: Mapping[str, Any]) -> str:
-    variants = [
-        f"{name} {digits(v)} ms" if isinstance(v, int | float) else f"{name}: {v}"
-        for name, v in program.get("variants", {}).items()
-    ]
+    times = program.get("variants", {})
+    known = {name: v for name, v in times.items() if isinstance(v, int | float)}
+    variants = [f"{name} {digits(known[name])} ms" for name in sorted(known, key=known.__getitem__)]
     text = (
         f"One run of the program takes {digits(program['default_ms'])} ms as the compiler makes it "
         f"by default, and {digits(program['tuned_ms'])} ms tuned. Below are its dispatches, each "
         "measured alone."
     )
-    return f"{text} Variants before tuning: {'; '.join(variants)}." if variants else text
+    if len(times) < 2:
+        return text
+    others = "".join(f" {name}: {words}." for name, words in times.items() if name not in known)
+    return f"{text} Whole-program variants before any tuning: {', '.join(variants)}.{others}"
 
 
 def _status_words(row: Mapping[str, Any]) -> str:

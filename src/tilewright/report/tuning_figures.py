@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.compare.tables import digits
 from tilewright.measure.peak import Peak
 from tilewright.report.importance import LEAST_TRIALS, importance
-from tilewright.report.page import COLOURS, PATTERNS, Figures
+from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis
 from tilewright.report.result_folder import Trials
 
 # A bar with more parts shows no more; the rest is one part.
@@ -27,6 +27,15 @@ def _layout(**more: Any) -> dict[str, Any]:
     return {**base, **more}
 
 
+def _without_prefix(names: list[str]) -> dict[str, str]:
+    """Names without the words that all of them begin with."""
+    words = [name.split("_") for name in names]
+    same = 0
+    while len(words) > 1 and all(len(w) > same + 1 and w[same] == words[0][same] for w in words):
+        same += 1
+    return {name: "_".join(w[same:]) for name, w in zip(names, words, strict=True)}
+
+
 def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
     """Two stacked bars: the dispatches as the compiler makes them, and tuned."""
     import plotly.graph_objects as go
@@ -40,6 +49,7 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
         rest = parts[_MOST_PARTS:]
         others = (f"{len(rest)} others", sum(p[1] for p in rest), sum(p[2] for p in rest))
         parts = [*parts[:_MOST_PARTS], others]
+    short = _without_prefix([name for name, _, _ in parts])
     bars = [
         go.Bar(
             y=["tuned", "default"],
@@ -52,7 +62,7 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
                 "line": {"color": "#ffffff", "width": 1},
             },
             # What does not fit into its part is not shown; hovering tells it.
-            text=[name, name],
+            text=[short[name]] * 2,
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
@@ -106,8 +116,8 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
         )
     layout = _layout(
         height=420,
-        xaxis={"type": "log", "dtick": "D2", "title": {"text": "operations for each byte"}},
-        yaxis={"type": "log", "dtick": "D2", "title": {"text": "GFLOP/s"}},
+        xaxis=log_axis("operations for each byte", ends),
+        yaxis=log_axis("GFLOP/s", [peak.gflops, *(r["gflops_default"] for r in known)]),
         legend={"orientation": "h", "y": 1.08},
     )
     figures.add("roofline", go.Figure(drawn, layout))
@@ -158,7 +168,7 @@ def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, A
     layout = _layout(
         height=300,
         xaxis={"title": {"text": "trials"}},
-        yaxis={"type": "log", "dtick": "D2", "title": {"text": "ms"}},
+        yaxis=log_axis("ms", [*times[ok].tolist(), default or 1.0]),
         legend={"orientation": "h", "y": 1.15},
     )
     figures.add(name, go.Figure(drawn, layout))

@@ -25,7 +25,7 @@
   const button = document.getElementById("theme");
   const setTheme = (name) => {
     root.dataset.theme = name;
-    button.setAttribute("aria-pressed", String(name === "dark"));
+    button.textContent = name === "dark" ? "Light" : "Dark";
     if (window.Plotly) {
       for (const id of drawn) Plotly.relayout(id, themed(figures[id].layout));
     }

@@ -1,0 +1,37 @@
+"""ONNX models as workloads: the ones that the scripts in benchmarks/ write, small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.compare import CompareOptions, Outcome, compare, find_providers, find_workloads
+from tilewright.target import parse_target
+
+pytest.importorskip("onnx")
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+MODELS = {
+    "onnx_convnet.py": ("--size", "16", "--width", "4"),
+    "onnx_transformer.py": (
+        *("--layers", "1", "--width", "16", "--heads", "2", "--tokens", "8"),
+        *("--vocabulary", "20"),
+    ),
+}
+
+
+@pytest.mark.parametrize("script", MODELS)
+def test_a_model_is_right_everywhere(script: str, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    command = [sys.executable, str(BENCHMARKS / script), str(model), *MODELS[script]]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    options = CompareOptions(parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False)
+    providers = find_providers("iree,onnxruntime,torch")
+    iree, runtime, torch = compare(find_workloads([str(model)]), providers, options).rows
+    assert iree.outcome is Outcome.OK, iree.reason
+    assert iree.reference == "the program evaluated in float64"
+    assert runtime.outcome in (Outcome.OK, Outcome.SKIPPED), runtime.reason
+    assert torch.outcome in (Outcome.ABSENT, Outcome.SKIPPED)

@@ -11,10 +11,13 @@ from iree.compiler import ir
 from tilewright.device_code import workgroup_sizes
 from tilewright.gpu import GpuTemplate
 from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, constraint_ops, to_smtlib
 from tilewright.ir.lowering import attribute_texts
 from tilewright.ir.session import CompilerSession
+from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
+from tilewright.ir.walk import string_attribute, walk
 from tilewright.space.generators import dispatch_space
 from tilewright.target import parse_target
 
@@ -155,3 +158,41 @@ def test_attention_by_the_compilers_decomposition():
     one = configured("attention rocm:gfx942")
     for configuration in one.space.space.sample(np.random.default_rng(0), 4):
         assert workgroup_sizes(one.compile(one.space.lower(configuration)))
+
+
+def codes_and_counts(module):
+    """The binaries in a program at the `vm` phase, and the operands of its dispatches' counts."""
+    codes, counts = [], []
+    for op in walk(module.operation):
+        if op.name == "vm.rodata" and "mime_type" in op.attributes:
+            if string_attribute(op, "mime_type") == "application/x-flatbuffers":
+                codes.append(bytes(np.array(op.attributes["value"]).astype(np.uint8)))
+        elif op.name == "vm.call.variadic" and "dispatch" in str(op.attributes["callee"]):
+            values = [v.owner.operation.attributes for v in list(op.operands)[3:6]]
+            counts.append([str(v["value"]) if "value" in v else "0" for v in values])
+    return codes, counts
+
+
+@pytest.mark.parametrize("case", ["matmul cuda:sm_80", "matmul rocm:gfx942", "simt vulkan:ampere"])
+def test_a_spliced_candidate_has_the_code_of_the_whole(case):
+    target = parse_target(case.rpartition(" ")[2])
+    stated = CompilerSession(
+        (*target.flags, "--iree-codegen-add-tuner-attributes", EMIT_CONSTRAINTS)
+    )
+    module = ir.Module.parse(stated.compile(CASES[case], compile_to="flow"), stated.context)
+    site = find_dispatches(module)[-1]
+    alone = isolate(module, site).module.operation.get_asm().encode()
+    text = stated.compile(alone, compile_to="executable-configurations")
+    c = configured(case)
+    spliced = SplicedTemplate(c.plain, text, site.executable, site.entry, 6, rotations=3)
+    for configuration in [None, *c.space.space.sample(np.random.default_rng(4), 2)]:
+        lowered = configuration and c.space.lower(configuration)
+        whole = make_candidate(
+            text, c.plain.context, site.executable, site.entry, lowered, 6, rotations=3
+        )
+        c.plain.run(whole.operation, COMPILE_FROM, "vm")
+        made = spliced.host_with(spliced.generate(lowered))
+        codes, counts = codes_and_counts(whole)
+        assert codes_and_counts(made) == (codes, counts)
+        assert len(codes) == 1
+        assert len(counts) == 7

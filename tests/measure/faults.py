@@ -24,6 +24,12 @@ def raise_error(state, payload):
     raise ValueError("the tile does not fit\nsecond line")
 
 
+def be_fragile(state, payload):
+    from tilewright.measure.worker import FRAGILE
+
+    state[FRAGILE] = True
+
+
 def abort(state, payload):
     os.write(2, b"note: all is well\nLLVM ERROR: out of registers\nsome backtrace\n")
     os.abort()

@@ -1,5 +1,6 @@
 """Measuring on another machine: the folder, both sides of it, and what can go wrong between."""
 
+import errno
 import json
 import os
 import stat
@@ -15,11 +16,13 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import TimeRequest
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.exchange import Exchange, Request, decode, encode, make_entry
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport, parse_runner
 from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.several import SeveralDevices
 from tilewright.measure.station import Station, main
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
@@ -144,6 +147,20 @@ def test_many_are_measured_in_one_round(tmp_path, remote, vmfb, inputs):
     assert [verdicts[0].ok for _, verdicts in found] == [True, False]
     (batch,) = remote.exchange.batches()
     assert batch.label == "both"
+
+
+def test_drift_is_corrected_within_a_round(remote, vmfb, inputs):
+    baseline = InterleavedBaseline(vmfb["add"], every=0, reference_s=1e3, limit=1.25)
+    with remote.ahead():
+        for name in ("add", "subtract"):
+            remote.time(vmfb[name], inputs, baseline=baseline, best_s=1.0)
+    measured = [
+        remote.time(vmfb[name], inputs, baseline=baseline, best_s=1.0)
+        for name in ("add", "subtract")
+    ]
+    assert remote.transport.rounds == 1
+    # The default takes far less than its time at the reference: corrected as far as it goes.
+    assert [one.drift for one in measured] == [0.8, 0.8]
 
 
 def test_a_crash_is_a_result_and_the_others_go_on(tmp_path, remote, vmfb, inputs):
@@ -275,3 +292,55 @@ def test_a_manifest_names_tasks_of_the_benchmark_only(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({"format": 1, "requests": [request]}))
     with pytest.raises(UserError, match="os:system"):
         Station(exchange, SYNC).run()
+
+
+def test_several_devices_of_this_machine(tmp_path, vmfb, inputs):
+    devices = (DeviceOptions("local-sync"), DeviceOptions("local-task", 1))
+    with SeveralDevices(devices, QUICK) as bench:
+        folder = bench.exchange.folder
+        with bench.ahead():
+            for repeats in range(1, 5):
+                bench.time(vmfb["add"], inputs, repeats=repeats)
+        used = {data["device"] for _, data in bench.exchange.answered()}
+        assert used == {"local-sync", "local-task"}
+        assert isinstance(bench.time(vmfb["add"], inputs, repeats=4), Measurement)
+        assert len(bench.exchange.batches()) == 1
+    assert not folder.exists()
+
+
+def test_a_stop_ends_a_round_and_not_the_run(vmfb, inputs):
+    with SeveralDevices(SYNC, QUICK) as bench:
+        bench.stop = lambda: True
+        with bench.ahead():
+            bench.time(vmfb["add"], inputs)
+        assert not list(bench.exchange.answered())
+        assert isinstance(bench.time(vmfb["add"], inputs), Measurement)
+
+
+def test_a_file_that_is_not_whole_is_not_run(remote, vmfb, inputs):
+    remote.transport = Transport(remote.exchange)
+    remote.stop = lambda: True
+    with pytest.raises(Stopped):
+        remote.time(vmfb["add"], inputs)
+    (program,) = remote.exchange.files.folder.glob("*.vmfb")
+    whole = program.read_bytes()
+    program.write_bytes(whole[:-100])
+    station = Station(Exchange(remote.exchange.folder), SYNC)
+    with pytest.raises(UserError, match="not what was written"):
+        station.run()
+    (batch,) = remote.exchange.batches()
+    assert not batch.results()
+    program.write_bytes(whole)
+    assert Station(Exchange(remote.exchange.folder), SYNC).run().done == 1
+
+
+def test_a_disk_that_is_full_is_said(remote, vmfb, inputs, monkeypatch):
+    remote.time(vmfb["add"], inputs)
+    (batch,) = remote.exchange.batches()
+
+    def full(_file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match="No space left"):
+        batch.add_result({"key": "one", "value": 1})

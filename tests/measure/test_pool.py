@@ -175,6 +175,16 @@ def test_an_exception_keeps_the_worker(pool):
     assert only(pool, "recall").value[1] == before
 
 
+def test_an_error_ends_a_worker_whose_state_may_be_spoilt():
+    with WorkerPool("faults:recall", 1, setup="faults:be_fragile", timeout_s=LIMIT_S) as pool:
+        jobs = [Job(None), Job(None), Job(None, "faults:raise_error"), Job(None)]
+        first, second, failed, last = pool.run(jobs)
+    assert first.value == second.value
+    assert failed.failure.kind == "error"
+    assert "tile does not fit" in failed.failure.message
+    assert last.value != first.value
+
+
 def test_unknown_task_is_an_error(pool):
     assert only(pool, "no_such_task").failure.error_type == "AttributeError"
     (result,) = pool.run([Job(task="no_such_module:f")])

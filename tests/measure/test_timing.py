@@ -50,6 +50,16 @@ def test_a_steady_program_stops_at_the_fewest_samples(machine):
     assert result.executions_per_sample == 1
 
 
+def test_the_first_use_of_a_kernel_is_not_judged(machine):
+    call = machine.program(5.0, 0.01)
+    dropped = measure(call, POLICY, best_s=0.01, clock=machine.clock)
+    assert dropped.dropped
+    call = machine.program(5.0, 0.01)
+    kept = measure(call, replace(POLICY, prime=True), best_s=0.01, clock=machine.clock)
+    assert not kept.dropped
+    assert kept.median_s == pytest.approx(0.01)
+
+
 def test_warmup_goes_on_until_stable_and_is_no_sample(machine):
     result = measure(machine.program(0.09, 0.05, 0.02, 0.01), POLICY, clock=machine.clock)
     assert result.warmup == pytest.approx((0.09, 0.05))

@@ -126,6 +126,26 @@ def test_a_single_row_of_workgroups_is_not_transposed():
     assert "transposed workgroups are a grid" in reasons
 
 
+def test_operands_of_attention_need_not_all_be_promoted():
+    space = recorded("attention_f16_gfx942").space
+    held = space.restrict({"promote_operands": ["1,2"]}).space
+    drawn = [c for c in held.sample(RNG(0), 8) if c != space.default]
+    assert drawn
+    for one in drawn:
+        assert dict(space.lower(one).lowering)["promote_operands"] == "[1, 2]"
+
+
+def test_rows_of_a_promoted_product_have_several_threads():
+    space = recorded("matmul_f32_ampere").space
+    held = space.restrict({"pipeline": ["MatmulPromoteVectorize"]}).space
+    assert all(int(c.values["threads_n"]) > 1 for c in held.sample(RNG(0), 64))
+
+
+def test_workgroups_of_convolutions_are_not_transposed():
+    assert "reorder_workgroups" in recorded("matmul_f16_gfx942").space.restrictable
+    assert "reorder_workgroups" not in recorded("conv_f16_gfx942").space.restrictable
+
+
 def test_pipelines_that_the_compiler_offers_are_all_there():
     space = recorded("conv_f16_gfx942").space
     choice = next(k for k in space.space.knobs if k.name == MEMBER_KNOB)

@@ -26,7 +26,14 @@ from tilewright.tiling import DispatchConfiguration
 _DISPATCH = "hal.command_buffer.dispatch"
 # Its operands: command buffer, executable, function, then workgroups in x, y and z.
 _FIRST_COUNT = 3
-_ELF = "application/x-elf"
+# What the host calls the code of an executable: its name and one of these, by the kind of target.
+_FORMATS = (
+    "embedded_elf",
+    "cuda_nvptx_fb",
+    "rocm_hsaco_fb",
+    "vulkan_spirv_fb",
+    "metal_msl_fb",
+)
 
 
 class NotSpliceable(Exception):
@@ -57,12 +64,25 @@ class SplicedTemplate:
     """
 
     def __init__(
-        self, session: CompilerSession, template: bytes, executable: str, entry: str, repeats: int
+        self,
+        session: CompilerSession,
+        template: bytes,
+        executable: str,
+        entry: str,
+        repeats: int,
+        rotations: int = 1,
     ) -> None:
         self._session = session
         self._executable, self._entry = executable, entry
         whole = make_candidate(
-            template, session.context, executable, entry, None, repeats, keep_constraints=True
+            template,
+            session.context,
+            executable,
+            entry,
+            None,
+            repeats,
+            keep_constraints=True,
+            rotations=rotations,
         )
         self._alone = _only(whole, executable)
         erase_constraints(whole.operation)
@@ -128,10 +148,10 @@ def _only(module: Any, executable: str) -> Any:
 def _places(host: Any, executable: str) -> tuple[list[Any], list[Any]]:
     """The constants with an executable's code, and the calls that dispatch it."""
     code, dispatches = [], []
+    names = tuple(f"{_symbol(executable)}_{form}" for form in _FORMATS)
     for op in walk(host.operation):
-        if op.name == "vm.rodata" and string_attribute(op, "mime_type") == _ELF:
-            # Named after the executable and the target of its code.
-            if string_attribute(op, "sym_name").startswith(f"{_symbol(executable)}_embedded_elf"):
+        if op.name == "vm.rodata" and "mime_type" in op.attributes:
+            if string_attribute(op, "sym_name").startswith(names):
                 code.append(op)
         elif (
             op.name == "vm.call.variadic"

@@ -19,6 +19,7 @@ from tilewright.measure.repetition import repeat as repeat_calls
 from tilewright.measure.runtime import NO_PARAMETERS, Device, DeviceOptions, Parameters, Program
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy, measure
+from tilewright.measure.worker import FRAGILE
 
 _MODULE = "tilewright.measure.benchmark_worker"
 SETUP, LOAD, RUN, VERIFY, TIME, COMPARE, REPEAT = (
@@ -131,6 +132,9 @@ class RepeatRequest:
 def setup(state: dict[str, Any], options: DeviceOptions) -> None:
     """Open the device."""
     state[_DEVICE] = Device(options)
+    # A kernel that writes where it must not takes its context down: nothing that comes after it in
+    # the process runs, on CUDA, HIP and Vulkan alike.
+    state[FRAGILE] = not options.uri.startswith("local-")
     state[_INPUTS] = collections.OrderedDict()
     state[_PROGRAMS] = collections.OrderedDict()
 

@@ -28,7 +28,7 @@ class InterleavedBaseline:
     """The state of the correction for one dispatch.
 
     vmfb: path of the compiled default.
-    every: candidates between two timings of it.
+    every: candidates between two timings of it (0: before each).
     tolerance: changes of the baseline up to this part are taken for noise.
     limit: the drift that is corrected at most, as a factor either way.
     reference_s: seconds at the reference; the first timing of the baseline unless given (a resumed

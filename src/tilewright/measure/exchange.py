@@ -87,9 +87,16 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._known: dict[tuple[str, int, int], str] = {}
+        self._whole: set[tuple[str, int, int]] = set()
 
     def put(self, source: str | bytes, suffix: str) -> str:
-        """Store a file (or the bytes of one) and return its name."""
+        """Store a file (or the bytes of one) and return its name. UserError where it cannot be."""
+        try:
+            return self._put(source, suffix)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+
+    def _put(self, source: str | bytes, suffix: str) -> str:
         self.folder.mkdir(parents=True, exist_ok=True)
         if isinstance(source, bytes):
             name = hashlib.sha256(source).hexdigest()[:32] + suffix
@@ -98,11 +105,7 @@ class Files:
         status = os.stat(source)
         key = (source, status.st_size, status.st_mtime_ns)
         if key not in self._known:
-            digest = hashlib.sha256()
-            with open(source, "rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-            name = digest.hexdigest()[:32] + (Path(source).suffix or suffix)
+            name = _digest(Path(source)) + (Path(source).suffix or suffix)
             target = self.folder / name
             if not target.exists():
                 partial = target.with_name(f".{name}.{os.getpid()}.part")
@@ -119,13 +122,36 @@ class Files:
             partial.replace(target)
 
     def path(self, name: str) -> Path:
-        """Where a stored file is. UserError for a name that is none, or a file that is missing."""
+        """Where a stored file is. UserError for a name that is none, or a file that is missing or
+        not whole."""
         if not name or Path(name).name != name:
             raise UserError(f"{self.folder}: '{name}' is no name of a file")
         found = self.folder / name
         if not found.is_file():
             raise UserError(f"{found}: the file is missing; copy the folder again, with all of it")
+        status = found.stat()
+        key = (name, status.st_size, status.st_mtime_ns)
+        if key not in self._whole:
+            if _digest(found) != found.name.partition(".")[0]:
+                raise UserError(
+                    f"{found}: the file is not what was written; copy the folder again (one that "
+                    "is being copied is whole when that has ended)"
+                )
+            self._whole.add(key)
         return found
+
+
+def _digest(path: Path) -> str:
+    """What a file is known by: its content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()[:32]
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot write there ({error.strerror or error})")
 
 
 def encode(value: Any, files: Files | None, field: str = "") -> Any:
@@ -251,23 +277,27 @@ class Batch:
         found: dict[str, dict[str, Any]] = {}
         path = self.folder / RESULTS
         if path.exists():
-            for line in path.read_text().splitlines():
+            for line in path.read_bytes().splitlines():
                 try:
                     data = json.loads(line)
-                    found[data["key"]] = data
-                except (ValueError, KeyError, TypeError):
+                    if data.get("failure") is not None or "value" in data:
+                        found[str(data["key"])] = data
+                except (ValueError, KeyError, TypeError, AttributeError):
                     continue
         return found
 
     def add_result(self, data: Mapping[str, Any]) -> None:
-        """Append a result; it is on disk when this returns."""
+        """Append a result; it is on disk when this returns. UserError where it cannot be."""
         path = self.folder / RESULTS
-        # What was cut off when the machine went down must not swallow the next line.
-        cut = path.exists() and path.stat().st_size > 0 and not _ends_line(path)
-        with path.open("a") as file:
-            file.write(("\n" if cut else "") + json.dumps(data) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            # What was cut off when the machine went down must not swallow the next line.
+            cut = path.exists() and path.stat().st_size > 0 and not _ends_line(path)
+            with path.open("a") as file:
+                file.write(("\n" if cut else "") + json.dumps(data) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
 
 def _ends_line(path: Path) -> bool:
@@ -293,7 +323,13 @@ class Exchange:
         return sorted(found, key=lambda batch: batch.number)
 
     def new_batch(self, entries: Sequence[Entry], label: str) -> Batch:
-        """Write a manifest with these requests."""
+        """Write a manifest with these requests. UserError where it cannot be written."""
+        try:
+            return self._new_batch(entries, label)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+
+    def _new_batch(self, entries: Sequence[Entry], label: str) -> Batch:
         number = max((batch.number for batch in self.batches()), default=0) + 1
         folder = self.folder / f"batch_{number:04d}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -309,7 +309,7 @@ class WorkerPool:
             number = int.from_bytes(body[:NUMBER_BYTES], "little")
             self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
         elif kind is Kind.ERROR:
-            number, name, text, trace, restart = pickle.loads(body)
+            number, name, text, trace, restart, exhausted = pickle.loads(body)
             if worker in self._starting:
                 # A UserError of the setup task says all by itself.
                 prefix = "" if name == "UserError" else f"a worker cannot be set up: {name}: "
@@ -317,7 +317,7 @@ class WorkerPool:
                 self._replace(worker)
                 return
             failure = WorkerFailure("error", one_line(text) or name, None, name, trace)
-            if restart:
+            if exhausted:
                 message = f"out of memory ({name}: {one_line(text) or 'the limit was reached'})"
                 failure = WorkerFailure("crashed", message, None, name, trace)
             self._finish(worker, number, failure)

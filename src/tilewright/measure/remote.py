@@ -94,18 +94,23 @@ class SshTransport(Transport):
         self.place = place
         self._ssh = [*ssh, host]
         self._command = command
-        self._device = f" --device {shlex.quote(device)}" if device else ""
+        uris = device.split(",") if device else []
+        self._device = "".join(f" --device {shlex.quote(uri.strip())}" for uri in uris)
 
     def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
         self._send(batch)
         place = shlex.quote(self.place)
         status, _, log = self._run(f"{self._command} measure {place}{self._device}")
+        if status != 0 and stop():
+            # Ctrl-C reaches ssh too; what was measured until then stays there.
+            return
         self._receive(batch)
-        if status != 0 and not set(keys) <= set(batch.results()):
-            lines = [line for line in log.decode(errors="replace").splitlines() if line.strip()]
+        left = set(keys) - set(batch.results())
+        if left and not stop():
+            why = _last_line(log) or f"exit status {status}, {len(left)} results are missing"
             raise UserError(
-                f"--runner: measuring on {self.host} failed: "
-                f"{lines[-1] if lines else f'exit status {status}'}"
+                f"--runner: measuring on {self.host} failed: {why}; --resume goes on with what is "
+                "there"
             )
 
     def _send(self, batch: Batch) -> None:
@@ -243,7 +248,14 @@ class RemoteBenchmark(Benchmark):
             assert isinstance(failure, WorkerFailure)
             return failure
         if isinstance(payload, RunRequest):
-            shutil.copyfile(batch.folder / OUTPUTS / str(data["value"]), payload.outputs)
+            source = batch.folder / OUTPUTS / Path(str(data["value"])).name
+            try:
+                shutil.copyfile(source, payload.outputs)
+            except OSError as error:
+                raise UserError(
+                    f"{source}: cannot be read ({error.strerror}); copy the batch's folder "
+                    f"{OUTPUTS} back too"
+                ) from error
             return payload.outputs
         return decode(data["value"], None)
 

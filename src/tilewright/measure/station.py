@@ -44,39 +44,52 @@ class Counts:
 
 @dataclass
 class Station:
-    """Measures batches on devices. `limit_s`: no request is begun after this many seconds."""
+    """Measures batches on devices. `limit_s`: no request is begun after this many seconds; nor is
+    one once `stop` says so."""
 
     exchange: Exchange
     devices: Sequence[DeviceOptions]
     say: Say = lambda text: None
     limit_s: float | None = None
     counts: Counts = field(default_factory=Counts)
+    stop: Callable[[], bool] = lambda: False
+    _pools: list[WorkerPool] = field(default_factory=list, init=False)
+    _deadline: float | None = field(default=None, init=False)
 
     def run(self, watch: bool = False) -> Counts:
         """Measure every request that has no result; with `watch` go on until the asking side has
         closed the folder. Raises UserError when no device can be opened."""
         begin = time.monotonic()
         self._deadline = None if self.limit_s is None else begin + self.limit_s
-        pools = [WorkerPool(None, 1, setup=SETUP, init=device) for device in self.devices]
         try:
-            while True:
-                waiting = [(b, e) for b in self.exchange.batches() for e in self._open(b)]
-                if waiting:
-                    self._measure(waiting, pools)
-                elif not watch or self.exchange.closed:
-                    break
-                else:
+            while not self._is_over():
+                if not self.measure(self.exchange.batches()):
+                    if not watch or self.exchange.closed:
+                        break
                     time.sleep(_WATCH_S)
-                if self._is_over():
-                    break
         finally:
-            for pool in pools:
-                pool.close()
+            self.close()
             self.counts.seconds = time.monotonic() - begin
         return self.counts
 
+    def measure(self, batches: Sequence[Batch]) -> int:
+        """Measure what has no result in these batches; how many requests that were. The devices
+        stay open."""
+        waiting = [(batch, entry) for batch in batches for entry in self._open(batch)]
+        if waiting and not self._pools:
+            self._pools += [WorkerPool(None, 1, setup=SETUP, init=one) for one in self.devices]
+        if waiting:
+            self._measure(waiting, self._pools)
+        return len(waiting)
+
+    def close(self) -> None:
+        """End the devices' workers."""
+        while self._pools:
+            self._pools.pop().close()
+
     def _is_over(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        return late or self.stop()
 
     def _open(self, batch: Batch) -> list[Entry]:
         done = batch.results()
@@ -102,14 +115,14 @@ class Station:
                     return
                 try:
                     data = self._answer(batch, entry, pool, device)
+                    with lock:
+                        batch.add_result(data)
+                        self.counts.done += 1
+                        self.counts.failed += data.get("failure") is not None
+                        self.say(_line(batch, entry, data))
                 except BaseException as error:
                     errors.append(error)
                     return
-                with lock:
-                    batch.add_result(data)
-                    self.counts.done += 1
-                    self.counts.failed += data.get("failure") is not None
-                    self.say(_line(batch, entry, data))
 
         if len(pools) == 1:
             work(pools[0], self.devices[0])

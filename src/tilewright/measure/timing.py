@@ -39,6 +39,9 @@ class TimingPolicy:
         the first pays for page faults and cold caches.
     deadline_s: no new call starts after this time from the beginning; a call that is already
         running is ended by the worker pool's own time limit.
+    prime: the program runs once before any of this, unjudged. Drivers of GPUs finish compiling a
+        kernel, or bring its code to the device, when it is first used: seconds for a kernel of
+        microseconds.
     """
 
     warmup_max_s: float = 0.03
@@ -54,6 +57,7 @@ class TimingPolicy:
     hopeless_factor: float | None = None
     drop_recheck_s: float = 0.1
     deadline_s: float = 30.0
+    prime: bool = False
 
     def __post_init__(self) -> None:
         for name in ("warmup_max_s", "warmup_tolerance", "min_sample_s", "drop_recheck_s"):
@@ -103,6 +107,8 @@ def measure(
         function()
         return (clock() - begin) / count
 
+    if policy.prime:
+        (probe or call)()
     warmup: list[float] = []
     if best_s is not None and policy.drop_factor is not None:
         limit = policy.drop_factor * best_s

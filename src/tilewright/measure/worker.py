@@ -84,6 +84,10 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+# What a setup task puts into the state where an error may leave it of no use.
+FRAGILE = "tilewright.fragile"
+
+
 def _limit_resources(memory_limit: int) -> None:
     # A core file of a crashed candidate is of no use and takes seconds to write.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -108,7 +112,7 @@ def _serve(channel: socket.socket) -> None:
             answer, restart = _answer(state, kind, body)
             channel.sendall(answer)
             if restart:
-                # Memory ran out somewhere: what is left of the state cannot be trusted.
+                # What is left of the state cannot be trusted.
                 os._exit(0)
 
 
@@ -129,8 +133,10 @@ def _answer(state: dict[str, Any], kind: Kind, body: bytes) -> tuple[bytes, bool
         value = _pickled(resolve(task)(state, payload))
         return frame(Kind.RESULT, body[:NUMBER_BYTES] + value), False
     except Exception as error:
-        restart = isinstance(error, MemoryError)
-        report = (number, type(error).__name__, str(error), traceback.format_exc(), restart)
+        exhausted = isinstance(error, MemoryError)
+        restart = exhausted or bool(state.get(FRAGILE))
+        name, trace = type(error).__name__, traceback.format_exc()
+        report = (number, name, str(error), trace, restart, exhausted)
         return frame(Kind.ERROR, pickle.dumps(report)), restart
 
 

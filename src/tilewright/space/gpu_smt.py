@@ -42,6 +42,11 @@ PADDING = "padding"
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
 _TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
 
+# Operands of attention (queries, keys, values) that go through shared memory, and how threads copy
+# one of them.
+_PROMOTED = ("0,1,2", "1,2")
+_THREADS = "#iree_gpu.derived_thread_config"
+
 # Assertions with more combinations of values than this are not looked through for being redundant.
 _MAX_LOOK = 1 << 18
 
@@ -64,6 +69,7 @@ class SmtMember:
         self.program = program
         self.template = template
         self.is_product = workload.kind == "contraction"
+        self.is_attention = workload.kind == "attention"
         self.model = ConstraintModel(program)
         if any(not len(domain) for domain in self.model.domains.values()):
             raise ValueError(f"{name}: the constraints leave no configuration")
@@ -297,10 +303,14 @@ def _extras(member: SmtMember, target: GpuTarget) -> list[Knob]:
     if "prefetch_num_stages" in names:
         # Only pipelines with pipeline options have these.
         knobs.append(BoolKnob(BANK_CONFLICTS))
-    if len(_workgroup_loops(member)) == 2:
+    # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles tell.
+    if member.is_product and len(_workgroup_loops(member)) == 2:
         knobs.append(ChoiceKnob(REORDER, ("none", "transpose")))
     if target.backend == ROCM:
         knobs.append(ChoiceKnob(WAVES, (0, 1, 2, 4)))
+    if member.is_attention and dict(member.program.fixed).get(PROMOTE) == "[0, 1, 2]":
+        # The constraints fix it, the pipeline does not: queries can stay in registers.
+        knobs.append(ChoiceKnob(PROMOTE, _PROMOTED))
     return knobs
 
 
@@ -344,6 +354,8 @@ def _own_extra(name: str, member: SmtMember) -> Value:
         return options.get("no_reduce_shared_memory_bank_conflicts") != "true"
     if name == REORDER:
         return "transpose" if "workgroup_reordering_strategy" in dict(own.entries) else "none"
+    if name == PROMOTE:
+        return ",".join(map(str, own.size(PROMOTE)))
     return 0
 
 
@@ -378,6 +390,11 @@ def _edits(
         options.append(("no_reduce_shared_memory_bank_conflicts", "true"))
     if values.get(REORDER) == "transpose":
         lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
+    promoted = values.get(PROMOTE)
+    if promoted is not None and promoted != _PROMOTED[0]:
+        operands = str(promoted).split(",")
+        lowering.append((PROMOTE, f"[{', '.join(operands)}]"))
+        lowering.append(("promotion_types", f"[{', '.join([_THREADS] * len(operands))}]"))
     waves = values.get(WAVES)
     if waves:
         settings.append(("llvm_func_attrs", f'{{"amdgpu-waves-per-eu" = "{waves}"}}'))

@@ -136,7 +136,11 @@ def promoted(template: GpuTemplate, workload: Workload, target: GpuTarget) -> Re
         TileKnob(name, values=tile_values(root.extents[at[role]], limit, values[name]))
         for name, role, limit in zip(names, ("m", "n", "k"), (256, 256, 64), strict=True)
     ]
-    knobs += [TileKnob(f"threads_{axis}", values=(1, 2, 4, 8, 16, 32)) for axis in ("m", "n")]
+    # The compiler refuses a single thread along the rows ("fewer GPU threads than iterations").
+    knobs += [
+        TileKnob("threads_m", values=(1, 2, 4, 8, 16, 32)),
+        TileKnob("threads_n", values=(2, 4, 8, 16, 32)),
+    ]
     start: dict[str, Value] = {**values, "threads_n": size[0], "threads_m": size[1]}
     depth = dict(template.own.settings)
     for name, most in ((DEPTH, 3), (STAGE, 1)):

@@ -61,7 +61,7 @@ def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
 
     if request.keep is not None:
         write_whole(request.keep, whole().get_asm().encode())
-    if request.splice and request.rotations == 1:
+    if request.splice:
         with contextlib.suppress(NotSpliceable):
             return _spliced_candidate(state, request)
     return _written(request, compiler.compile(whole(), compile_from=COMPILE_FROM))
@@ -98,14 +98,26 @@ def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplat
     from tilewright.ir.splice import NotSpliceable, SplicedTemplate
 
     kept: dict[Any, SplicedTemplate | str] = state.setdefault("tilewright.spliced", {})
-    key = (request.configured, request.executable, request.entry, request.repeats, request.flags)
+    key = (
+        request.configured,
+        request.executable,
+        request.entry,
+        request.repeats,
+        request.rotations,
+        request.flags,
+    )
     found = kept.pop(key, None)
     if found is None:
         template = _template(state, request.configured)
         compiler = session(state, request.flags)
         try:
             found = SplicedTemplate(
-                compiler, template, request.executable, request.entry, request.repeats
+                compiler,
+                template,
+                request.executable,
+                request.entry,
+                request.repeats,
+                request.rotations,
             )
         except (NotSpliceable, CompileError) as error:
             found = str(error)

@@ -7,10 +7,11 @@ is in the code that was generated, and whether a tuning spec with one of them is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.device_code import workgroup_sizes
+from tilewright.errors import UserError
 from tilewright.gpu import GpuConfiguration
+from tilewright.space.interface import Space
+from tilewright.space.knobs import ChoiceKnob
 from tilewright.toolchain import versions
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.applied import spec_applies
@@ -30,15 +34,16 @@ from tilewright.tuning.task import DispatchTask
 
 SUMMARY = "summary.json"
 DEFAULT_SAMPLES = 64
-_TIMEOUT_S = 60.0
+# Of processor time: this tells whether candidates compile, not whether they do so soon.
+_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class CompiledDispatch:
     """What became of the candidates of one dispatch.
 
-    `sampled` are different configurations; `distinct` counts different programs. `sizes_found`: of
-    how many the workgroup's size is in the code; None where the format does not tell. `sampled_by`:
+    `sampled` are different configurations, `distinct` counts different programs. `sizes_found`: of
+    how many the workgroup's size is in the code; None where the format does not tell. `choices`:
     how often each value of each knob that chooses among names was drawn. `errors` counts reasons.
     `applied`: what the proof that a spec (or attribute) is applied said, '' when it was.
     """
@@ -131,14 +136,35 @@ def compile_only(context: RunContext, prepared: Prepared, source: Path) -> Compi
 
 
 def sample(task: DispatchTask, count: int, seed: int) -> list[Configuration]:
-    """Different configurations drawn uniformly; all there are when these are fewer."""
+    """Different configurations drawn uniformly, and where these leave out a pipeline or intrinsic
+    (any value of a knob that chooses among names) one with it; all there are when these are fewer.
+    """
     rng = np.random.default_rng(seed)
     chosen: dict[Configuration, None] = {}
     for _ in range(8):
         chosen.update(dict.fromkeys(task.restricted.sample(rng, count)))
         if len(chosen) >= count:
             break
-    return list(chosen)[:count]
+    drawn = list(chosen)[:count]
+    missing: dict[Configuration, None] = {}
+    for space, knob, name in _names(task.restricted):
+        if any(_has(space, one, knob, name) for one in (*drawn, *missing)):
+            continue
+        with contextlib.suppress(UserError):
+            missing.update(dict.fromkeys(space.restrict({knob: [name]}).space.sample(rng, 1)))
+    return [*missing, *(one for one in drawn if one not in missing)][:count]
+
+
+def _names(space: Space) -> Iterator[tuple[Space, str, str]]:
+    """Each pipeline of a space with each value of its knobs that choose among names."""
+    for each in getattr(space, "pipelines", (space,)):
+        for knob in each.knobs:
+            names = knob.values if isinstance(knob, ChoiceKnob) else ()
+            yield from ((each, knob.name, name) for name in names if isinstance(name, str))
+
+
+def _has(space: Space, configuration: Configuration, knob: str, name: str) -> bool:
+    return (knob, name) in configuration.items and space.contains(configuration)
 
 
 def _dispatch(
@@ -151,18 +177,18 @@ def _dispatch(
     begin = time.monotonic()
     compiled: list[Compiled] = []
     step = max(1, context.target.cores) * 4
-    found = checked = 0
+    # Of programs, by their digests: one that another candidate became before is not written again.
+    verdicts: dict[str, bool | None] = {}
     for first in range(0, len(candidates), step):
         if context.out_of_time:
             break
         for one in compiler.compile(candidates[first : first + step]):
             compiled.append(one)
             if one.status is Status.OK and one.artifact is not None and one.artifact.exists():
-                verdict = _size_found(task, one)
-                checked += verdict is not None
-                found += verdict is True
+                verdicts[one.digest] = _size_found(task, one)
                 one.artifact.unlink()
     good = [one for one in compiled if one.status is Status.OK]
+    told = [verdicts[o.digest] for o in good if verdicts.get(o.digest) is not None]
     return CompiledDispatch(
         name=task.name,
         workload=task.workload.name,
@@ -171,8 +197,8 @@ def _dispatch(
         sampled=len(compiled),
         compiled=len(good),
         distinct=len({one.digest for one in good}),
-        sizes_found=found if checked else None,
-        choices=_choices(candidates),
+        sizes_found=sum(map(bool, told)) if told else None,
+        choices=_choices(task.restricted, candidates),
         errors=dict(Counter(_reason(one) for one in compiled if one.status is not Status.OK)),
         applied=_applied(context, prepared, task, good),
         compile_s=time.monotonic() - begin,
@@ -200,13 +226,12 @@ def _size_found(task: DispatchTask, one: Compiled) -> bool | None:
     return wanted in sizes or flat in sizes
 
 
-def _choices(candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
-    counts: dict[str, Counter[str]] = {}
-    for candidate in candidates:
-        for name, value in candidate.items:
-            if isinstance(value, str):
-                counts.setdefault(name, Counter())[value] += 1
-    return {name: dict(counter) for name, counter in counts.items()}
+def _choices(space: Space, candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
+    """How often each name was drawn, those too that never were."""
+    counts: dict[str, dict[str, int]] = {}
+    for _, knob, name in _names(space):
+        counts.setdefault(knob, {})[name] = sum((knob, name) in c.items for c in candidates)
+    return counts
 
 
 def _reason(one: Compiled) -> str:

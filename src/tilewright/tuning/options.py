@@ -196,7 +196,8 @@ class TuneOptions:
         metadata=_option(
             "--device",
             "URI",
-            "device of the runtime: cuda://0, hip (default: the target's first)",
+            "device of the runtime: cuda://0, hip (default: the target's first); cuda://0,cuda://1 "
+            "shares candidates out between both",
             measures=True,
         ),
     )

@@ -9,6 +9,7 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.several import SeveralDevices
 from tilewright.target import Target
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.worker_tasks import ACCEPTS
@@ -30,7 +31,8 @@ def open_benchmark(
         device = options.device or target.device
         return parse_runner(options.runner, announce, device)
     if options.device is not None:
-        return Benchmark(DeviceOptions(options.device))
+        devices = [DeviceOptions(uri.strip()) for uri in options.device.split(",")]
+        return Benchmark(devices[0]) if len(devices) == 1 else SeveralDevices(devices)
     if target.is_gpu:
         return Benchmark(DeviceOptions(target.device, advice=_NO_DEVICE))
     return Benchmark(DeviceOptions.cpu(target.cores))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from threadpoolctl import threadpool_limits
 
@@ -178,7 +178,8 @@ def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int
         context.options.keep_candidates,
         timeout_s=compile_limit_s(task),
     )
-    measurer = DispatchMeasurer(task, context.benchmark, SEARCH_TIMING)
+    timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
+    measurer = DispatchMeasurer(task, context.benchmark, timing)
 
     def record(trial: Trial) -> None:
         context.store.record_trial(context.run_id, task.store_id, trial)

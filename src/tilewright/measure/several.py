@@ -1,0 +1,55 @@
+"""Several devices of this machine at once: each has a worker of its own, and takes the next of what
+is asked for together.
+
+Rounds are those of measuring on another machine (`remote`), with both sides in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+from tilewright import scratch
+from tilewright.measure.exchange import Batch, Exchange, Request
+from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.station import Station
+from tilewright.measure.timing import TimingPolicy
+
+
+class _Here(Transport):
+    """Measures a batch on devices of this machine."""
+
+    def __init__(self, exchange: Exchange, devices: Sequence[DeviceOptions]) -> None:
+        super().__init__(exchange)
+        self.station = Station(exchange, devices)
+
+    def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
+        self.station.measure([batch])
+
+
+class SeveralDevices(RemoteBenchmark):
+    """A benchmark on several devices. What compares programs with one another runs on one of them.
+
+    Raises WorkerStartError, at the first request, for a device that cannot be opened.
+    """
+
+    def __init__(
+        self, devices: Sequence[DeviceOptions], policy: TimingPolicy | None = None
+    ) -> None:
+        self._folder = scratch.create()
+        self._here = _Here(Exchange(self._folder), devices)
+        super().__init__(self._here, policy)
+
+    def prefetch(self, requests: Sequence[Request], label: str = "") -> None:
+        """As there; what a stop leaves out of a round is measured when it is asked for again."""
+        self._here.station.stop = self.stop
+        try:
+            with contextlib.suppress(Stopped):
+                super().prefetch(requests, label)
+        finally:
+            self._here.station.stop = lambda: False
+
+    def close(self) -> None:
+        self._here.station.close()
+        scratch.remove(self._folder)

@@ -116,10 +116,9 @@ def dispatch_lines(dispatch: DispatchInfo) -> list[str]:
 def _size(one: DispatchInfo | SpaceInfo) -> str:
     if one.exact:
         return f"{words.count(one.points)} configurations"
-    return (
-        f"about {words.count(one.points)} configurations "
-        f"({words.count(one.low)} to {words.count(one.high)})"
-    )
+    points, low, high = map(words.count, (one.points, one.low, one.high))
+    interval = "" if low == points == high else f" ({low} to {high})"
+    return f"about {points} configurations{interval}"
 
 
 def _space_lines(space: SpaceInfo) -> list[str]:

@@ -153,3 +153,20 @@ def test_mistakes(tmp_path: Path, text: str, given: dict[str, object], told: str
         inspect(path, **given)  # type: ignore[arg-type]
     assert told in str(info.value)
     assert "\n" not in str(info.value)
+
+
+def test_f64_that_the_compiler_makes_f32_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "double.mlir"
+    path.write_text(
+        "func.func @main(%a: tensor<8xf64>) -> tensor<8xf64> {\n"
+        "  %r = arith.addf %a, %a : tensor<8xf64>\n"
+        "  return %r : tensor<8xf64>\n"
+        "}\n"
+    )
+    keep = "--iree-input-demote-f64-to-f32=false"
+    (note,) = inspect(path).notes
+    assert "f64 as f32" in note
+    assert keep in note
+    kept = inspect(path, iree_flags=[keep])
+    assert kept.notes == ()
+    assert kept.variants[0].dispatches[0].workload.startswith("elementwise 8 f64")

@@ -85,6 +85,18 @@ def declared_signature(function: ir.Operation) -> Signature:
     )
 
 
+def demotes_f64(declared: Signature | None, compiled: Signature) -> bool:
+    """Whether an f64 argument or result of the source is an f32 one of the compiled program."""
+    if declared is None:
+        return False
+    pairs = [(declared.inputs, compiled.inputs), (declared.outputs, compiled.outputs)]
+    return any(
+        (ours.element_type, theirs.element_type) == ("f64", "f32")
+        for one, other in pairs
+        for ours, theirs in zip(one, other, strict=False)
+    )
+
+
 def _flat(types: Sequence[ir.Type]) -> Iterator[ir.Type]:
     """The types with tuples taken apart, as IREE does."""
     for type_ in types:

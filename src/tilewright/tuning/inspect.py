@@ -21,7 +21,7 @@ from tilewright.tuning.events import ignore
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import VariantChoice
-from tilewright.tuning.prepare import Prepared, extract, given_arguments, read_tasks
+from tilewright.tuning.prepare import Prepared, extract, given_arguments, note_demotion, read_tasks
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant, resolve_variants
@@ -181,9 +181,9 @@ def _inspect(opened: OpenProgram, options: TuneOptions) -> Inspection:
         program=opened.program.source,
         dialect=opened.program.dialect,
         functions=tuple(opened.program.functions),
-        target=found[0][1] or opened.target.key if found else opened.target.key,
+        target=context.target.key,
         compiler=context.compiler_version,
-        variants=tuple(info for info, _ in found),
+        variants=found,
         notes=tuple(dict.fromkeys(context.notes)),
     )
 
@@ -205,9 +205,10 @@ def _context(opened: OpenProgram, options: TuneOptions) -> RunContext:
     )
 
 
-def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> tuple[VariantInfo, str]:
+def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> VariantInfo:
     folder = opened.work / variant.name
     extraction, flags = extract(context, opened.program, variant, folder)
+    note_demotion(context, opened.program, extraction)
     prepared = read_tasks(context, extraction, variant, flags, folder)
     info = VariantInfo(
         name=variant.name,
@@ -215,7 +216,7 @@ def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> tupl
         dispatches=tuple(_dispatch(task) for task in prepared.tasks),
         skipped=_skipped(prepared),
     )
-    return info, prepared.target.key if prepared.target else ""
+    return info
 
 
 def _skipped(prepared: Prepared) -> tuple[SkippedInfo, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.errors import UserError
 from tilewright.ir.program import Program, choose_function
+from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job, Result
 from tilewright.space.generators import DispatchSpace, dispatch_space
@@ -113,6 +114,18 @@ def extract(
         extraction.vector_bytes, extraction.features, extraction.processor
     )
     return extraction, without_preprocessing(flags)
+
+
+def note_demotion(context: RunContext, program: Program, extraction: Extraction) -> None:
+    """Say once that IREE computes in f32 what the program has in f64."""
+    text = (
+        "IREE compiles the program's f64 as f32 unless told otherwise "
+        "(--iree-flag=--iree-input-demote-f64-to-f32=false)"
+    )
+    compiled = extraction.signatures.items()
+    demoted = any(demotes_f64(program.functions.get(name), one) for name, one in compiled)
+    if demoted and text not in context.notes:
+        context.note(text)
 
 
 def given_arguments(

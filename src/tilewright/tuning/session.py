@@ -34,6 +34,7 @@ from tilewright.tuning.prepare import (
     Prepared,
     extract,
     given_arguments,
+    note_demotion,
     nothing_to_tune,
     read_tasks,
 )
@@ -180,6 +181,7 @@ class TuningSession:
                 context.note(f"{config.path}: [SearchSpace] {key} has no effect on the CPU")
         with context.phase("compile", "the program as the compiler makes it"):
             extraction, flags = extract(context, program, DEFAULT_VARIANT, context.work / "default")
+            note_demotion(context, program, extraction)
             function, signature = self._entry(extraction.signatures)
             programs = self._programs(context, program, function, signature, extraction)
             if any(-1 in (kind.shape or ()) for kind in signature.inputs):

@@ -30,9 +30,9 @@ def tuning_options(*only: str) -> Callable[[F], F]:
 
 def _option(spec: OptionSpec) -> Callable[[F], F]:
     names = [spec.flag, *([spec.short] if spec.short else []), spec.field]
+    text = f"{spec.help[:1].upper()}{spec.help[1:]}{'; may be repeated' if spec.multiple else ''}."
     if not spec.metavar:
-        return click.option(*names, is_flag=True, default=None, help=spec.help)
-    text = f"{spec.help}; may be repeated" if spec.multiple else spec.help
+        return click.option(*names, is_flag=True, default=None, help=text)
     return click.option(
         *names, metavar=spec.metavar, multiple=spec.multiple, default=None, help=text
     )

@@ -76,7 +76,8 @@ class TuneOptions:
         metadata=_option(
             "--target",
             "NAME",
-            "cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, vulkan:ampere, metal",
+            "what to compile for: cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, "
+            "vulkan:ampere, metal",
             identifies=True,
         ),
     )
@@ -91,7 +92,10 @@ class TuneOptions:
         ),
     )
     time_limit_s: float | None = field(
-        default=None, metadata=_option("--time-limit", "DURATION", "such as 90s, 10m or 1h30m")
+        default=None,
+        metadata=_option(
+            "--time-limit", "DURATION", "time for the whole run, such as 90s, 10m or 1h30m"
+        ),
     )
     strategy: str | None = field(
         default=None,
@@ -159,7 +163,7 @@ class TuneOptions:
     only: str | None = field(
         default=None,
         metadata=_option(
-            "--only", "REGEX", "tune the dispatches whose name has this in it", identifies=True
+            "--only", "REGEX", "only the dispatches whose name has this in it", identifies=True
         ),
     )
     threads: int | None = field(
@@ -170,7 +174,11 @@ class TuneOptions:
     )
     config: ConfigFile | None = field(
         default=None,
-        metadata=_option("--config", "FILE", "a configuration file of the auto-scheduler before"),
+        metadata=_option(
+            "--config",
+            "FILE",
+            "configuration file, as of the auto-scheduler that tilewright succeeds",
+        ),
     )
     db: Path | None = field(
         default=None, metadata=_option("--db", "FILE", "the database (default: $TILEWRIGHT_DB)")

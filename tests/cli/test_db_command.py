@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from tilewright.cli.main import commands
 from tilewright.store import RunRecord, Store, TaskKey, TaskResult
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.variants import BUILT_IN, flags_key
 from tilewright.workload import Dim, Workload
 
 DAY_S = 86_400.0
@@ -30,9 +31,13 @@ def db(tmp_path: Path) -> Path:
     now = [NOW - 100 * DAY_S]
     chosen = Configuration.of({"tile_m": 8})
     with Store.open(path, clock=lambda: now[0]) as store:
-        for size, compiler, winner in ((64, "3.12.0", chosen), (128, "3.13.0", None)):
+        tiled = flags_key(BUILT_IN["data-tiling"].flags)
+        for size, compiler, winner, flags in (
+            (64, "3.12.0", chosen, ""),
+            (128, "3.13.0", None, tiled),
+        ):
             run = store.begin_run(RunRecord("p.mlir", "digest", "cpu/x", compiler))
-            task = store.task_id(TaskKey(matmul(size), "cpu/x", compiler), 4e-3)
+            task = store.task_id(TaskKey(matmul(size), "cpu/x", compiler, flags), 4e-3)
             store.record_trial(run, task, Trial(chosen, Status.OK, 2e-3, (2e-3,)))
             store.record_trial(run, task, Trial(Configuration.of({"tile_m": 9}), Status.CRASHED))
             tuned_s = 2e-3 if winner else 4e-3
@@ -53,8 +58,8 @@ def words(result: Result) -> str:
 
 def test_list(db: Path) -> None:
     text = words(run("list", "--db", db))
-    assert "contraction 64x64x64 f32 4.00 2.00 2.00x 2 1" in text
-    assert "contraction 128x128x128 f32 4.00 4.00 default kept 2 1" in text
+    assert "contraction 64x64x64 f32 default 4.00 2.00 2.00x 2 1" in text
+    assert "contraction 128x128x128 f32 data-tiling 4.00 4.00 default kept 2 1" in text
     assert text.index("128x128x128") < text.index("64x64x64"), "the last used first"
     assert f"2 workloads in {db}" in text
 

@@ -80,11 +80,16 @@ def list_(
     if not rows:
         click.echo(f"{where}: nothing that fits")
         return
-    columns = ("workload", "default ms", "tuned ms", "speed-up", "trials", "ok", "last", "target")
-    table = output.table((*columns, "compiler"), right=columns[1:6])
+    from tilewright.tuning.variants import variant_of
+
+    numbers = ("default ms", "tuned ms", "speed-up", "trials", "ok")
+    table = output.table(
+        ("workload", "variant", *numbers, "last", "target", "compiler"), right=numbers
+    )
     for row in rows:
         counts = (str(row.trials), str(row.ok), words.when(row.last))
-        table.add_row(row.workload, *_times(row), *counts, row.target, row.compiler)
+        what = (row.workload, variant_of(row.flags))
+        table.add_row(*what, *_times(row), *counts, row.target, row.compiler)
     output.console().print(table)
     click.echo(f"{words.plural(len(rows), 'workload')} in {where}")
 

@@ -28,7 +28,7 @@ from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, ExtractRequest
 from tilewright.tuning.parse import parse_count
-from tilewright.tuning.task import flags_key
+from tilewright.tuning.variants import flags_key
 from tilewright.tuning.worker_tasks import CONFIGURE, ConfiguredInfo, ConfigureRequest
 from tilewright.workload import Workload
 

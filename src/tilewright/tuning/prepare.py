@@ -20,8 +20,13 @@ from tilewright.target import Target
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
 from tilewright.tuning.programs import program_flags, program_inputs
-from tilewright.tuning.task import DispatchTask, flags_key, repeats_for, rotations_for
-from tilewright.tuning.variants import DEFAULT_VARIANT, Variant, without_preprocessing
+from tilewright.tuning.task import DispatchTask, repeats_for, rotations_for
+from tilewright.tuning.variants import (
+    DEFAULT_VARIANT,
+    Variant,
+    flags_key,
+    without_preprocessing,
+)
 from tilewright.tuning.worker_tasks import (
     CONFIGURE,
     ConfiguredInfo,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -101,12 +99,6 @@ class DispatchTask:
 
     def gflops(self, seconds: float | None) -> float | None:
         return self.workload.flops / seconds / 1e9 if seconds and self.workload.flops else None
-
-
-def flags_key(flags: Sequence[str]) -> str:
-    """What stands in the database for the flags that decide, besides the target's, which code is
-    made: '' for none."""
-    return hashlib.sha256("\n".join(flags).encode()).hexdigest()[:12] if flags else ""
 
 
 class Work(Protocol):

@@ -9,6 +9,7 @@ is certain, is that a variant cannot change a program that has none of the ops i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +179,20 @@ def preprocessing_spec(flags: Sequence[str]) -> Path | None:
 def without_preprocessing(flags: Sequence[str]) -> tuple[str, ...]:
     """Flags for what comes after preprocessing: compiling a single dispatch."""
     return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
+
+
+def flags_key(flags: Sequence[str]) -> str:
+    """What stands in the database for the flags that decide, besides the target's, which code is
+    made: '' for none."""
+    return hashlib.sha256("\n".join(flags).encode()).hexdigest()[:12] if flags else ""
+
+
+def variant_of(key: str) -> str:
+    """The built-in variant of a :func:`flags_key`; the key itself for flags of the user's own."""
+    for variant in BUILT_IN.values():
+        if flags_key(without_preprocessing(variant.flags)) == key:
+            return variant.name
+    return key
 
 
 def variant_names() -> tuple[str, ...]:

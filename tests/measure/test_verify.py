@@ -185,3 +185,13 @@ def test_degenerate_references_are_recognised() -> None:
     assert is_degenerate(np.full((3, 3), 2.0))
     assert not is_degenerate(np.array([1.0, 2.0]))
     assert not is_degenerate(np.array(1.0))
+
+
+def test_what_is_wrong_in_words() -> None:
+    expected = np.ones((3, 4), np.float32)
+    actual = expected.copy()
+    assert str(compare(actual, expected, "f32")) == "right"
+    actual[2, 1] = 7
+    text = str(compare(actual, expected, "f32"))
+    assert "1 of 12 elements" in text
+    assert "worst at [2, 1]: 7 instead of 1" in text

@@ -113,6 +113,18 @@ class TestCompiler:
         assert bad.artifact is None
         assert good.status is Status.OK
 
+    def test_a_program_written_for_another_of_the_batch_is_found(self, tmp_path):
+        class Twins(Pool):
+            def run(self, jobs):
+                """All become one program; a worker that is done sooner writes the second's."""
+                jobs[1].payload.vmfb.write_bytes(b"program")
+                return [Result(job, "digest", None, 0.25) for job in jobs]
+
+        compiler = DispatchCompiler(Task(tmp_path), Twins(), ())
+        first, second = compiler.compile([config(1), config(2)])
+        assert first.artifact == second.artifact
+        assert first.artifact.read_bytes() == b"program"
+
     def test_candidates_are_numbered_as_trials_are(self, tmp_path):
         task, pool = Task(tmp_path), Pool()
         compiler = DispatchCompiler(task, pool, ())

@@ -63,6 +63,17 @@ class Comparison:
     tolerance: float
     reason: str = ""
 
+    def __str__(self) -> str:
+        if self.ok:
+            return "right"
+        if not self.worst_index:
+            return self.reason
+        place = ", ".join(map(str, self.worst_index))
+        return (
+            f"{self.reason}; worst at [{place}]: {self.actual:.6g} instead of {self.expected:.6g}, "
+            f"allowed are {self.tolerance:.2g} more or less"
+        )
+
 
 def float_format(element_type: str) -> Any:
     """Limits (`eps`, `max`, `smallest_normal`…) of a float type by its MLIR name: `f32`, `bf16`…"""

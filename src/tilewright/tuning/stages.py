@@ -9,7 +9,7 @@ nothing is tried twice, budgets are kept, failures are data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,7 +132,15 @@ class DispatchCompiler:
                 programs=self.task.folder / "programs",
             )
             jobs.append(Job(request, CANDIDATE, self.timeout_s, configuration, processor_time=True))
-        return [self._outcome(result) for result in self.pool.run(jobs)]
+        outcomes = [self._outcome(result) for result in self.pool.run(jobs)]
+        # Of those that become the same program only one is written: the first to be compiled, which
+        # need not be the first in the batch.
+        written = {
+            one.digest: one.artifact
+            for one in outcomes
+            if one.status is Status.OK and one.artifact.exists()
+        }
+        return [replace(one, artifact=written.get(one.digest, one.artifact)) for one in outcomes]
 
     def _kept_path(self, stem: str) -> Path | None:
         if self.keep is None:

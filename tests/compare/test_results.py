@@ -84,6 +84,11 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     (other := tmp_path / "a.json").write_text('{"what": "other"}')
     with pytest.raises(UserError, match="not results"):
         read_runs(other)
+    (empty := tmp_path / "empty.json").write_text(
+        '{"what": "tilewright comparison", "format": 1, "runs": []}'
+    )
+    with pytest.raises(UserError, match="no run in it"):
+        read_runs(empty)
     with pytest.raises(UserError, match="not results"):
         check(other, append=True)
     (columns := tmp_path / "a.csv").write_text("x,y\n")

@@ -218,11 +218,16 @@ def _providers(text: str | None, options: CompareOptions) -> list[Provider]:
 
 def _budget(text: str | None) -> Budget:
     from tilewright.compare.providers.interface import Budget
+    from tilewright.errors import UserError
     from tilewright.tuning.parse import parse_count, parse_duration
 
     trials = seconds = None
     for part in (text or "").split(","):
         word = part.strip()
+        if word and (trials if word.isdigit() else seconds) is not None:
+            raise UserError(
+                f"--budget: '{text}' names two of a kind; write trials, a time, or both as 64,90s"
+            )
         if word.isdigit():
             trials = parse_count(word, "--budget")
         elif word:

@@ -183,7 +183,10 @@ def read_runs(path: Path) -> list[Run]:
             raise UserError(
                 f"{path}: it has the format {data['format']}, this version reads {FORMAT}"
             )
-        return [Run.from_json(run) for run in data["runs"]]
+        runs = [Run.from_json(run) for run in data["runs"]]
+        if not runs:
+            raise ValueError("there is no run in it")
+        return runs
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not results of a comparison, as `tilewright compare --output FILE.json` "

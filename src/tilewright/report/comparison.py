@@ -42,7 +42,7 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
             f"Speed-up over {base}:",
             versions.markdown(),
             *(["\n".join(warnings)] if warnings else []),
-            f"```sh\n{run.command}\n```",
+            *([f"```sh\n{run.command}\n```"] if run.command else []),
         ]
     )
 

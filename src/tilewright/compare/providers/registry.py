@@ -44,8 +44,8 @@ def find_providers(
     Raises UserError, with the nearest name for one that there is not.
     """
     found: dict[str, Provider] = {}
-    for part in text.split(","):
-        name, _, argument = part.strip().partition(":")
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, argument = part.partition(":")
         if name not in known:
             raise UnknownNameError("provider", name, known, option)
         provider = known[name](argument)

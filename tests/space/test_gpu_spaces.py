@@ -141,6 +141,16 @@ def test_rows_of_a_promoted_product_have_several_threads():
     assert all(int(c.values["threads_n"]) > 1 for c in held.sample(RNG(0), 64))
 
 
+def test_waves_of_attention_have_room_in_shared_memory():
+    space = recorded("attention_f16_gfx942").space
+    held = space.restrict({"waves_per_eu": [4]}).space
+    for one in held.sample(RNG(0), 32):
+        values = one.values
+        if "m_tile" in values:
+            # Keys and values of a step alone, for each of the four workgroups.
+            assert 4 * 2 * int(values["red_k2"]) * 64 <= 64 << 10
+
+
 def test_workgroups_of_convolutions_are_not_transposed():
     assert "reorder_workgroups" in recorded("matmul_f16_gfx942").space.restrictable
     assert "reorder_workgroups" not in recorded("conv_f16_gfx942").space.restrictable

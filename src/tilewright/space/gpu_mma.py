@@ -18,8 +18,8 @@ from tilewright.space.constraints import Constraint
 from tilewright.space.gpu_cost import TilePrior
 from tilewright.space.gpu_explicit import Draft, Recipe, fixed, rule, tile_values
 from tilewright.space.gpu_member import Computed
-from tilewright.space.gpu_rules import MAX_INTRINSICS
-from tilewright.space.gpu_smt import BANK_CONFLICTS, WAVES
+from tilewright.space.gpu_rules import MAX_INTRINSICS, WAVES
+from tilewright.space.gpu_smt import BANK_CONFLICTS
 from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.trial import Value

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 # thread has only spills, and one of thousands of instructions in a row takes minutes to compile.
 MAX_INTRINSICS = 1024
 
+# Knobs beside those of the constraints: waves that an execution unit is to hold (AMD), and which
+# operands of attention go through shared memory.
+WAVES, PROMOTE = "waves_per_eu", "promote_operands"
+ALL_PROMOTED = "0,1,2"
+_EXECUTION_UNITS = 4
+
 
 def register_rules(member: SmtMember, target: GpuTarget) -> list[Constraint]:
     """Limits of what one thread holds and of what is unrolled for it."""
@@ -99,7 +105,40 @@ def attention_rules(member: SmtMember, workload: Workload, target: GpuTarget) ->
             "left over",
         ),
     )
-    return [rule for rule in found if rule is not None]
+    rules = [rule for rule in found if rule is not None]
+    if any(knob.name == WAVES for knob in member.extras):
+        rules.append(_waves_rule(member, memory, tiles, sizes.get("k1", 1) * operand_bytes, target))
+    return rules
+
+
+def _waves_rule(
+    member: SmtMember,
+    memory: Callable[[Mapping[str, Any]], Any],
+    tiles: Sequence[str],
+    row_bytes: int,
+    target: GpuTarget,
+) -> Constraint:
+    """More waves than shared memory has room for are not to be had: the code stays the same."""
+    promotes = (PROMOTE,) if any(knob.name == PROMOTE for knob in member.extras) else ()
+    threads = member.computed_sizes[WORKGROUP_SIZES[0]]
+    scope = tuple(n for n in member.free if n in {*tiles, *threads.knobs})
+
+    def used(waves: Any, *others: Any) -> Any:
+        values = member.values(scope, others[len(promotes) :])
+        one = memory(values)
+        for promoted in others[: len(promotes)]:
+            kept = np.asarray(promoted) != ALL_PROMOTED
+            one = one - np.where(kept, values["m_tile"] * row_bytes, 0)
+        width = _EXECUTION_UNITS * target.subgroup
+        return one * np.asarray(waves) * width // np.maximum(1, member.threads(values))
+
+    return Constraint(
+        "waves have room in shared memory",
+        (WAVES, *promotes, *scope),
+        lambda w, *o: (np.asarray(w) <= 1) | (used(w, *o) <= target.workgroup_memory),
+        lambda w, *o: f"{w} take {int(used(w, *o))} of {target.workgroup_memory} bytes",
+        vectorised=True,
+    )
 
 
 def _at_most(

@@ -20,7 +20,14 @@ from tilewright.smt_program import Assertion, ConstraintProgram
 from tilewright.space.constraints import Constraint
 from tilewright.space.gpu_cost import TilePrior, columns
 from tilewright.space.gpu_member import WORKGROUP_SIZES, Computed, GpuSpace
-from tilewright.space.gpu_rules import attention_rules, register_rules, whole_tile_rules
+from tilewright.space.gpu_rules import (
+    ALL_PROMOTED,
+    PROMOTE,
+    WAVES,
+    attention_rules,
+    register_rules,
+    whole_tile_rules,
+)
 from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.search_space import PriorMany
@@ -34,9 +41,6 @@ _SIZES = dict(zip(WORKGROUP_SIZES, ("wg_size_x", "wg_size_y", "wg_size_z"), stri
 
 REORDER = "reorder_workgroups"
 BANK_CONFLICTS = "reduce_bank_conflicts"
-WAVES = "waves_per_eu"
-PROMOTE = "promote_operands"
-PADDING = "padding"
 
 # Workgroups that share columns follow one another where the columns of the result take more cache
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
@@ -44,7 +48,7 @@ _TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
 
 # Operands of attention (queries, keys, values) that go through shared memory, and how threads copy
 # one of them.
-_PROMOTED = ("0,1,2", "1,2")
+_PROMOTED = (ALL_PROMOTED, "1,2")
 _THREADS = "#iree_gpu.derived_thread_config"
 
 # Assertions with more combinations of values than this are not looked through for being redundant.
@@ -391,7 +395,7 @@ def _edits(
     if values.get(REORDER) == "transpose":
         lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
     promoted = values.get(PROMOTE)
-    if promoted is not None and promoted != _PROMOTED[0]:
+    if promoted is not None and promoted != ALL_PROMOTED:
         operands = str(promoted).split(",")
         lowering.append((PROMOTE, f"[{', '.join(operands)}]"))
         lowering.append(("promotion_types", f"[{', '.join([_THREADS] * len(operands))}]"))

@@ -4,7 +4,9 @@ shown."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -120,3 +122,20 @@ def test_a_report_on_a_comparison(tmp_path: Path) -> None:
     assert "| workload | iree | numpy |" in result.stdout
     assert invoke("report").exit_code == 2
     assert invoke("report", tmp_path, "--markdown").exit_code == 2
+
+
+@pytest.mark.parametrize(("done", "says"), [(True, "done are in"), (False, "nothing was kept")])
+def test_an_interruption_says_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: bool, says: str
+) -> None:
+    def interrupted(*_: Any, on_workload: Callable[[Run], object], **__: Any) -> Run:
+        if done:
+            on_workload(run(row(M64)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilewright.compare.harness.compare", interrupted)
+    path = tmp_path / "results.json"
+    result = invoke("compare", "--matmul", "8x8x8", "--providers", "numpy", "--output", path)
+    assert result.exit_code == 130
+    assert says in result.output
+    assert path.exists() == done

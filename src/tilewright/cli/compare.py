@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tilewright.compare.diff import Change
     from tilewright.compare.harness import CompareOptions
     from tilewright.compare.providers.interface import Budget, Provider
-    from tilewright.compare.results import Row, Run
+    from tilewright.compare.results import ResultFile, Row, Run
 
 _PATH = click.Path(path_type=Path)
 _DIFF, _RUN = "diff", "run"
@@ -93,6 +93,7 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
     Each provider runs in a process of its own and is stopped while others are timed. Exit status: 0
     also when a provider failed; the table says so.
     """
+    from tilewright.cli.interrupt import Interruption
     from tilewright.compare.harness import compare
     from tilewright.compare.results import ResultFile, check_output, default_base
     from tilewright.compare.workloads import find_workloads
@@ -119,15 +120,18 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
 
         check_plots(plots)
     results = ResultFile(path, given["append"]) if path is not None else None
-    result = compare(
-        chosen,
-        providers,
-        options,
-        say=lambda line: click.echo(line, err=True),
-        on_row=lambda row: click.echo(f"  {_progress(row)}", err=True),
-        # What is done is not lost when the rest takes too long.
-        on_workload=lambda run: results.write(run) if results is not None else None,
-    )
+    try:
+        result = compare(
+            chosen,
+            providers,
+            options,
+            say=lambda line: click.echo(line, err=True),
+            on_row=lambda row: click.echo(f"  {_progress(row)}", err=True),
+            # What is done is not lost when the rest takes too long.
+            on_workload=lambda run: results.write(run) if results is not None else None,
+        )
+    except KeyboardInterrupt as error:
+        raise Interruption(_interrupted(results, path)) from error
     if results is not None:
         results.write(result)
     if plots is not None:
@@ -204,6 +208,12 @@ def _options(given: dict[str, Any]) -> CompareOptions:
     if given["seed"] is not None:
         options = replace(options, seed=parse_count(given["seed"], "--seed", least=0))
     return options
+
+
+def _interrupted(results: ResultFile | None, path: Path | None) -> str:
+    if results is None or not results.written:
+        return "interrupted: nothing was kept"
+    return f"interrupted: the workloads that were done are in {path}"
 
 
 def _providers(text: str | None, options: CompareOptions) -> list[Provider]:

@@ -230,6 +230,7 @@ class ResultFile:
         goes_on = append and path.is_file()
         self._runs: list[Run] = []
         self._text = ""
+        self.written = False
         if path.suffix != ".csv":
             self._runs = read_runs(path) if goes_on else []
         elif goes_on:
@@ -250,6 +251,7 @@ class ResultFile:
             text = json.dumps({"what": _WHAT, "format": FORMAT, "runs": runs}, indent=1) + "\n"
         try:
             write_whole(self._path, text.encode())
+            self.written = True
         except OSError as error:
             raise UserError(f"--output: cannot write {self._path} ({error.strerror})") from error
 

@@ -129,6 +129,7 @@ PAGES = {
             "compare",
             "compare.workloads",
             "compare.harness",
+            "compare.options",
             "compare.results",
             "compare.diff",
             "compare.providers.interface",

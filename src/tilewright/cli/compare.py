@@ -14,7 +14,7 @@ from tilewright.cli.options import tuning_options
 
 if TYPE_CHECKING:
     from tilewright.compare.diff import Change
-    from tilewright.compare.harness import CompareOptions
+    from tilewright.compare.options import CompareOptions
     from tilewright.compare.providers.interface import Budget, Provider
     from tilewright.compare.results import ResultFile, Row, Run
 
@@ -176,7 +176,7 @@ def diff_command(old: Path, new: Path, margin: str | None, as_json: bool) -> int
 def _options(given: dict[str, Any]) -> CompareOptions:
     from dataclasses import replace
 
-    from tilewright.compare.harness import CompareOptions
+    from tilewright.compare.options import CompareOptions
     from tilewright.errors import UserError
     from tilewright.target import parse_target
     from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters

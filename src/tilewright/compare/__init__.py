@@ -4,7 +4,8 @@ run = compare(find_workloads(["matmul"]), find_providers("iree,numpy"), options)
 """
 
 from tilewright.compare.diff import Change, diff
-from tilewright.compare.harness import CompareOptions, compare
+from tilewright.compare.harness import compare
+from tilewright.compare.options import CompareOptions
 from tilewright.compare.providers.interface import Budget, Prepared, Provider, Threads
 from tilewright.compare.providers.registry import PROVIDERS, find_providers
 from tilewright.compare.results import Outcome, Row, Run, read_runs, write_run

@@ -9,175 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
-import os
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from tilewright import scratch
 from tilewright.compare import worker as tasks
 from tilewright.compare.machine_state import MachineState, Moment, machine_facts, moment
-from tilewright.compare.providers.interface import (
-    NO_BUDGET,
-    THREAD_VARIABLES,
-    Budget,
-    BuildContext,
-    Built,
-    Place,
-    Provider,
-    Threads,
-)
-from tilewright.compare.reference import TaskOptions, made_task
+from tilewright.compare.options import CompareOptions
+from tilewright.compare.peer import Entry, Peer
+from tilewright.compare.providers.interface import BuildContext, Built, Provider
+from tilewright.compare.reference import made_task
 from tilewright.compare.results import Outcome, Row, Run
-from tilewright.compare.worker import (
-    About,
-    PrepareRequest,
-    Ready,
-    Sample,
-    SampleRequest,
-    WorkerSetup,
-)
+from tilewright.compare.rounds import measure
+from tilewright.compare.worker import About, PrepareRequest, Ready
 from tilewright.compare.workloads import Task, Workload
 from tilewright.errors import TilewrightError, UserError
-from tilewright.gpu_target import GpuTarget
-from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
 from tilewright.measure.peak import Peak, PeakMeter, peak_meter
-from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
-from tilewright.measure.statistics import minimum_rounds
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.verify import Comparison
-from tilewright.profiler.running import describe
-from tilewright.target import Target, usable_cores
 from tilewright.toolchain import versions
-from tilewright.tuning.parse import ParameterFile
 
 Say = Callable[[str], object]
 
-# Processor time over wall time may exceed the threads by this: clocks are read one after another.
-_CORES_SLACK = 0.15
-# A sample is timed in parts that last at least this long: short beside what else a machine does.
-_PART_S = 0.0005
-# As many at least, unless a call is long.
-_LEAST_PARTS = 4
-_LONG_S = 0.1
-# A longer call needs none before it to warm the caches up.
-_WARM_BELOW_S = 0.1
 _ABOUT_TIMEOUT_S = 120.0
-_START_TIMEOUT_S = 300.0
-_SLOWEST = 20
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """How to compare.
-
-    threads: of every provider; pin: keep them on as many processors. device: of a target that is a
-    GPU, as the runtime takes it ('': the target's first). rounds: in each every provider
-    is timed once, for at least min_sample_s; fewer, but not fewer than an interval takes, when a
-    workload would need longer than max_s. peak: measure the processors' before and after. inputs,
-    parameters: of programs. timeout_s: for one sample.
-    """
-
-    target: Target
-    pin: bool = False
-    device: str = ""
-    rounds: int = 25
-    max_s: float = 60.0
-    min_sample_s: float = 0.02
-    budget: Budget = NO_BUDGET
-    peak: bool = True
-    iree_flags: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    parameters: tuple[ParameterFile, ...] = ()
-    db: Path | None = None
-    seed: int = 0
-    timeout_s: float = 120.0
-    command: str = ""
-
-    @property
-    def threads(self) -> int:
-        return self.target.cores
-
-    @property
-    def place(self) -> Place:
-        """Where providers compute. The host has threads enough to compile and to launch."""
-        if not isinstance(self.target, GpuTarget):
-            return Place(self.threads)
-        return Place(self.threads, self.device or self.target.device, self.target.backend)
-
-    @property
-    def task_options(self) -> TaskOptions:
-        return TaskOptions(
-            self.target, self.place, self.iree_flags, self.inputs, self.parameters, self.seed
-        )
-
-    def cpus(self) -> tuple[int, ...] | None:
-        """The processors to stay on. Raises UserError where there are too few."""
-        if not self.pin:
-            return None
-        if not hasattr(os, "sched_getaffinity"):
-            raise UserError("--pin: this system cannot keep a process on a processor")
-        there = sorted(os.sched_getaffinity(0))
-        if len(there) < self.threads:
-            raise UserError(
-                f"--pin: {self.threads} threads, but only {usable_cores()} processors may be used"
-            )
-        return tuple(there[: self.threads])
-
-
-class Peer:
-    """A provider with its worker, which is stopped unless something is asked of it."""
-
-    def __init__(self, provider: Provider, options: CompareOptions) -> None:
-        self.provider = provider
-        self.pool = WorkerPool(
-            None,
-            1,
-            setup=tasks.SETUP,
-            init=WorkerSetup(provider, options.place, options.cpus()),
-            timeout_s=options.timeout_s,
-            start_timeout_s=_START_TIMEOUT_S,
-            environment={
-                **dict.fromkeys(THREAD_VARIABLES, str(options.threads)),
-                **provider.environment(options.threads),
-            },
-            retry_crashes=False,
-        )
-        self.about = About("", Threads(None, ""))
-
-    def ask(self, task: str, payload: object, timeout_s: float | None = None) -> object:
-        """A task's value, or its WorkerFailure; the worker runs only meanwhile."""
-        self._signal(signal.SIGCONT)
-        (result,) = self.pool.run([Job(payload, task, timeout_s)])
-        self._signal(signal.SIGSTOP)
-        return result.failure if result.failure is not None else result.value
-
-    def _signal(self, number: signal.Signals) -> None:
-        for pid in self.pool.process_ids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, number)
-
-    def close(self) -> None:
-        self.pool.close()
-
-
-@dataclass
-class _Entry:
-    """A provider's part in a workload, as it goes on."""
-
-    row: Row
-    peer: Peer | None = None
-    call_s: float = 0.0
-    taken: list[Sample] = field(default_factory=list)
-
-    def fail(self, outcome: Outcome, reason: str) -> None:
-        self.row = replace(
-            self.row, outcome=outcome, reason=reason, samples=(), fastest=(), processor=()
-        )
-        self.peer = None
 
 
 def compare(
@@ -307,7 +163,7 @@ def _workload(
                 entry.row = replace(entry.row, reference=task.reference)
                 if entry.peer is not None:
                     _prepare(entry, task, options, folder / f"{entries.index(entry)}", say)
-            _measure([e for e in entries if e.peer is not None], options, say)
+            measure([e for e in entries if e.peer is not None], options)
     except UserError as error:
         for entry in entries:
             if entry.peer is not None:
@@ -320,7 +176,7 @@ def _entry(
     provider: Provider,
     peer: Peer | tuple[Outcome, str],
     options: CompareOptions,
-) -> _Entry:
+) -> Entry:
     row = Row(
         workload.name,
         workload.kind,
@@ -332,18 +188,18 @@ def _entry(
     )
     if not isinstance(peer, Peer):
         outcome, reason = peer
-        return _Entry(replace(row, outcome=outcome, reason=reason))
+        return Entry(replace(row, outcome=outcome, reason=reason))
     row = replace(row, version=peer.about.version, threads=_threads(peer))
     try:
         against = provider.reason_against(workload, options.target)
     except UserError as error:
-        return _Entry(replace(row, outcome=Outcome.ERROR, reason=str(error)))
+        return Entry(replace(row, outcome=Outcome.ERROR, reason=str(error)))
     if against:
-        return _Entry(replace(row, outcome=Outcome.ABSENT, reason=against))
-    return _Entry(row, peer)
+        return Entry(replace(row, outcome=Outcome.ABSENT, reason=against))
+    return Entry(row, peer)
 
 
-def _prepare(entry: _Entry, task: Task, options: CompareOptions, folder: Path, say: Say) -> None:
+def _prepare(entry: Entry, task: Task, options: CompareOptions, folder: Path, say: Say) -> None:
     """Build, prepare, check; the entry has failed where that did not work."""
     peer = entry.peer
     assert peer is not None
@@ -376,7 +232,7 @@ def _prepare(entry: _Entry, task: Task, options: CompareOptions, folder: Path, s
     answer = peer.ask(tasks.PREPARE, request, provider.prepare_s(options.budget))
     seconds = time.perf_counter() - begin
     if isinstance(answer, WorkerFailure):
-        _failed(entry, answer)
+        entry.failed(answer)
         return
     assert isinstance(answer, Ready)
     entry.call_s = answer.call_s
@@ -387,85 +243,9 @@ def _prepare(entry: _Entry, task: Task, options: CompareOptions, folder: Path, s
         note=answer.built.note,
         progress=tuple((p.wall_s, p.trials, p.best_s) for p in answer.built.progress),
     )
-    _check(entry, answer.comparisons)
-
-
-def _measure(entries: Sequence[_Entry], options: CompareOptions, say: Say) -> None:
-    """Interleaved rounds of those that are ready, then their results once more."""
-    if not entries:
-        return
-    parts = _parts([entry.call_s for entry in entries], options)
-    samplers = [_sampler(entry, options, parts) for entry in entries]
-    round_s = sum(_sample_s(e.call_s, options, parts) for e in entries)
-    rounds = max(minimum_rounds(0.95), min(options.rounds, int(options.max_s / round_s)))
-    policy = ComparisonPolicy(rounds=rounds, max_s=math.inf, seed=options.seed)
-    for entry, samples in zip(entries, interleaved_rounds(samplers, policy), strict=True):
-        if entry.peer is None:
-            continue
-        real = sum(one.real_s * one.calls for one in entry.taken)
-        cpu = sum(one.cpu_s * one.calls for one in entry.taken)
-        fastest = tuple(one.fastest_s for one in entry.taken)
-        entry.row = replace(entry.row, samples=tuple(samples), fastest=fastest)
-        cores = cpu / real if real else 0.0
-        if not options.place.is_gpu:
-            # What the host does while a GPU computes is no part of it.
-            processor = tuple(one.fastest_cpu_s for one in entry.taken)
-            entry.row = replace(entry.row, processor=processor, cores=cores)
-        if not options.place.is_gpu and cores > options.threads + _CORES_SLACK:
-            entry.fail(
-                Outcome.FAILED, f"it used {cores:.2f} cores where {options.threads} are allowed"
-            )
-            continue
-        answer = entry.peer.ask(tasks.FINISH, None)
-        if isinstance(answer, WorkerFailure):
-            _failed(entry, answer)
-        else:
-            assert isinstance(answer, tuple)
-            _check(entry, answer)
-
-
-def _parts(calls_s: Sequence[float], options: CompareOptions) -> int:
-    """Parts of a sample, for all providers as many: the fastest of more is faster by chance."""
-    middle = max(_PART_S, median(calls_s))
-    return max(1 if middle > _LONG_S else _LEAST_PARTS, math.ceil(options.min_sample_s / middle))
-
-
-def _sampler(entry: _Entry, options: CompareOptions, parts: int) -> Callable[[], float | None]:
-    call_s = max(entry.call_s, 1e-9)
-    each = max(1, math.ceil(options.min_sample_s / parts / call_s))
-    request = SampleRequest(1 if call_s < _WARM_BELOW_S else 0, parts, each)
-
-    def sample() -> float | None:
-        assert entry.peer is not None
-        limit = max(options.timeout_s, _SLOWEST * _sample_s(call_s, options, parts))
-        answer = entry.peer.ask(tasks.SAMPLE, request, limit)
-        if isinstance(answer, WorkerFailure):
-            _failed(entry, answer)
-            return None
-        assert isinstance(answer, Sample)
-        entry.taken.append(answer)
-        return answer.real_s
-
-    return sample
-
-
-def _sample_s(call_s: float, options: CompareOptions, parts: int) -> float:
-    """About what a sample takes, with the call before it."""
-    warm_s = call_s if call_s < _WARM_BELOW_S else 0.0
-    return max(parts * call_s, options.min_sample_s) + warm_s
-
-
-def _check(entry: _Entry, comparisons: Sequence[Comparison]) -> None:
-    wrong = next((c for c in comparisons if not c.ok), None)
-    if wrong is not None:
-        entry.fail(Outcome.FAILED, f"wrong numbers: {describe(wrong)}")
+    entry.check(answer.comparisons)
 
 
 def _worst(comparisons: Sequence[Comparison]) -> float | None:
     """The largest error, as part of what is allowed there."""
     return max((c.error / c.tolerance for c in comparisons if c.tolerance > 0), default=None)
-
-
-def _failed(entry: _Entry, failure: WorkerFailure) -> None:
-    kinds = {"crashed": Outcome.CRASHED, "timeout": Outcome.TIMEOUT}
-    entry.fail(kinds.get(failure.kind, Outcome.ERROR), failure.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class LoopMarks:
     intrinsic: TensorIntrinsic | None = None
 
 
-class Placed:
+class Placed(ABC):
     """What can be placed: a stage or a group of stages."""
 
     name: str
@@ -66,8 +67,9 @@ class Placed:
         self._check_read(stage, axis)
         self.attach, self.attach_stage, self.attach_axis = AT, stage, axis
 
+    @abstractmethod
     def _check_read(self, stage: Stage, axis: IterVar) -> None:
-        raise NotImplementedError
+        """Raises ScheduleError unless `stage` reads what this one computes."""
 
     def _place_root(self) -> None:
         self.attach, self.attach_stage, self.attach_axis = ROOT, None, None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -26,7 +27,7 @@ from tilewright.schedule.types import BOOL, INDEX
 _NEGATED = {"lt": "ge", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
-class Indices:
+class Indices(ABC):
     """Evaluates expressions where the loops' variables have the values of `bound`.
 
     Within `vector` there is a `lane` and values that depend on it have lanes; within `masked` what
@@ -83,9 +84,9 @@ class Indices:
         yield
         self.mask = outer
 
+    @abstractmethod
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Access:
         """Where the elements of a buffer are."""
-        raise NotImplementedError
 
     # -- indices -----------------------------------------------------------------------------------
 

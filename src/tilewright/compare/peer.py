@@ -1,0 +1,83 @@
+"""A provider with its process, and its part in one workload."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.compare import worker as tasks
+from tilewright.compare.options import CompareOptions
+from tilewright.compare.providers.interface import THREAD_VARIABLES, Provider, Threads
+from tilewright.compare.results import Outcome, Row
+from tilewright.compare.worker import About, Sample, WorkerSetup
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.verify import Comparison
+from tilewright.profiler.running import describe
+
+_START_TIMEOUT_S = 300.0
+
+
+class Peer:
+    """A provider with its worker, which is stopped unless something is asked of it."""
+
+    def __init__(self, provider: Provider, options: CompareOptions) -> None:
+        self.provider = provider
+        self.pool = WorkerPool(
+            None,
+            1,
+            setup=tasks.SETUP,
+            init=WorkerSetup(provider, options.place, options.cpus()),
+            timeout_s=options.timeout_s,
+            start_timeout_s=_START_TIMEOUT_S,
+            environment={
+                **dict.fromkeys(THREAD_VARIABLES, str(options.threads)),
+                **provider.environment(options.threads),
+            },
+            retry_crashes=False,
+        )
+        self.about = About("", Threads(None, ""))
+
+    def ask(self, task: str, payload: object, timeout_s: float | None = None) -> object:
+        """A task's value, or its WorkerFailure; the worker runs only meanwhile."""
+        self._signal(signal.SIGCONT)
+        (result,) = self.pool.run([Job(payload, task, timeout_s)])
+        self._signal(signal.SIGSTOP)
+        return result.failure if result.failure is not None else result.value
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pool.process_ids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, number)
+
+    def close(self) -> None:
+        self.pool.close()
+
+
+@dataclass
+class Entry:
+    """A provider's part in a workload, as it goes on."""
+
+    row: Row
+    peer: Peer | None = None
+    call_s: float = 0.0
+    taken: list[Sample] = field(default_factory=list)
+
+    def fail(self, outcome: Outcome, reason: str) -> None:
+        self.row = replace(
+            self.row, outcome=outcome, reason=reason, samples=(), fastest=(), processor=()
+        )
+        self.peer = None
+
+    def check(self, comparisons: Sequence[Comparison]) -> None:
+        """Fail where a result is wrong."""
+        wrong = next((c for c in comparisons if not c.ok), None)
+        if wrong is not None:
+            self.fail(Outcome.FAILED, f"wrong numbers: {describe(wrong)}")
+
+    def failed(self, failure: WorkerFailure) -> None:
+        """What the worker's failure makes of the row."""
+        kinds = {"crashed": Outcome.CRASHED, "timeout": Outcome.TIMEOUT}
+        self.fail(kinds.get(failure.kind, Outcome.ERROR), failure.message)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tilewright.compare import (
     CompareOptions,
-    Run,
+    ComparisonRun,
     compare,
     diff,
     find_providers,
@@ -52,12 +52,12 @@ def main() -> None:
     judge(runs)
 
 
-def measure(threads: int) -> Run:
+def measure(threads: int) -> ComparisonRun:
     options = CompareOptions(parse_target("cpu", threads), peak=False)
     return compare(find_workloads([], MATMULS), find_providers(PROVIDERS), options)
 
 
-def judge(runs: Sequence[Run]) -> None:
+def judge(runs: Sequence[ComparisonRun]) -> None:
     pairs = list(itertools.pairwise(runs))
     slower = faster = found = 0
     total = sum(len(new.rows) for _, new in pairs)

@@ -24,7 +24,7 @@ from tilewright.profiler import (
     CompileOptions,
     GeneratedFolder,
     GenerateOptions,
-    Outcome,
+    ProfileOutcome,
     RunOptions,
     Selected,
     Verification,
@@ -60,7 +60,7 @@ def verify(arguments: argparse.Namespace, folder: Path) -> int:
     return report(outcomes, arguments.report)
 
 
-def report(outcomes: list[Outcome], path: Path | None) -> int:
+def report(outcomes: list[ProfileOutcome], path: Path | None) -> int:
     verified = [o for o in outcomes if o.verification is Verification.SUCCESS]
     rest = [o for o in outcomes if o.verification is not Verification.SUCCESS]
     kinds = Counter(o.dispatch.folder.operation.kind.name for o in outcomes)

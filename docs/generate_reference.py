@@ -110,8 +110,8 @@ PAGES = {
     "modules": (
         "Compiled modules: opened, run, benchmarked.",
         [
-            "modules.options",
-            "modules.opening",
+            "modules.module_source",
+            "modules.ready_module",
             "modules.functions",
             "modules.running",
             "modules.benchmarking",
@@ -129,7 +129,7 @@ PAGES = {
             "compare",
             "compare.workloads",
             "compare.harness",
-            "compare.options",
+            "compare.comparison_options",
             "compare.results",
             "compare.diff",
             "compare.providers.interface",

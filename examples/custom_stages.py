@@ -24,12 +24,12 @@ from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.search import create_strategy
 from tilewright.space import ChoiceKnob, SearchSpace
-from tilewright.store import RunRecord, Store, TaskKey
+from tilewright.store import Database, RunRecord, TaskKey
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.stages import Compiled, FastestFirst, Stages
+from tilewright.tuning.stages import CompiledCandidate, FastestFirst, Stages
 from tilewright.workload import Workload
 
 PROGRAM = Path(__file__).resolve().parent / "matmul.mlir"
@@ -56,7 +56,7 @@ class FlagCompiler:
     pool: WorkerPool
     folder: Path
 
-    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+    def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         return [self._outcome(r) for r in self.pool.run([self._job(c) for c in configurations])]
 
     def _job(self, one: Configuration) -> Job:
@@ -64,12 +64,16 @@ class FlagCompiler:
         target = self.folder / f"{name}.vmfb"
         return Job(CompileRequest(PROGRAM, flags_of(one), destination=target), tag=one)
 
-    def _outcome(self, result: Result) -> Compiled:
+    def _outcome(self, result: Result) -> CompiledCandidate:
         if result.failure is not None:
-            return Compiled(result.job.tag, Status.COMPILE_ERROR, message=result.failure.message)
+            return CompiledCandidate(
+                result.job.tag, Status.COMPILE_ERROR, message=result.failure.message
+            )
         # Programs with equal digests are measured once.
         digest = hashlib.sha256(result.value.read_bytes()).hexdigest()
-        return Compiled(result.job.tag, Status.OK, result.value, digest, seconds=result.seconds)
+        return CompiledCandidate(
+            result.job.tag, Status.OK, result.value, digest, seconds=result.seconds
+        )
 
 
 @dataclass
@@ -79,7 +83,7 @@ class ProgramMeasurer:
     benchmark: Benchmark
     inputs: InputSet
 
-    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+    def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
         vmfb, one = str(compiled.artifact), compiled.configuration
         found = self.benchmark.time(vmfb, self.inputs, best_s=best_s, function=FUNCTION)
         if isinstance(found, WorkerFailure):
@@ -97,7 +101,7 @@ class OnePerLevel:
         return list(best.values())[:count]
 
 
-def open_run(store: Store) -> tuple[int, int]:
+def open_run(store: Database) -> tuple[int, int]:
     """The unfinished run of this program, or a new one, and the task that its trials belong to."""
     digest = hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
     compiler = installed_version("iree-base-compiler")
@@ -124,7 +128,7 @@ def main(arguments: list[str] | None = None) -> list[Trial]:
     options = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as scratch,
-        Store.open(options.db) as store,
+        Database.open(options.db) as store,
         compile_pool(TARGET.cores) as pool,
         Benchmark(DeviceOptions.cpu(TARGET.cores)) as benchmark,
     ):

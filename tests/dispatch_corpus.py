@@ -17,7 +17,7 @@ from tilewright.ir.dispatches import DispatchSite, find_dispatches, isolate
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import read_dispatch
 from tilewright.target import Target
-from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.workload import Workload
 
 # A fixed processor: the compiler's choices are the same wherever the tests run.
@@ -68,7 +68,7 @@ class Dispatch:
     workload: Workload
     session: CompilerSession
 
-    def with_configuration(self, configuration: DispatchConfiguration | None) -> ir.Operation:
+    def with_configuration(self, configuration: CompilationInfo | None) -> ir.Operation:
         """The configured dispatch with a configuration (None: the compiler's own)."""
         return make_candidate(
             self.configured, self.session.context, self.executable, self.entry, configuration

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.tiling import (
     PEELING,
-    DispatchConfiguration,
+    CompilationInfo,
     DispatchTemplate,
     OpTemplate,
     Tiling,
@@ -82,9 +82,9 @@ def test_translation_attributes():
 def test_configurations_survive_json():
     own = TEMPLATE.default
     peeled = replace(own, translation=Translation("DoubleTilingExpert", (PEELING,)))
-    for configuration in (own, peeled, DispatchConfiguration(Translation("Default"), ())):
+    for configuration in (own, peeled, CompilationInfo(Translation("Default"), ())):
         data = json.loads(json.dumps(configuration.to_json()))
-        assert DispatchConfiguration.from_json(data) == configuration
+        assert CompilationInfo.from_json(data) == configuration
 
 
 def test_templates_survive_json():
@@ -99,7 +99,7 @@ def test_a_configuration_in_words_is_the_roots():
         "DoubleTilingExpert: distribution 8,48,0; vector_common_parallel 8,16,0; "
         "vector_reduction 0,0,16"
     )
-    assert DispatchConfiguration(Translation("Default"), ()).describe(0) == "Default"
+    assert CompilationInfo(Translation("Default"), ()).describe(0) == "Default"
 
 
 class TestPropagation:

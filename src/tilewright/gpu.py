@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.smt_program import ConstraintProgram
-from tilewright.tiling import DispatchConfiguration, DispatchTemplate, OpTemplate, Translation
+from tilewright.tiling import CompilationInfo, DispatchTemplate, OpTemplate, Translation
 
 Entries = tuple[tuple[str, str], ...]
 """Names and the texts of attributes."""
@@ -54,7 +54,7 @@ def render(tree: Tree) -> str:
 
 
 @dataclass(frozen=True)
-class GpuConfiguration(DispatchConfiguration):
+class GpuCompilationInfo(CompilationInfo):
     """What a candidate sets on a GPU.
 
     Written out (`ordinal` is EXPLICIT): `info` is the text of the translation_info, `attributes`
@@ -96,8 +96,8 @@ class GpuConfiguration(DispatchConfiguration):
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> GpuConfiguration:
-        return GpuConfiguration(
+    def from_json(data: Mapping[str, Any]) -> GpuCompilationInfo:
+        return GpuCompilationInfo(
             Translation(data["pipeline"]),
             (),
             data["root"],
@@ -118,7 +118,7 @@ def _entries(pairs: Any) -> Entries:
 
 
 @dataclass(frozen=True)
-class Intrinsic:
+class MatrixInstruction:
     """A matrix instruction: its name, the attribute that stands for it, and its m, n and k."""
 
     name: str
@@ -147,7 +147,7 @@ class OwnChoice:
     options: Entries = ()
     settings: Entries = ()
     assignments: tuple[tuple[tuple[str, int], ...] | None, ...] = ()
-    intrinsics: tuple[Intrinsic, ...] = ()
+    intrinsics: tuple[MatrixInstruction, ...] = ()
 
     def size(self, name: str) -> tuple[int, ...]:
         return dict(self.sizes).get(name, ())
@@ -157,8 +157,8 @@ class OwnChoice:
 class GpuTemplate(DispatchTemplate):
     """A dispatch as the compiler configures it for a GPU, with the constraints it states."""
 
-    configuration: GpuConfiguration = field(
-        default_factory=lambda: GpuConfiguration(Translation(""), ())
+    configuration: GpuCompilationInfo = field(
+        default_factory=lambda: GpuCompilationInfo(Translation(""), ())
     )
     own: OwnChoice = OwnChoice()
     programs: tuple[ConstraintProgram, ...] = ()
@@ -169,7 +169,7 @@ class GpuTemplate(DispatchTemplate):
         return next((tree for i, n, tree in self.trees if (i, n) == (op, name)), None)
 
     @property
-    def default(self) -> DispatchConfiguration:
+    def default(self) -> CompilationInfo:
         return self.configuration
 
     @property
@@ -206,7 +206,7 @@ class GpuTemplate(DispatchTemplate):
             Translation(data["pipeline"], tuple(data["options"])),
             tuple(OpTemplate.from_json(op) for op in data["ops"]),
             data["root"],
-            GpuConfiguration.from_json(data["configuration"]),
+            GpuCompilationInfo.from_json(data["configuration"]),
             OwnChoice(
                 tuple(own["workgroup_size"]),
                 own["subgroup_size"],
@@ -219,7 +219,7 @@ class GpuTemplate(DispatchTemplate):
                     None if one is None else tuple((name, value) for name, value in one)
                     for one in own["assignments"]
                 ),
-                tuple(Intrinsic(*one) for one in own["intrinsics"]),
+                tuple(MatrixInstruction(*one) for one in own["intrinsics"]),
             ),
             tuple(ConstraintProgram.from_json(program) for program in data["programs"]),
             tuple((op, name, tree) for op, name, tree in data["trees"]),

@@ -151,7 +151,7 @@ class OpTemplate:
 
 
 @dataclass(frozen=True)
-class DispatchConfiguration:
+class CompilationInfo:
     """What a candidate sets: the function's pipeline and the tiling of each configured op.
 
     `tilings` pairs an op's position among the dispatch's compute ops, in program order, with its
@@ -170,8 +170,8 @@ class DispatchConfiguration:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> DispatchConfiguration:
-        return DispatchConfiguration(
+    def from_json(data: Mapping[str, Any]) -> CompilationInfo:
+        return CompilationInfo(
             Translation(data["pipeline"], tuple(data["options"])),
             tuple((i, Tiling.from_json(levels)) for i, levels in data["tilings"]),
         )
@@ -195,13 +195,13 @@ class DispatchTemplate:
         return self.ops[self.root]
 
     @property
-    def default(self) -> DispatchConfiguration:
-        return DispatchConfiguration(
+    def default(self) -> CompilationInfo:
+        return CompilationInfo(
             self.translation,
             tuple((i, op.tiling) for i, op in enumerate(self.ops) if op.tiling is not None),
         )
 
-    def configure(self, root: Tiling, translation: Translation) -> DispatchConfiguration:
+    def configure(self, root: Tiling, translation: Translation) -> CompilationInfo:
         """The dispatch with another tiling of its root op, carried over to the other ops."""
         tilings: list[tuple[int, Tiling]] = []
         for index, op in enumerate(self.ops):
@@ -209,7 +209,7 @@ class DispatchTemplate:
                 tilings.append((index, root))
             elif op.tiling is not None:
                 tilings.append((index, propagate(self.root_op, root, op)))
-        return DispatchConfiguration(translation, tuple(tilings))
+        return CompilationInfo(translation, tuple(tilings))
 
     def to_json(self) -> dict[str, Any]:
         return {

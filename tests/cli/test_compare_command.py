@@ -15,7 +15,7 @@ from result_folders import make_result_folder
 
 from tilewright.cli.compare import REGRESSED
 from tilewright.cli.main import commands
-from tilewright.compare import Outcome, Run, read_runs, write_run
+from tilewright.compare import ComparisonRun, ProviderOutcome, read_runs, write_run
 
 QUICK = ("--threads", "1", "--rounds", "6", "--no-peak")
 
@@ -24,7 +24,7 @@ def invoke(*args: object) -> Result:
     return CliRunner().invoke(commands, [*map(str, args)], prog_name="tilewright")
 
 
-def write(path: Path, *runs: Run) -> Path:
+def write(path: Path, *runs: ComparisonRun) -> Path:
     for one in runs:
         write_run(path, one, append=True)
     return path
@@ -88,7 +88,9 @@ def test_diff_says_by_its_status_whether_anything_regressed(tmp_path: Path) -> N
     old = write(tmp_path / "old.json", run(row(M64), row(M32, seed=1)))
     same = write(tmp_path / "same.json", run(row(M64, seed=2), row(M32, seed=3)))
     slower = write(tmp_path / "slower.json", run(row(M64, seconds=1.2e-3), row(M32)))
-    broken = write(tmp_path / "broken.json", run(row(M64, outcome=Outcome.FAILED), row(M32)))
+    broken = write(
+        tmp_path / "broken.json", run(row(M64, outcome=ProviderOutcome.FAILED), row(M32))
+    )
     result = invoke("compare", "diff", old, same)
     assert result.exit_code == 0
     assert "nothing regressed" in result.stdout
@@ -128,7 +130,9 @@ def test_a_report_on_a_comparison(tmp_path: Path) -> None:
 def test_an_interruption_says_what_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done: bool, says: str
 ) -> None:
-    def interrupted(*_: Any, on_workload: Callable[[Run], object], **__: Any) -> Run:
+    def interrupted(
+        *_: Any, on_workload: Callable[[ComparisonRun], object], **__: Any
+    ) -> ComparisonRun:
         if done:
             on_workload(run(row(M64)))
         raise KeyboardInterrupt

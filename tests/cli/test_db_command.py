@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilewright.cli.main import commands
-from tilewright.store import RunRecord, Store, TaskKey, TaskResult
+from tilewright.store import Database, RunRecord, TaskKey, TaskResult
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.variants import BUILT_IN, flags_key
 from tilewright.workload import Dim, Workload
@@ -30,7 +30,7 @@ def db(tmp_path: Path) -> Path:
     path = tmp_path / "t.db"
     now = [NOW - 100 * DAY_S]
     chosen = Configuration.of({"tile_m": 8})
-    with Store.open(path, clock=lambda: now[0]) as store:
+    with Database.open(path, clock=lambda: now[0]) as store:
         tiled = flags_key(BUILT_IN["data-tiling"].flags)
         for size, compiler, winner, flags in (
             (64, "3.12.0", chosen, ""),

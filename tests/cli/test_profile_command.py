@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilewright.cli.main import commands
-from tilewright.profiler import Outcome, RunOptions, Selected
+from tilewright.profiler import ProfileOutcome, RunOptions, Selected
 
 SIZES = ("--problem-m=16", "--problem-n=24", "--problem-k=8")
 NAME = "matmul_16x24x8_f32t_f32t_f32t"
@@ -138,7 +138,7 @@ def test_what_was_done_before_an_interrupt_is_told(
 ) -> None:
     from tilewright.profiler import running
 
-    def interrupted(selected: list[Selected], options: RunOptions) -> Iterator[Outcome]:
+    def interrupted(selected: list[Selected], options: RunOptions) -> Iterator[ProfileOutcome]:
         yield next(run_dispatches(selected, options))
         raise KeyboardInterrupt
 

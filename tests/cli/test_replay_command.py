@@ -14,7 +14,7 @@ from replay_support import recording, written
 
 from tilewright.cli.main import commands
 from tilewright.replay import shipped
-from tilewright.store import RunRecord, Store, TaskKey
+from tilewright.store import Database, RunRecord, TaskKey
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.workload import Dim, Workload
 
@@ -118,7 +118,7 @@ def test_t4_there_and_back(space: Path, tmp_path: Path) -> None:
 def database(tmp_path: Path) -> tuple[Path, int]:
     """A run with trials of two workloads."""
     path = tmp_path / "trials.db"
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         number = store.begin_run(RunRecord("p.mlir", "digest", "cpu", "3.13"))
         for size, count in ((64, 3), (128, 2)):
             dims = (Dim("m", size), Dim("n", size), Dim("k", size, True))

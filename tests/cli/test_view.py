@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tilewright.cli.live import LiveView, dispatch_table, status_line
 from tilewright.cli.plain import PlainView
-from tilewright.cli.progress import Progress
+from tilewright.cli.progress import RunProgress
 from tilewright.cli.view import make_view
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning import events
@@ -52,7 +52,7 @@ LOSER = events.WinnerFound("conv", 1.0, 1.0, 1.0, "", False, "no candidate beat 
 
 
 def test_counts_and_the_best() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.add(events.PhaseStarted("search"))
     assert progress.add(trial(1, 5e-3)) is False  # slower than the default
     assert progress.add(trial(2, 2e-3)) is True
@@ -64,14 +64,14 @@ def test_counts_and_the_best() -> None:
 
 
 def test_a_search_that_has_failed_so_far_has_no_best() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.add(trial(1, None, Status.COMPILE_ERROR))
     assert progress.tasks["default", "matmul"].speedup == 1.0
     assert progress.failed == 1
 
 
 def test_dispatches_of_the_same_name_in_two_variants_are_two() -> None:
-    progress = Progress()
+    progress = RunProgress()
     lines: list[str] = []
     view = PlainView(progress, lines.append)
     for variant, default_s in (("default", 4e-3), ("data-tiling", 1.8e-3)):
@@ -107,7 +107,7 @@ def test_dispatches_of_the_same_name_in_two_variants_are_two() -> None:
 
 def test_time_left_follows_the_rate_and_the_limit() -> None:
     clock = Clock()
-    progress = Progress(None, clock)
+    progress = RunProgress(None, clock)
     assert progress.left_s is None
     progress.add(events.PhaseStarted("search"))
     clock.now += 2
@@ -115,7 +115,7 @@ def test_time_left_follows_the_rate_and_the_limit() -> None:
         progress.add(trial(done, 2e-3))
     assert progress.trials_per_s == pytest.approx(5)
     assert progress.left_s == pytest.approx(18)
-    limited = Progress(10.0, clock)
+    limited = RunProgress(10.0, clock)
     clock.now += 4
     assert limited.left_s == pytest.approx(6)
     clock.now += 100
@@ -124,7 +124,7 @@ def test_time_left_follows_the_rate_and_the_limit() -> None:
 
 def test_a_resumed_run_does_not_count_earlier_trials_as_speed() -> None:
     clock = Clock()
-    progress = Progress(None, clock)
+    progress = RunProgress(None, clock)
     progress.add(events.PhaseStarted("search"))
     clock.now += 1
     for done in range(1001, 1006):
@@ -134,7 +134,7 @@ def test_a_resumed_run_does_not_count_earlier_trials_as_speed() -> None:
 
 def test_plain_lines() -> None:
     clock, lines = Clock(), []
-    view = PlainView(Progress(None, clock), lines.append)
+    view = PlainView(RunProgress(None, clock), lines.append)
     with view:
         clock.now += 1.25
         for event in (
@@ -175,7 +175,7 @@ def shown(view: LiveView, buffer: io.StringIO) -> str:
 def test_the_live_view_shows_phase_trials_best_and_shares() -> None:
     buffer = io.StringIO()
     console = Console(file=buffer, force_terminal=True, width=110, height=30)
-    with LiveView(Progress(60.0), console) as view:
+    with LiveView(RunProgress(60.0), console) as view:
         view._live.auto_refresh = False
         view.listen(events.PhaseStarted("search"))
         view.listen(ROWS)
@@ -192,7 +192,7 @@ def test_the_live_view_shows_phase_trials_best_and_shares() -> None:
 
 
 def test_the_live_view_says_that_it_is_stopping() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.add(events.PhaseStarted("search"))
     assert "stopping" not in status_line(progress)
     progress.stopping = True
@@ -203,7 +203,7 @@ def test_a_program_of_many_dispatches_fits_on_the_screen() -> None:
     buffer = io.StringIO()
     console = Console(file=buffer, force_terminal=True, width=110, height=60)
     rows = tuple(events.DispatchRow(f"d{i}", "w", 1, 0.01, 1e-3, None, 1e3) for i in range(100))
-    with LiveView(Progress(), console) as view:
+    with LiveView(RunProgress(), console) as view:
         view._live.auto_refresh = False
         view.listen(events.DispatchesRanked("default", rows))
         text = shown(view, buffer)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compare import Outcome, Row, Run
+from tilewright.compare import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.compare.machine_state import MachineState, Moment
 
 MOMENT = Moment(0.1, (2000.0,), 100.0, 10.0)
@@ -24,12 +24,14 @@ def row(
     *,
     seed: int = 0,
     noise: float = 0.01,
-    outcome: Outcome = Outcome.OK,
+    outcome: ProviderOutcome = ProviderOutcome.OK,
     **more: object,
-) -> Row:
+) -> ComparisonRow:
     rng = np.random.default_rng(seed)
-    samples = seconds * np.exp(np.abs(rng.normal(0, noise, 15))) if outcome is Outcome.OK else ()
-    return Row(
+    samples = (
+        seconds * np.exp(np.abs(rng.normal(0, noise, 15))) if outcome is ProviderOutcome.OK else ()
+    )
+    return ComparisonRow(
         workload,
         workload.split("_")[0],
         provider,
@@ -43,11 +45,13 @@ def row(
     )
 
 
-def timed(one: Row, samples: Iterable[float]) -> Row:
+def timed(one: ComparisonRow, samples: Iterable[float]) -> ComparisonRow:
     """The row with other samples, each in one part."""
     taken = tuple(map(float, samples))
     return replace(one, samples=taken, fastest=taken)
 
 
-def run(*rows: Row, threads: int = 1, state: MachineState = STATE) -> Run:
-    return Run("2026-01-01T00:00:00+00:00", "tilewright compare", threads, {}, state, {}, rows)
+def run(*rows: ComparisonRow, threads: int = 1, state: MachineState = STATE) -> ComparisonRun:
+    return ComparisonRun(
+        "2026-01-01T00:00:00+00:00", "tilewright compare", threads, {}, state, {}, rows
+    )

@@ -15,11 +15,11 @@ from tilewright.compare.providers.interface import (
     Budget,
     Built,
     Place,
-    Prepared,
+    PreparedTask,
     Provider,
     Threads,
 )
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.target import Target
 
@@ -30,7 +30,7 @@ class Peer(Provider):
     name = "right"
     about = "right"
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         return "it is no operation" if workload.is_program else ""
 
     def version(self) -> str:
@@ -40,11 +40,11 @@ class Peer(Provider):
         return Threads(1, "it has no others")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         operation = task.workload.operation
         assert operation is not None
-        return Prepared(
+        return PreparedTask(
             lambda: self.compute(operation.kind.reference(operation, arguments)),
             lambda result: [np.asarray(result)],
         )
@@ -118,7 +118,7 @@ class Hanging(Peer):
 class Raising(Peer):
     name = "raising"
 
-    def build(self, task: Task, context: Any) -> Built:
+    def build(self, task: ProviderTask, context: Any) -> Built:
         raise UserError("it does not compile")
 
 
@@ -138,7 +138,7 @@ class Missing(Peer):
 class Elsewhere(Peer):
     name = "elsewhere"
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         return "it does something else"
 
 

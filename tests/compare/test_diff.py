@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from comparisons import M32, M64, STATE, row, run, timed
 
-from tilewright.compare import Outcome, Run, diff
-from tilewright.compare.diff import Verdict, mean_ratio
+from tilewright.compare import ComparisonRun, ProviderOutcome, diff
+from tilewright.compare.diff import DiffVerdict, mean_ratio
 from tilewright.errors import UserError
 
 
@@ -37,7 +37,7 @@ def test_a_change_within_the_margin_is_none() -> None:
 def test_what_is_noisy_takes_a_larger_change() -> None:
     """Noise that makes samples shorter, too, so that the fast ones tell as little as the others."""
 
-    def noisy(seed: int, seconds: float = 1e-3) -> Run:
+    def noisy(seed: int, seconds: float = 1e-3) -> ComparisonRun:
         spread = np.exp(np.random.default_rng(seed).normal(0, 0.4, 15))
         return run(timed(row(), seconds * spread))
 
@@ -64,15 +64,15 @@ def test_interference_in_every_sample_but_not_all_of_it_is_none_either() -> None
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        (Outcome.OK, Outcome.FAILED, Verdict.BROKEN),
-        (Outcome.OK, Outcome.CRASHED, Verdict.BROKEN),
-        (Outcome.OK, Outcome.SKIPPED, Verdict.GONE),
-        (Outcome.FAILED, Outcome.OK, Verdict.FIXED),
-        (Outcome.FAILED, Outcome.CRASHED, Verdict.NONE),
-        (Outcome.SKIPPED, Outcome.SKIPPED, Verdict.NONE),
+        (ProviderOutcome.OK, ProviderOutcome.FAILED, DiffVerdict.BROKEN),
+        (ProviderOutcome.OK, ProviderOutcome.CRASHED, DiffVerdict.BROKEN),
+        (ProviderOutcome.OK, ProviderOutcome.SKIPPED, DiffVerdict.GONE),
+        (ProviderOutcome.FAILED, ProviderOutcome.OK, DiffVerdict.FIXED),
+        (ProviderOutcome.FAILED, ProviderOutcome.CRASHED, DiffVerdict.NONE),
+        (ProviderOutcome.SKIPPED, ProviderOutcome.SKIPPED, DiffVerdict.NONE),
     ],
 )
-def test_outcomes(before: Outcome, after: Outcome, verdict: Verdict) -> None:
+def test_outcomes(before: ProviderOutcome, after: ProviderOutcome, verdict: DiffVerdict) -> None:
     (change,) = diff(run(row(outcome=before)), run(row(outcome=after)))
     assert change.verdict is verdict
     assert change.ratio is None
@@ -106,11 +106,11 @@ def test_a_busy_machine_is_seen_through_by_processor_time() -> None:
     quiet = replace(quiet, processor=quiet.samples)
     busy = replace(busy, processor=tuple(s / 2 for s in busy.samples))
     (change,) = diff(run(quiet), run(busy))
-    assert change.verdict is Verdict.SAME
+    assert change.verdict is DiffVerdict.SAME
     assert change.by_processor
     slower = replace(busy, processor=tuple(1.2 * s for s in busy.processor))
     (change,) = diff(run(quiet), run(slower))
-    assert change.verdict is Verdict.SLOWER
+    assert change.verdict is DiffVerdict.SLOWER
     # Two threads may use less of two processors for reasons of their own.
     (change,) = diff(run(quiet, threads=2), run(busy, threads=2))
-    assert change.verdict is Verdict.SLOWER
+    assert change.verdict is DiffVerdict.SLOWER

@@ -16,16 +16,16 @@ from torch_double import WORK_MS, Torch
 from tilewright.compare import (
     PROVIDERS,
     CompareOptions,
-    Outcome,
-    Run,
+    ComparisonRun,
+    ProviderOutcome,
     compare,
     diff,
     find_providers,
     find_workloads,
 )
-from tilewright.compare.diff import Verdict
+from tilewright.compare.diff import DiffVerdict
 from tilewright.compare.machine_state import MachineState
-from tilewright.compare.providers.interface import NO_BUDGET, Budget, Built, Place, Prepared
+from tilewright.compare.providers.interface import NO_BUDGET, Budget, Built, Place, PreparedTask
 from tilewright.compare.providers.torch import Torch as TorchProvider
 from tilewright.compare.reference import TaskOptions, made_task
 from tilewright.compare.tables import rows_table
@@ -82,12 +82,12 @@ def test_iree_on_a_device(vulkan: CompareOptions, tmp_path: Path) -> None:
     options = replace(vulkan, db=tmp_path / "database.db")
     result = compare(find_workloads([], ["32x32x32"]), providers, options)
     for one in result.rows[:3]:
-        assert one.outcome is Outcome.OK, one.reason
+        assert one.outcome is ProviderOutcome.OK, one.reason
         assert len(one.samples) == 6
         assert one.cores is None
         assert one.processor == ()
         assert "in flight" in one.threads
-    assert [one.outcome for one in result.rows[3:]] == [Outcome.ABSENT] * 2
+    assert [one.outcome for one in result.rows[3:]] == [ProviderOutcome.ABSENT] * 2
     assert result.gpu
     assert result.computer == result.gpu
     assert result.settings["device"] == "vulkan"
@@ -102,7 +102,7 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
         pytest.skip("there is one here")
     options = CompareOptions(CUDA, rounds=6)
     (one,) = compare(find_workloads([], ["8x8x8"]), find_providers("iree"), options).rows
-    assert one.outcome is Outcome.ERROR
+    assert one.outcome is ProviderOutcome.ERROR
     assert "device 'cuda' cannot be opened" in one.reason
 
 
@@ -131,7 +131,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, torch: Torch, place: Place = ON_CARD
     return provider
 
 
-def prepared(provider: TorchProvider, name: str, tmp_path: Path) -> tuple[Prepared, Any]:
+def prepared(provider: TorchProvider, name: str, tmp_path: Path) -> tuple[PreparedTask, Any]:
     """A workload ready, and what is right."""
     (workload,) = find_workloads([name])
     operation = workload.operation
@@ -204,7 +204,7 @@ def test_where_torch_cannot(
 # -- results ---------------------------------------------------------------------------------------
 
 
-def on_card(*rows: Any, name: str = "a card", **moment: Any) -> Run:
+def on_card(*rows: Any, name: str = "a card", **moment: Any) -> ComparisonRun:
     gpu = {"throttled": 0, **moment}
     blind = replace(MOMENT, gflops=None, gbytes_per_s=None, gpu=gpu)
     state = MachineState({**STATE.machine, "gpu": name}, blind, blind)
@@ -213,8 +213,8 @@ def on_card(*rows: Any, name: str = "a card", **moment: Any) -> Run:
 
 def test_results_of_cards_are_compared_with_the_same_card_only() -> None:
     old, new = on_card(row(seed=1)), on_card(row(seed=2, seconds=1.2e-3))
-    assert [c.verdict for c in diff(old, new)] == [Verdict.SLOWER]
-    assert [c.verdict for c in diff(old, replace(new, threads=7))] == [Verdict.SLOWER]
+    assert [c.verdict for c in diff(old, new)] == [DiffVerdict.SLOWER]
+    assert [c.verdict for c in diff(old, replace(new, threads=7))] == [DiffVerdict.SLOWER]
     with pytest.raises(UserError, match="another card"):
         diff(old, on_card(row(), name="another card"))
     with pytest.raises(UserError, match="a processor"):

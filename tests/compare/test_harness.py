@@ -9,9 +9,9 @@ from peers import KNOWN
 
 from tilewright.compare import (
     CompareOptions,
-    Outcome,
-    Row,
-    Run,
+    ComparisonRow,
+    ComparisonRun,
+    ProviderOutcome,
     compare,
     find_providers,
     find_workloads,
@@ -26,21 +26,21 @@ SMALL = "24x24x24"
 
 
 @pytest.fixture(scope="module")
-def result() -> Run:
+def result() -> ComparisonRun:
     """All of them on one workload, once."""
     providers = [*find_providers(",".join(KNOWN), KNOWN), *find_providers("iree,numpy")]
     return compare(find_workloads([], [SMALL]), providers, OPTIONS)
 
 
-def of(result: Run, provider: str) -> Row:
+def of(result: ComparisonRun, provider: str) -> ComparisonRow:
     (row,) = (r for r in result.rows if r.provider == provider)
     return row
 
 
 @pytest.mark.parametrize("provider", ["right", "iree", "numpy"])
-def test_those_that_are_right(result: Run, provider: str) -> None:
+def test_those_that_are_right(result: ComparisonRun, provider: str) -> None:
     row = of(result, provider)
-    assert row.outcome is Outcome.OK, row.reason
+    assert row.outcome is ProviderOutcome.OK, row.reason
     assert len(row.samples) == 6
     assert 0 < row.time.low <= row.time.value <= row.time.high < 1
     assert row.gflops is not None
@@ -52,7 +52,7 @@ def test_those_that_are_right(result: Run, provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["right", "iree", "numpy"])
-def test_one_thread_uses_one_core(result: Run, provider: str) -> None:
+def test_one_thread_uses_one_core(result: ComparisonRun, provider: str) -> None:
     row = of(result, provider)
     assert row.cores is not None
     assert row.cores <= 1.15
@@ -62,35 +62,37 @@ def test_one_thread_uses_one_core(result: Run, provider: str) -> None:
 @pytest.mark.parametrize(
     ("provider", "outcome", "says"),
     [
-        ("wrong", Outcome.FAILED, "wrong numbers: 1 of 576"),
-        ("late-wrong", Outcome.FAILED, "wrong numbers"),
-        ("crashing", Outcome.CRASHED, "SIGSEGV"),
-        ("late-crashing", Outcome.CRASHED, "SIGSEGV"),
-        ("hanging", Outcome.TIMEOUT, "no answer"),
-        ("raising", Outcome.ERROR, "does not compile"),
-        ("unopened", Outcome.ERROR, "the library is broken"),
-        ("missing", Outcome.SKIPPED, "pip install no-such-library"),
-        ("elsewhere", Outcome.ABSENT, "something else"),
+        ("wrong", ProviderOutcome.FAILED, "wrong numbers: 1 of 576"),
+        ("late-wrong", ProviderOutcome.FAILED, "wrong numbers"),
+        ("crashing", ProviderOutcome.CRASHED, "SIGSEGV"),
+        ("late-crashing", ProviderOutcome.CRASHED, "SIGSEGV"),
+        ("hanging", ProviderOutcome.TIMEOUT, "no answer"),
+        ("raising", ProviderOutcome.ERROR, "does not compile"),
+        ("unopened", ProviderOutcome.ERROR, "the library is broken"),
+        ("missing", ProviderOutcome.SKIPPED, "pip install no-such-library"),
+        ("elsewhere", ProviderOutcome.ABSENT, "something else"),
     ],
 )
-def test_those_that_are_not(result: Run, provider: str, outcome: Outcome, says: str) -> None:
+def test_those_that_are_not(
+    result: ComparisonRun, provider: str, outcome: ProviderOutcome, says: str
+) -> None:
     row = of(result, provider)
     assert row.outcome is outcome
     assert says in row.reason
     assert row.samples == ()
 
 
-def test_more_threads_than_allowed_fail(result: Run) -> None:
+def test_more_threads_than_allowed_fail(result: ComparisonRun) -> None:
     """Where there is a second core that it can take."""
     row = of(result, "greedy")
-    if row.outcome is Outcome.OK:
+    if row.outcome is ProviderOutcome.OK:
         assert row.cores is not None
         pytest.skip(f"this machine let it have {row.cores:.2f} cores")
-    assert row.outcome is Outcome.FAILED
+    assert row.outcome is ProviderOutcome.FAILED
     assert "cores where 1" in row.reason
 
 
-def test_the_machine_is_recorded(result: Run) -> None:
+def test_the_machine_is_recorded(result: ComparisonRun) -> None:
     assert result.threads == 1
     assert result.state.machine["cpu"]
     assert result.state.before.load is not None
@@ -112,16 +114,16 @@ def test_a_program(tmp_path: Path) -> None:
     )
     providers = find_providers("iree-variant:data-tiling,numpy")
     iree, numpy = compare(find_workloads([str(program)]), providers, OPTIONS).rows
-    assert iree.outcome is Outcome.OK
+    assert iree.outcome is ProviderOutcome.OK
     assert iree.reference == "the program evaluated in float64"
     assert iree.gflops is None
-    assert numpy.outcome is Outcome.ABSENT
+    assert numpy.outcome is ProviderOutcome.ABSENT
 
 
 def test_a_program_that_cannot_be_read(tmp_path: Path) -> None:
     (program := tmp_path / "net.mlir").write_text("this is none")
     (row,) = compare(find_workloads([str(program)]), find_providers("iree"), OPTIONS).rows
-    assert row.outcome is Outcome.ERROR
+    assert row.outcome is ProviderOutcome.ERROR
     assert "net.mlir" in row.reason
 
 

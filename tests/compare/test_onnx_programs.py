@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compare import CompareOptions, Outcome, compare, find_providers, find_workloads
+from tilewright.compare import (
+    CompareOptions,
+    ProviderOutcome,
+    compare,
+    find_providers,
+    find_workloads,
+)
 from tilewright.target import parse_target
 
 pytest.importorskip("onnx")
@@ -31,7 +37,7 @@ def test_a_model_is_right_everywhere(script: str, tmp_path: Path) -> None:
     options = CompareOptions(parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False)
     providers = find_providers("iree,onnxruntime,torch")
     iree, runtime, torch = compare(find_workloads([str(model)]), providers, options).rows
-    assert iree.outcome is Outcome.OK, iree.reason
+    assert iree.outcome is ProviderOutcome.OK, iree.reason
     assert iree.reference == "the program evaluated in float64"
-    assert runtime.outcome in (Outcome.OK, Outcome.SKIPPED), runtime.reason
-    assert torch.outcome in (Outcome.ABSENT, Outcome.SKIPPED)
+    assert runtime.outcome in (ProviderOutcome.OK, ProviderOutcome.SKIPPED), runtime.reason
+    assert torch.outcome in (ProviderOutcome.ABSENT, ProviderOutcome.SKIPPED)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from comparisons import M32, M64, MOMENT, STATE, row, run
 
-from tilewright.compare import Outcome, Run
+from tilewright.compare import ComparisonRun, ProviderOutcome
 from tilewright.compare.plots import check_plots, short_name, write_plots
 from tilewright.errors import UserError
 
 
-def pictures(folder: Path, result: Run) -> set[str]:
+def pictures(folder: Path, result: ComparisonRun) -> set[str]:
     pytest.importorskip("matplotlib")
     files = write_plots(folder, result, "iree")
     assert all(file.stat().st_size > 1000 for file in files)
@@ -25,7 +25,7 @@ def test_all_of_them(tmp_path: Path) -> None:
     made = pictures(
         tmp_path,
         run(row(M64, "iree"), row(M64, "numpy", 2e-3), row(M64, "tvm", progress=progress),
-            row(M32, "iree"), row(M32, "numpy", outcome=Outcome.FAILED)),
+            row(M32, "iree"), row(M32, "numpy", outcome=ProviderOutcome.FAILED)),
     )  # fmt: skip
     names = ("bars", "speedup", "roofline", "quality")
     assert made == {f"{n}{s}" for n in names for s in (".png", ".svg")}
@@ -41,7 +41,7 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
     blind = replace(MOMENT, gflops=None, gbytes_per_s=None)
     state = replace(STATE, before=blind, after=blind)
     assert pictures(tmp_path, run(row(M64, "iree"), state=state)) == {"bars.png", "bars.svg"}
-    assert pictures(tmp_path / "b", run(row(M64, "iree", outcome=Outcome.FAILED))) == set()
+    assert pictures(tmp_path / "b", run(row(M64, "iree", outcome=ProviderOutcome.FAILED))) == set()
 
 
 def test_names_on_an_axis() -> None:

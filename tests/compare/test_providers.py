@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compare import PROVIDERS, CompareOptions, Outcome, compare, find_providers
+from tilewright.compare import PROVIDERS, CompareOptions, ProviderOutcome, compare, find_providers
 from tilewright.compare.providers.interface import Budget
 from tilewright.compare.workloads import find_workloads
 from tilewright.errors import UserError
@@ -38,7 +38,7 @@ def test_a_library_where_it_is_installed(label: str) -> None:
     if provider.absent():
         pytest.skip(provider.absent())
     for row in compare(find_workloads(OPERATIONS), [provider], OPTIONS).rows:
-        assert row.outcome is Outcome.OK, row.reason
+        assert row.outcome is ProviderOutcome.OK, row.reason
         assert row.cores is not None
         assert row.cores <= 1.15
 
@@ -57,7 +57,7 @@ def test_a_library_where_it_is_installed(label: str) -> None:
 def test_numpy_and_torch_have_every_kind(operation: str) -> None:
     labels = [p for p in find_providers("numpy,torch") if not p.absent()]
     for row in compare(find_workloads([operation]), labels, OPTIONS).rows:
-        assert row.outcome is Outcome.OK, f"{row.provider}: {row.reason}"
+        assert row.outcome is ProviderOutcome.OK, f"{row.provider}: {row.reason}"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_tuned_says_what_was_searched(tmp_path: Path) -> None:
     tuned = find_providers("iree-tuned")
     options = replace(OPTIONS, db=tmp_path / "database.db")
     (row,) = compare(find_workloads(OPERATIONS[:1]), tuned, options).rows
-    assert row.outcome is Outcome.OK, row.reason
+    assert row.outcome is ProviderOutcome.OK, row.reason
     assert "trials" in row.note
     assert row.progress
     best = [point[2] for point in row.progress]
@@ -106,11 +106,11 @@ def test_a_schedule_from_a_file(tmp_path: Path) -> None:
     (file := tmp_path / "mine.py").write_text(SCHEDULE)
     chosen = find_workloads([OPERATIONS[0], "softmax_9x17_f32t_f32t"])
     first, second = compare(chosen, find_providers(f"schedule:{file}"), OPTIONS).rows
-    assert first.outcome is Outcome.OK, first.reason
-    assert second.outcome is Outcome.ABSENT
+    assert first.outcome is ProviderOutcome.OK, first.reason
+    assert second.outcome is ProviderOutcome.ABSENT
     file.write_text("def schedule(operation):\n    return 1 // 0\n")
     (row,) = compare(chosen[:1], find_providers(f"schedule:{file}"), OPTIONS).rows
-    assert row.outcome is Outcome.ERROR
+    assert row.outcome is ProviderOutcome.ERROR
     assert "ZeroDivisionError" in row.reason
     with pytest.raises(UserError, match="no such file"):
         find_providers(f"schedule:{tmp_path / 'none.py'}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from comparisons import M32, M64, MOMENT, STATE, row, run
 
-from tilewright.compare import Outcome, read_runs, write_run
+from tilewright.compare import ProviderOutcome, read_runs, write_run
 from tilewright.compare.results import (
     COLUMNS,
     check_output,
@@ -25,7 +25,7 @@ FAST = run(
     row(provider="iree", seconds=2e-3),
     row(provider="numpy", seconds=1e-3, seed=1),
     row(M32, "iree", 2e-3, seed=2),
-    row(M32, "numpy", outcome=Outcome.FAILED, reason="wrong numbers"),
+    row(M32, "numpy", outcome=ProviderOutcome.FAILED, reason="wrong numbers"),
 )
 
 
@@ -47,7 +47,7 @@ def test_what_is_added_is_of_the_same_kind(tmp_path: Path) -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     progress = row(progress=((1.0, 2, 3e-3),), cores=0.99, note="64 trials")
-    first = run(progress, row(M32, outcome=Outcome.SKIPPED, reason="pip install it"))
+    first = run(progress, row(M32, outcome=ProviderOutcome.SKIPPED, reason="pip install it"))
     write_run(path, first)
     assert read_runs(path) == [first]
     write_run(path, FAST, append=True)
@@ -114,7 +114,7 @@ def test_the_base() -> None:
     assert default_base(FAST, "numpy") == "numpy"
     with pytest.raises(UserError, match="nump"):
         default_base(FAST, "nump")
-    skipped = run(row(provider="torch", outcome=Outcome.SKIPPED), row(provider="numpy"))
+    skipped = run(row(provider="torch", outcome=ProviderOutcome.SKIPPED), row(provider="numpy"))
     assert default_base(skipped) == "numpy"
 
 

@@ -9,7 +9,7 @@ from tilewright.ir.lowering import (
     read_translation,
     write_configuration,
 )
-from tilewright.tiling import LEVELS, PEELING, DispatchConfiguration, Tiling, Translation
+from tilewright.tiling import LEVELS, PEELING, CompilationInfo, Tiling, Translation
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ class TestWriting:
         write_configuration(
             target.operation,
             [op.operation for op in ops],
-            DispatchConfiguration(Translation("Default"), ((1, tiling),)),
+            CompilationInfo(Translation("Default"), ((1, tiling),)),
         )
         assert "lowering_config" not in ops[0].attributes
         assert read_tiling(ops[1].attributes["lowering_config"]) == tiling
@@ -90,7 +90,7 @@ class TestWriting:
     @pytest.mark.parametrize("index", [-1, 2])
     def test_ops_that_are_not_there(self, function, index):
         _module, target, ops = function
-        configuration = DispatchConfiguration(Translation("Default"), ((index, Tiling()),))
+        configuration = CompilationInfo(Translation("Default"), ((index, Tiling()),))
         with pytest.raises(UnreadableConfiguration, match="2 compute ops"):
             write_configuration(target.operation, [op.operation for op in ops], configuration)
         assert "translation_info" not in target.attributes

@@ -7,7 +7,7 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.reference import accuracy, evaluate
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.template import read_dispatch
 from tilewright.ir.walk import walk
 
@@ -50,7 +50,7 @@ def arithmetic():
     function = module.body.operations[0].operation
     n, a, _ = function.regions[0].blocks[0].arguments
     ops = {op.name: op for op in walk(function)}
-    return module, ops, Sizes({n: 10, a: (7, 8)})
+    return module, ops, SizeEvaluator({n: 10, a: (7, 8)})
 
 
 def test_index_arithmetic(arithmetic):
@@ -67,15 +67,15 @@ def test_what_data_decides_is_not_known(arithmetic):
 
 def test_nothing_is_known_without_arguments(arithmetic):
     _, ops, _ = arithmetic
-    assert Sizes().value(ops["affine.min"].results[0]) is None
-    assert Sizes().shape(ops["tensor.empty"].results[0]) == (-1, -1)
+    assert SizeEvaluator().value(ops["affine.min"].results[0]) is None
+    assert SizeEvaluator().shape(ops["tensor.empty"].results[0]) == (-1, -1)
 
 
 @pytest.fixture(scope="module")
 def isolated():
     module = corpus.flow_module(PROGRAM)
     (site,) = find_dispatches(module)
-    sizes = Sizes.of_entry(entry_function(module, "main"), [(48, 256), (256, 80)])
+    sizes = SizeEvaluator.of_entry(entry_function(module, "main"), [(48, 256), (256, 80)])
     return site, isolate(module, site, sizes)
 
 

@@ -10,7 +10,7 @@ from tilewright.ir.candidate import COMPILE_FROM, make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.signature import declared_signature
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.splice import NotSpliceable, SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.measure.inputs import random_array
@@ -163,7 +163,9 @@ def test_run_time_sizes_are_compiled_whole():
     text = session.compile(source, compile_to="flow")
     module = ir.Module.parse(text, session.context)
     (site,) = find_dispatches(module)
-    alone = isolate(module, site, Sizes.of_entry(entry_function(module, "main"), [(32, 64)]))
+    alone = isolate(
+        module, site, SizeEvaluator.of_entry(entry_function(module, "main"), [(32, 64)])
+    )
     configured = session.compile(alone.module.operation.get_asm(), compile_to=corpus.CONFIGURED)
     with pytest.raises(NotSpliceable, match="run time"):
         SplicedTemplate(session, configured, site.executable, site.entry, 2)

@@ -151,10 +151,10 @@ def crash_once(state, payload):
 
 def devices_of(state, driver):
     """Stands in for drivers whose libraries do not behave."""
-    from tilewright.measure.devices import Device
+    from tilewright.measure.devices import DeviceInfo
 
     if driver == "local-sync":
         os.abort()
     if driver == "local-task":
         time.sleep(60)
-    return [Device(driver, "fine")]
+    return [DeviceInfo(driver, "fine")]

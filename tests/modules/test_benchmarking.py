@@ -10,15 +10,15 @@ import pytest
 
 from tilewright.errors import UserError
 from tilewright.modules.benchmarking import (
+    BenchmarkRow,
     BenchPolicy,
-    Row,
     bench_module,
     choose_functions,
     context,
     to_json,
 )
-from tilewright.modules.opening import OpenModule, open_module
-from tilewright.modules.options import ModuleOptions
+from tilewright.modules.module_source import ModuleOptions
+from tilewright.modules.ready_module import OpenModule, open_module
 
 SHORT = BenchPolicy(min_time_s=1e-4)
 ONE_THREAD = ModuleOptions(threads=1)
@@ -52,7 +52,7 @@ def test_the_only_function_is_found_though_it_takes_arguments(modules: Path) -> 
 
 
 def test_repetitions_have_statistics(many: OpenModule) -> None:
-    told: list[tuple[Row, str]] = []
+    told: list[tuple[BenchmarkRow, str]] = []
     policy = BenchPolicy(repetitions=4, min_time_s=1e-4, batch_size=3)
     (result,) = bench_module(many, "also", policy=policy, on_row=lambda *row: told.append(row))
     assert [row for row, _ in told] == list(result.rows)

@@ -11,8 +11,8 @@ import pytest
 from tilewright.errors import UserError
 from tilewright.ir.session import PHASES
 from tilewright.modules.compiling import compiled_program
-from tilewright.modules.opening import open_module
-from tilewright.modules.options import OUTPUT_FORMATS, ModuleOptions
+from tilewright.modules.module_source import OUTPUT_FORMATS, ModuleOptions
+from tilewright.modules.ready_module import open_module
 from tilewright.modules.running import run_module, save_outputs
 from tilewright.spec import write_spec
 from tuned_samples import matmul, result_folder, write_halved_spec

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.modules.opening import OpenModule, open_module
-from tilewright.modules.options import ModuleOptions, read_options
+from tilewright.modules.module_source import ModuleOptions, read_options
+from tilewright.modules.ready_module import OpenModule, open_module
 from tilewright.modules.running import (
     Tolerance,
     check_outputs,

@@ -25,7 +25,7 @@ from profiled import (
 
 from tilewright.errors import UserError
 from tilewright.profiler import (
-    Choice,
+    ConfigurationChoice,
     GeneratedFolder,
     GenerateOptions,
     compile_dispatches,
@@ -35,7 +35,7 @@ from tilewright.profiler import (
     parse_operation,
 )
 from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
-from tilewright.profiler.folder import MANIFEST, Compiled
+from tilewright.profiler.folder import MANIFEST, CompileRecord
 from tilewright.target import parse_target
 from tilewright.trial import Status
 
@@ -78,7 +78,7 @@ def test_all_that_decides_makes_another_compile(pair: GeneratedFolder) -> None:
     processor = replace(COMPILE, target=parse_target("cpu:znver4"))
     assert len({key, dispatch_key(dispatch, flags), dispatch_key(dispatch, processor)}) == 3
     assert dispatch_key(dispatch, replace(COMPILE, jobs=7, timeout_s=1.0)) == key
-    dispatch.entry.compiled = Compiled(key, Status.OK)
+    dispatch.entry.compiled = CompileRecord(key, Status.OK)
     assert not is_current(dispatch, key), "there is no vmfb"
     dispatch.vmfb.touch()
     assert is_current(dispatch, key)
@@ -156,13 +156,13 @@ def test_configurations_come_from_the_search_space(tmp_path: Path) -> None:
 
 def test_the_best_comes_from_the_database(tmp_path: Path) -> None:
     from tilewright.profiler.configurations import Chooser
-    from tilewright.store import Store, TaskResult
+    from tilewright.store import Database, TaskResult
 
     sampled = make(tmp_path / "a", SQUARE, configs="sample:1")
     ((name, entry),) = sampled.operations()[0].dispatches.items()
     assert entry.tuned is not None
     db = tmp_path / "t.db"
-    with Store.open(db) as store:
+    with Database.open(db) as store:
         # The key under which a tuning run would store it is the one that is looked up.
         keys = []
         original = store.result_for
@@ -191,12 +191,12 @@ def test_the_best_comes_from_the_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "choices"),
     [
-        ("default", (Choice("default"),)),
-        ("sample:7,best", (Choice("sample", 7), Choice("best"))),
-        ("all,all", (Choice("all"),)),
+        ("default", (ConfigurationChoice("default"),)),
+        ("sample:7,best", (ConfigurationChoice("sample", 7), ConfigurationChoice("best"))),
+        ("all,all", (ConfigurationChoice("all"),)),
     ],
 )
-def test_choices_of_configurations(text: str, choices: tuple[Choice, ...]) -> None:
+def test_choices_of_configurations(text: str, choices: tuple[ConfigurationChoice, ...]) -> None:
     assert parse_configs(text) == choices
 
 

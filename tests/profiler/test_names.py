@@ -11,7 +11,7 @@ from tilewright.errors import UserError
 from tilewright.profiler.kinds import KINDS
 from tilewright.profiler.names import (
     DEFAULT,
-    TileConfiguration,
+    NamedTiling,
     format_configuration,
     format_dispatch,
     format_operation,
@@ -19,13 +19,13 @@ from tilewright.profiler.names import (
     parse_dispatch,
     parse_operation,
 )
-from tilewright.profiler.operation import ElementTypes, Kind, Operation, make_operation
+from tilewright.profiler.operation import ElementTypes, Operation, OperationKind, make_operation
 from tilewright.tiling import LEVELS, PEELING, Tiling, Translation
 
 F16 = ElementTypes("f16", "f16")
 
 
-def operations(kind: Kind) -> list[Operation]:
+def operations(kind: OperationKind) -> list[Operation]:
     """Every variant, element type and layout of a kind, in its predefined shapes."""
     return [
         make_operation(kind, shape, types, layout, variant)
@@ -35,7 +35,7 @@ def operations(kind: Kind) -> list[Operation]:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_every_operation_is_what_its_name_says(kind: Kind) -> None:
+def test_every_operation_is_what_its_name_says(kind: OperationKind) -> None:
     names = set()
     for operation in operations(kind):
         name = format_operation(operation)
@@ -92,7 +92,7 @@ def test_other_names_are_refused_in_one_line(name: str) -> None:
     assert "internal" not in str(error.value)
 
 
-def random_configuration(rng: np.random.Generator) -> TileConfiguration:
+def random_configuration(rng: np.random.Generator) -> NamedTiling:
     loops = int(rng.integers(1, 8))
     levels = {
         level: tuple(int(v) for v in rng.integers(0, 200, loops))
@@ -103,7 +103,7 @@ def random_configuration(rng: np.random.Generator) -> TileConfiguration:
     chosen = tuple(o for o in options if rng.random() < 0.5)
     pipelines = ("DoubleTilingExpert", "Mmt4dTilingExpert", "Default")
     pipeline = pipelines[int(rng.integers(len(pipelines)))]
-    return TileConfiguration(Tiling.of(levels), Translation(pipeline, chosen))
+    return NamedTiling(Tiling.of(levels), Translation(pipeline, chosen))
 
 
 def test_every_configuration_is_what_its_name_says() -> None:
@@ -123,7 +123,7 @@ def test_a_configuration_can_be_read_by_people() -> None:
         }
     )
     translation = Translation("DoubleTilingExpert", (PEELING,))
-    name = format_configuration(TileConfiguration(tiling, translation))
+    name = format_configuration(NamedTiling(tiling, translation))
     assert name == "tile_config_64x128x0_vp8x32x0_vr0x0x4_DoubleTilingExpert_peel"
     assert format_configuration(None) == DEFAULT == "tile_config_default"
     assert parse_configuration(DEFAULT) is None

@@ -10,8 +10,8 @@ import pytest
 from tilewright.errors import UserError
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.verify import Comparison
-from tilewright.profiler import Outcome, Selected, Verification, parse_operation
-from tilewright.profiler.folder import Compiled, DispatchEntry, OperationFolder
+from tilewright.profiler import ProfileOutcome, Selected, Verification, parse_operation
+from tilewright.profiler.folder import CompileRecord, DispatchEntry, OperationFolder
 from tilewright.profiler.operation import ElementTypes
 from tilewright.profiler.report import (
     CLASSIC_COLUMNS,
@@ -49,15 +49,15 @@ def outcome(
     name: str = "matmul_768x512x1024_f16t_f16t_f16t",
     configuration: str = CONFIGURATION,
     **more: object,
-) -> Outcome:
+) -> ProfileOutcome:
     folder = OperationFolder(Path("generated"), parse_operation(name))
-    compiled = Compiled("key", Status.OK, seconds=0.5)
+    compiled = CompileRecord("key", Status.OK, seconds=0.5)
     folder.dispatches[configuration] = DispatchEntry(compiled=compiled)
-    return Outcome(Selected(folder, configuration), Status.OK, **more)  # type: ignore[arg-type]
+    return ProfileOutcome(Selected(folder, configuration), Status.OK, **more)  # type: ignore[arg-type]
 
 
 RIGHT = outcome(verification=Verification.SUCCESS, measurement=Measurement(SAMPLES))
-WRONG = Outcome(
+WRONG = ProfileOutcome(
     RIGHT.dispatch,
     Status.WRONG_RESULT,
     "1 of 4 elements are out of tolerance; worst at [2, 3]: 1 where 5 is expected",

@@ -28,8 +28,8 @@ from tilewright.measure.inputs import InputFile
 from tilewright.profiler import (
     KINDS,
     GeneratedFolder,
-    Kind,
-    Outcome,
+    OperationKind,
+    ProfileOutcome,
     RunOptions,
     Verification,
     compile_dispatches,
@@ -42,12 +42,12 @@ from tilewright.trial import Status
 QUICK = RunOptions(repetitions=2)
 
 
-def run_all(generated: GeneratedFolder, options: RunOptions = VERIFY) -> list[Outcome]:
+def run_all(generated: GeneratedFolder, options: RunOptions = VERIFY) -> list[ProfileOutcome]:
     return list(run_dispatches(compiled(generated), options))
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ProfileOutcome]:
     """One sweep over kernels broken in all ways, by what is wrong with them."""
     generated = make(tmp_path_factory.mktemp("broken"), *(square(n) for n, _ in FAULTS.values()))
     for size, program in FAULTS.values():
@@ -55,7 +55,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     return dict(zip(FAULTS, run_all(generated, QUICK), strict=True))
 
 
-def test_a_right_kernel(outcomes: dict[str, Outcome]) -> None:
+def test_a_right_kernel(outcomes: dict[str, ProfileOutcome]) -> None:
     outcome = outcomes["nothing"]
     assert outcome.verification is Verification.SUCCESS
     assert outcome.status is Status.OK
@@ -67,7 +67,7 @@ def test_a_right_kernel(outcomes: dict[str, Outcome]) -> None:
 
 @pytest.mark.parametrize("fault", ["operands swapped", "one wrong tile", "one unwritten row"])
 def test_broken_kernels_are_found_and_the_sweep_goes_on(
-    outcomes: dict[str, Outcome], fault: str
+    outcomes: dict[str, ProfileOutcome], fault: str
 ) -> None:
     broken = outcomes[fault]
     assert broken.verification is Verification.FAILED
@@ -76,7 +76,7 @@ def test_broken_kernels_are_found_and_the_sweep_goes_on(
     assert broken.measurement is None, "a wrong kernel has no time"
 
 
-def test_a_wrong_result_names_its_worst_element(outcomes: dict[str, Outcome]) -> None:
+def test_a_wrong_result_names_its_worst_element(outcomes: dict[str, ProfileOutcome]) -> None:
     outcome = outcomes["one wrong tile"]
     worst = outcome.comparison
     assert worst is not None
@@ -90,13 +90,15 @@ def test_a_wrong_result_names_its_worst_element(outcomes: dict[str, Outcome]) ->
     assert f"{worst.expected:.6g} is expected" in outcome.message
 
 
-def test_an_unwritten_row_is_where_the_worst_element_is(outcomes: dict[str, Outcome]) -> None:
+def test_an_unwritten_row_is_where_the_worst_element_is(
+    outcomes: dict[str, ProfileOutcome],
+) -> None:
     worst = outcomes["one unwritten row"].comparison
     assert worst is not None
     assert (worst.worst_index[0], worst.actual) == (23, 0.0)
 
 
-def test_a_run_time_error_is_a_row(outcomes: dict[str, Outcome]) -> None:
+def test_a_run_time_error_is_a_row(outcomes: dict[str, ProfileOutcome]) -> None:
     bad = outcomes["another signature"]
     assert bad.status is Status.RUN_ERROR
     assert bad.message
@@ -193,14 +195,14 @@ def test_operands_differ(pair: GeneratedFolder) -> None:
 
 
 @pytest.fixture(scope="module")
-def special(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def special(tmp_path_factory: pytest.TempPathFactory) -> list[ProfileOutcome]:
     """A product in f64, and one that is split along k."""
     split = "matmul_splitk_16x16x64_splitk4_f32t_f32t_f32t"
     generated = make(tmp_path_factory.mktemp("special"), SQUARE.replace("f32", "f64"), split)
     return run_all(generated, QUICK)
 
 
-def test_split_sums_are_timed_as_a_whole(special: list[Outcome]) -> None:
+def test_split_sums_are_timed_as_a_whole(special: list[ProfileOutcome]) -> None:
     """A program of two dispatches: its benchmark repeats both, and computes the same."""
     _, outcome = special
     dispatch = outcome.dispatch
@@ -213,7 +215,7 @@ def test_split_sums_are_timed_as_a_whole(special: list[Outcome]) -> None:
     assert outcome.verification is Verification.SUCCESS
 
 
-def test_f64_is_not_computed_in_f32(special: list[Outcome]) -> None:
+def test_f64_is_not_computed_in_f32(special: list[ProfileOutcome]) -> None:
     outcome, _ = special
     assert outcome.verification is Verification.SUCCESS
     assert outcome.comparison is not None
@@ -231,7 +233,7 @@ NOT_COMPILED = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
-def test_every_variant_type_and_layout(tmp_path: Path, kind: Kind) -> None:
+def test_every_variant_type_and_layout(tmp_path: Path, kind: OperationKind) -> None:
     dims = {d.name: SMALL[d.name] for d in kind.dimensions}
     operations = [
         make_operation(kind, dims, types, layout, variant)

@@ -10,17 +10,17 @@ from tilewright.errors import UnknownNameError, UserError
 from tilewright.profiler.kinds import KINDS
 from tilewright.profiler.names import parse_operation
 from tilewright.profiler.shapes import Shape, dimension_options, read_shapes
-from tilewright.profiler.suite import Selection, make_selection, make_suite
+from tilewright.profiler.suite import SuiteSelection, make_selection, make_suite
 
 
 def select(kinds: str | None = None, *, types: str | None = None, layouts: str | None = None,
-           variants: str | None = None, **sizes: str) -> Selection:  # fmt: skip
+           variants: str | None = None, **sizes: str) -> SuiteSelection:  # fmt: skip
     known = dimension_options()
     given = {f"--problem-{name}": (known[name][0], text) for name, text in sizes.items()}
     return make_selection(kinds, given, types, layouts, variants)
 
 
-def names(selection: Selection, shapes: list[Shape] | None = None) -> list[str]:
+def names(selection: SuiteSelection, shapes: list[Shape] | None = None) -> list[str]:
     return [operation.name for operation in make_suite(selection, shapes).operations]
 
 

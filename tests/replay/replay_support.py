@@ -10,7 +10,7 @@ import numpy as np
 from hand_made import matmul
 
 from tilewright.replay.choose import select
-from tilewright.replay.recording import KnobValues, Recording, Subject
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.replay.recording_file import write_recording
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration, Status, Trial
@@ -80,7 +80,7 @@ def recording(
         knobs,
         trials,
         default=dispatch.default,
-        subject=Subject(member.workload, member.template, member.target),
+        subject=RecordedDispatch(member.workload, member.template, member.target),
         facts={"date": "2026-11-21T12:00:00Z", "processor": "made up"},
     )
 

@@ -11,10 +11,10 @@ import pytest
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
-from tilewright.replay.passes import Passes, Programs
-from tilewright.store import RunRecord, Store
+from tilewright.replay.passes import Passes, ProgramCache
+from tilewright.store import Database, RunRecord
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.stages import Compiled
+from tilewright.tuning.stages import CompiledCandidate
 
 
 def config(i: int) -> Configuration:
@@ -32,14 +32,14 @@ class Compiler:
     folder: Path
     compiled: list[Configuration] = field(default_factory=list)
 
-    def compile(self, configurations: list[Configuration]) -> list[Compiled]:
+    def compile(self, configurations: list[Configuration]) -> list[CompiledCandidate]:
         self.compiled += configurations
         made = []
         for one in configurations:
             digest = "abcdea"[int(one.values["tile"])]  # type: ignore[call-overload]
             path = self.folder / f"{digest}.{len(self.compiled)}.vmfb"
             path.write_text(digest)
-            made.append(Compiled(one, Status.OK, path, digest))
+            made.append(CompiledCandidate(one, Status.OK, path, digest))
         return made
 
 
@@ -66,11 +66,11 @@ class Task:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with Store.open(tmp_path / "passes.db") as opened:
+    with Database.open(tmp_path / "passes.db") as opened:
         yield opened
 
 
-def passes(store: Store, folder: Path, bench: Bench, **more: Any) -> Passes:
+def passes(store: Database, folder: Path, bench: Bench, **more: Any) -> Passes:
     run = store.begin_run(RunRecord("p.mlir", "digest", "cpu", "3.13"))
     return Passes(
         store,
@@ -78,14 +78,14 @@ def passes(store: Store, folder: Path, bench: Bench, **more: Any) -> Passes:
         Task(),  # type: ignore[arg-type]
         Compiler(folder),  # type: ignore[arg-type]
         bench,  # type: ignore[arg-type]
-        Programs(),
+        ProgramCache(),
         TimingPolicy(),
         0,
         **more,
     )
 
 
-def test_every_program_once_in_each_pass(store: Store, tmp_path: Path) -> None:
+def test_every_program_once_in_each_pass(store: Database, tmp_path: Path) -> None:
     bench = Bench({"a": 1.0, "b": 2.0})
     trials = {
         t.configuration: t
@@ -104,7 +104,7 @@ def test_every_program_once_in_each_pass(store: Store, tmp_path: Path) -> None:
     assert found[config(3)] == trials[config(3)]
 
 
-def test_samples_of_a_disturbed_pass_are_left_out(store: Store, tmp_path: Path) -> None:
+def test_samples_of_a_disturbed_pass_are_left_out(store: Database, tmp_path: Path) -> None:
     bench = Bench({"a": 1.0})
     made = passes(store, tmp_path, bench)
     trials = {config(0): ok(0, "a", 3.0, 3.1)}
@@ -118,7 +118,7 @@ def test_samples_of_a_disturbed_pass_are_left_out(store: Store, tmp_path: Path) 
 
 
 def test_what_was_measured_before_a_stop_is_not_measured_again(
-    store: Store, tmp_path: Path
+    store: Database, tmp_path: Path
 ) -> None:
     bench = Bench({"a": 5.0, "b": 6.0, "c": 7.0})
     trials = {config(i): ok(i, "abc"[i], 1.0) for i in range(3)}
@@ -131,14 +131,16 @@ def test_what_was_measured_before_a_stop_is_not_measured_again(
     assert [second.combined(trials, 2)[config(i)].time_s for i in range(3)] == [5.0, 6.0, 7.0]
 
 
-def test_a_pass_that_fails_leaves_the_trial_as_it_was(store: Store, tmp_path: Path) -> None:
+def test_a_pass_that_fails_leaves_the_trial_as_it_was(store: Database, tmp_path: Path) -> None:
     made = passes(store, tmp_path, Bench({}))
     trials = {config(0): ok(0, "a", 3.0)}
     assert made.measure(trials, 2)
     assert made.combined(trials, 2) == trials
 
 
-def test_a_program_that_compiles_to_another_is_not_mixed_in(store: Store, tmp_path: Path) -> None:
+def test_a_program_that_compiles_to_another_is_not_mixed_in(
+    store: Database, tmp_path: Path
+) -> None:
     bench = Bench({"a": 1.0, "b": 1.0})
     made = passes(store, tmp_path, bench)
     trials = {config(1): ok(1, "a", 3.0)}  # tile 1 compiles to b now
@@ -147,11 +149,11 @@ def test_a_program_that_compiles_to_another_is_not_mixed_in(store: Store, tmp_pa
 
 
 def test_equal_programs_are_kept_once(tmp_path: Path) -> None:
-    programs = Programs()
+    programs = ProgramCache()
     paths = [tmp_path / f"{i}.vmfb" for i in range(3)]
     for i, path in enumerate(paths):
         path.write_text("x")
-        programs.keep(Compiled(config(i), Status.OK, path, "ab"[i == 2]))
-    programs.keep(Compiled(config(9), Status.COMPILE_ERROR))
+        programs.keep(CompiledCandidate(config(i), Status.OK, path, "ab"[i == 2]))
+    programs.keep(CompiledCandidate(config(9), Status.COMPILE_ERROR))
     assert [path.exists() for path in paths] == [True, False, True]
     assert set(programs.paths) == {"a", "b"}

@@ -17,7 +17,7 @@ from tilewright.replay.arena import Arena
 from tilewright.replay.record import RecordRequest, RecordSession
 from tilewright.replay.recording import Recording
 from tilewright.replay.recording_file import read_recording
-from tilewright.store import RunStatus, Store
+from tilewright.store import Database, RunStatus
 from tilewright.trial import Status
 from tilewright.tuning.options import TuneOptions
 
@@ -86,7 +86,7 @@ def test_a_recorded_space_can_be_searched(program: Path, tmp_path: Path) -> None
     assert arena.space.order_size == 12
     assert arena.notes == ()
     assert arena.space.has_prior
-    with Store.open(tmp_path / "record.db") as store:
+    with Database.open(tmp_path / "record.db") as store:
         (record,) = store.runs()
         assert record.status is RunStatus.FINISHED
         # What other shapes can learn from.
@@ -105,7 +105,7 @@ def test_stopped_and_resumed_it_measures_the_rest(program: Path, tmp_path: Path)
     session = RecordSession(given, progress=stop, timing=QUICK)
     assert session.run() is None
     assert not given.output.exists()
-    with Store.open(tmp_path / "record.db") as store:
+    with Database.open(tmp_path / "record.db") as store:
         (first,) = store.runs()
         assert first.status is RunStatus.INTERRUPTED
         before = store.trials(first.id)
@@ -171,7 +171,7 @@ def _trials(path: Path) -> int:
     if not path.exists():
         return 0
     try:
-        with Store.open(path, create=False) as store:
+        with Database.open(path, create=False) as store:
             return sum(store.count_trials(r.id) for r in store.runs())
     except UserError:
         return 0
@@ -190,7 +190,11 @@ def test_failing_candidates_are_rows_like_any_other(program: Path, tmp_path: Pat
             def outcome(compiler, result):  # type: ignore[no-untyped-def]
                 made = real(compiler, result)
                 late = dict(made.configuration.items)["vector_reduction_k"] == 2
-                return stages.Compiled(made.configuration, Status.COMPILE_TIMEOUT) if late else made
+                return (
+                    stages.CompiledCandidate(made.configuration, Status.COMPILE_TIMEOUT)
+                    if late
+                    else made
+                )
 
             stages.DispatchCompiler._outcome = outcome  # type: ignore[method-assign]
             try:

@@ -12,7 +12,7 @@ from tilewright.replay.arena import Arena
 from tilewright.replay.recording import Recording, knob_values
 from tilewright.replay.simulate import (
     Conditions,
-    Run,
+    SimulatedRun,
     StrategyChoice,
     evaluate,
     score,
@@ -167,7 +167,7 @@ def test_what_is_lost_by_exploring_and_by_selecting():
     arena = Arena(Recording.of("split", knob_values(config), trials))
     conditions = Conditions(noisy=True, default=False)
     # 2 was tried, and looked worse than 3.
-    run = Run(np.array([1, 2]), np.array([0.5, 0.9]), np.array([1.0, 2.0]))
+    run = SimulatedRun(np.array([1, 2]), np.array([0.5, 0.9]), np.array([1.0, 2.0]))
     outcome = evaluate(arena, run, conditions)
     steps = len(outcome.best)
     assert outcome.explored.tolist() == [3.0, 2.0, 2.0, 2.0][:steps]
@@ -178,7 +178,7 @@ def test_what_is_lost_by_exploring_and_by_selecting():
 def test_before_any_success_the_best_is_the_worst_time():
     times = [None, None, 3.0, 1.0, 2.0, 5.0]
     arena = Arena(foreign(times))
-    run = Run(np.array([0, 1, 3]), np.array([np.nan, np.nan, 1.0]), np.arange(3.0))
+    run = SimulatedRun(np.array([0, 1, 3]), np.array([np.nan, np.nan, 1.0]), np.arange(3.0))
     for noisy in (False, True):
         outcome = evaluate(arena, run, Conditions(noisy=noisy))
         assert outcome.best[:3].tolist() == [5.0, 5.0, 1.0]
@@ -204,7 +204,7 @@ def test_in_simulated_time_a_trial_counts_when_it_is_done(arena):
     conditions = Conditions(per="second")
     race = arena.race(True, by_time=True)
     best = int(np.where(race.counts & arena.ok, arena.time_s, np.inf).argmin())
-    run = Run(np.array([best]), np.array([1.0]), np.array([2.5 * race.trial_s]))
+    run = SimulatedRun(np.array([best]), np.array([1.0]), np.array([2.5 * race.trial_s]))
     found = evaluate(arena, run, conditions).best
     assert found[:2].tolist() == [race.worst] * 2
     assert (found[2:] == race.optimum).all()

@@ -12,7 +12,7 @@ from browser import CHROMIUM, Answer, Browser
 from comparisons import M32, M64, row, run
 from result_folders import make_result_folder
 
-from tilewright.compare import Outcome, write_run
+from tilewright.compare import ProviderOutcome, write_run
 from tilewright.measure.peak import Peak
 from tilewright.report import write_comparison_page, write_tuning_page
 
@@ -78,8 +78,8 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     searched = row(M64, "tvm", 5e-4, progress=((1.0, 1, 1e-3), (2.0, 5, 5e-4)))
     result = run(
         row(M64, "iree"), row(M64, "numpy", 2e-3), searched,
-        row(M32, "iree"), row(M32, "numpy", outcome=Outcome.FAILED, reason="wrong numbers"),
-        row(M32, "tvm", outcome=Outcome.SKIPPED, reason="not installed: pip install it"),
+        row(M32, "iree"), row(M32, "numpy", outcome=ProviderOutcome.FAILED, reason="wrong numbers"),
+        row(M32, "tvm", outcome=ProviderOutcome.SKIPPED, reason="not installed: pip install it"),
     )  # fmt: skip
     write_run(folder / "results.json", result)
     return write_comparison_page(folder / "results.json", folder / "page.html")

@@ -14,7 +14,7 @@ from random_schedules import Case, Scheduler, expression
 
 from tilewright import te
 from tilewright.schedule.evaluate import evaluate
-from tilewright.schedule.nest import Program
+from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.threads import serialize
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
@@ -27,7 +27,7 @@ def arrays(case: Case, seed: int) -> list[Any]:
     return [rng.integers(-20, 20, t.shape) for t in case.inputs]
 
 
-def unscheduled(case: Case) -> Program:
+def unscheduled(case: Case) -> LoopProgram:
     return te.lower(te.create_schedule([t.op for t in case.outputs]), case.arguments).program
 
 

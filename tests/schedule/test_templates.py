@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import te
 from tilewright.schedule.evaluate import evaluate
-from tilewright.store import RunStatus, Store
+from tilewright.store import Database, RunStatus
 from tilewright.trial import Configuration
 
 
@@ -120,7 +120,7 @@ def test_a_search_finds_keeps_and_goes_on(tmp_path: Path) -> None:
     assert result.best_s <= result.default_s * 1.5
     result.build().verify(lambda a, b: a @ b)
     assert "times the default's speed" in str(result)
-    with Store.open(database, create=False) as store:
+    with Database.open(database, create=False) as store:
         (run,) = store.runs()
         assert run.status is RunStatus.FINISHED
         assert store.count_trials(run.id) == 6

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright import te
 from tilewright.schedule.evaluate import EvaluationError, evaluate
-from tilewright.schedule.nest import Barrier, For, Program, Seq, Stmt, ThreadReduce
+from tilewright.schedule.nest import Barrier, For, LoopProgram, Seq, Stmt, ThreadReduce
 from tilewright.schedule.threads import expand_reductions, serialize
 from tilewright.schedule.walk import rewrite, statements
 
@@ -49,13 +49,13 @@ def barriers(body: Stmt) -> list[Barrier]:
     return [s for s in statements(body) if isinstance(s, Barrier)]
 
 
-def without(program: Program, gone: Barrier) -> Program:
+def without(program: LoopProgram, gone: Barrier) -> LoopProgram:
     (kernel,) = program.kernels
     body = rewrite(kernel.body, lambda e: e, lambda s: Seq(()) if s is gone else None)
     return replace(program, kernels=(replace(kernel, body=body),))
 
 
-def is_right(program: Program) -> bool:
+def is_right(program: LoopProgram) -> bool:
     rng = np.random.default_rng(0)
     a, b = rng.random((N, N)), rng.random((N, N))
     for order in ("forward", "backward", "random"):

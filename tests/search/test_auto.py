@@ -5,13 +5,13 @@ import pytest
 from synthetic import matmul, rugged
 
 from tilewright.search import create_strategy
-from tilewright.search.surrogate import Kernel, Surrogate
+from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.search.transfer import Experience, Transfer, ranges
 from tilewright.space import BoolKnob, SearchSpace, TileKnob
 from tilewright.space.descriptors import Descriptors
 from tilewright.trial import Configuration, Status, Trial
 
-KERNEL = Kernel(0.5, 0.05)
+KERNEL = CovarianceKernel(0.5, 0.05)
 
 
 def surrogate(pool, trials, times, pool_mean=None, trial_mean=None):
@@ -127,7 +127,7 @@ def test_a_transfer_orders_what_it_was_taught():
     problem = rugged(3)
     taught = experience_of(problem, 300)
     names = problem.space.descriptor_names
-    model = Transfer([taught], names, taught.ranges, Kernel(0.5, 0.1), use_prior=False)
+    model = Transfer([taught], names, taught.ranges, CovarianceKernel(0.5, 0.1), use_prior=False)
     fresh = problem.space.sample(np.random.default_rng(9), 200)
     fresh = [c for c in fresh if problem.time(c) is not None]
     expected = model.correction(problem.space.describe_many(fresh))
@@ -141,7 +141,7 @@ def test_descriptors_are_compared_within_their_own_range():
     small, large = np.linspace(0, 4, 17)[:, None], np.linspace(3, 19, 33)[:, None]
     times = np.exp((small[:, 0] - 1.0) ** 2)
     taught = Experience(("x",), small, times, ranges(small))
-    model = Transfer([taught], ("x",), ranges(large), Kernel(0.5, 0.05), use_prior=False)
+    model = Transfer([taught], ("x",), ranges(large), CovarianceKernel(0.5, 0.05), use_prior=False)
     assert large[np.argmin(model.correction(large)), 0] == pytest.approx(7.0, abs=0.5)
 
 

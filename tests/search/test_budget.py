@@ -1,6 +1,6 @@
 import pytest
 
-from tilewright.search import Patience, Task, TrialAllocator
+from tilewright.search import BudgetTask, Patience, TrialAllocator
 
 
 def drive(allocator, best, trials):
@@ -22,25 +22,29 @@ def stuck(task, n):
 
 class TestAllocator:
     def test_every_task_gets_its_minimum_largest_first(self):
-        tasks = [Task("small", 0.01, 1.0), Task("large", 0.9, 1.0), Task("mid", 0.09, 1.0)]
+        tasks = [
+            BudgetTask("small", 0.01, 1.0),
+            BudgetTask("large", 0.9, 1.0),
+            BudgetTask("mid", 0.09, 1.0),
+        ]
         order, _ = drive(TrialAllocator(tasks, batch=8, minimum=8), stuck, 24)
         assert order == ["large", "mid", "small"]
 
     def test_share_of_time_decides_between_equals(self):
-        tasks = [Task("a", 0.8, 1.0), Task("b", 0.2, 1.0)]
+        tasks = [BudgetTask("a", 0.8, 1.0), BudgetTask("b", 0.2, 1.0)]
         allocator = TrialAllocator(tasks, batch=8, minimum=8)
         drive(allocator, stuck, 400)
         assert allocator.trials("a") > 2 * allocator.trials("b") > 0
 
     def test_what_keeps_improving_gets_more(self):
-        tasks = [Task("stuck", 0.5, 1.0), Task("falling", 0.5, 1.0)]
+        tasks = [BudgetTask("stuck", 0.5, 1.0), BudgetTask("falling", 0.5, 1.0)]
         allocator = TrialAllocator(tasks, batch=8, minimum=8)
         allocator.record("stuck", 32, 1.0)
         allocator.record("falling", 32, 0.6)
         assert allocator.gain("falling") > allocator.gain("stuck")
 
     def test_a_task_at_its_floor_gains_nothing(self):
-        tasks = [Task("done", 0.9, 1.0, floor_s=0.5), Task("open", 0.1, 1.0)]
+        tasks = [BudgetTask("done", 0.9, 1.0, floor_s=0.5), BudgetTask("open", 0.1, 1.0)]
         allocator = TrialAllocator(tasks, batch=8, minimum=8, window=8)
         allocator.record("done", 32, 0.5)
         allocator.record("done", 32, 0.5)
@@ -49,14 +53,18 @@ class TestAllocator:
         assert allocator.next(8).task == "open"
 
     def test_the_formula(self):
-        allocator = TrialAllocator([Task("a", 0.5, 2.0)], alpha=0.25, window=16)
+        allocator = TrialAllocator([BudgetTask("a", 0.5, 2.0)], alpha=0.25, window=16)
         allocator.record("a", 16, 1.8)
         allocator.record("a", 16, 1.2)
         slope, hope = (0.9 - 0.6) / 16, 0.6 / 32
         assert allocator.gain("a") == pytest.approx(0.5 * (0.25 * slope + 0.75 * hope))
 
     def test_caps_and_closing(self):
-        tasks = [Task("tiny", 0.9, 1.0, cap=5), Task("closed", 0.05, 1.0), Task("rest", 0.05, 1.0)]
+        tasks = [
+            BudgetTask("tiny", 0.9, 1.0, cap=5),
+            BudgetTask("closed", 0.05, 1.0),
+            BudgetTask("rest", 0.05, 1.0),
+        ]
         allocator = TrialAllocator(tasks, batch=8, minimum=16)
         allocator.close("closed")
         _, used = drive(allocator, stuck, 100)
@@ -67,18 +75,18 @@ class TestAllocator:
         assert allocator.next(10) is None
 
     def test_patience_ends_the_run_early(self):
-        tasks = [Task("a", 0.5, 1.0), Task("b", 0.5, 1.0)]
+        tasks = [BudgetTask("a", 0.5, 1.0), BudgetTask("b", 0.5, 1.0)]
         allocator = TrialAllocator(tasks, batch=8, minimum=8, patience=24)
         _, used = drive(allocator, stuck, 10_000)
         assert used == 48
 
     def test_minimum_comes_before_patience(self):
-        allocator = TrialAllocator([Task("a", 1.0, 1.0)], batch=4, minimum=20, patience=4)
+        allocator = TrialAllocator([BudgetTask("a", 1.0, 1.0)], batch=4, minimum=20, patience=4)
         _, used = drive(allocator, stuck, 1000)
         assert used == 20
 
     def test_failures_only(self):
-        tasks = [Task("broken", 0.6, 1.0), Task("fine", 0.4, 1.0)]
+        tasks = [BudgetTask("broken", 0.6, 1.0), BudgetTask("fine", 0.4, 1.0)]
         allocator = TrialAllocator(tasks, batch=8, minimum=8, patience=32)
 
         def best(task, n):
@@ -89,18 +97,18 @@ class TestAllocator:
         assert allocator.trials("fine") > 150
 
     def test_no_more_than_what_is_left(self):
-        allocator = TrialAllocator([Task("a", 1.0, 1.0)], batch=16)
+        allocator = TrialAllocator([BudgetTask("a", 1.0, 1.0)], batch=16)
         assert allocator.next(3).trials == 3
         assert allocator.next(0) is None
         assert TrialAllocator([]).next(10) is None
 
     def test_worse_than_default_counts_as_default(self):
-        allocator = TrialAllocator([Task("a", 1.0, 1.0)], window=8)
+        allocator = TrialAllocator([BudgetTask("a", 1.0, 1.0)], window=8)
         allocator.record("a", 8, 5.0)
         allocator.record("a", 8, 5.0)
         assert allocator.gain("a") == pytest.approx(0.4 / 16)
 
-    @pytest.mark.parametrize("task", [Task("a", -1, 1.0), Task("a", 0.5, 0.0)])
+    @pytest.mark.parametrize("task", [BudgetTask("a", -1, 1.0), BudgetTask("a", 0.5, 0.0)])
     def test_tasks_are_checked(self, task):
         with pytest.raises(ValueError, match="task 'a'"):
             TrialAllocator([task])

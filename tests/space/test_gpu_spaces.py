@@ -5,7 +5,7 @@ import pytest
 from recorded_gpu import NAMES, recorded
 
 from tilewright.errors import UserError
-from tilewright.gpu import GpuConfiguration, GpuTemplate, render
+from tilewright.gpu import GpuCompilationInfo, GpuTemplate, render
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.trial import Configuration
 
@@ -56,9 +56,9 @@ def test_samples_are_many_and_lowered_differently(name):
     lowered = [space.lower(c) for c in drawn]
     assert len(set(lowered)) == len(drawn)
     for configuration in lowered:
-        assert isinstance(configuration, GpuConfiguration)
+        assert isinstance(configuration, GpuCompilationInfo)
         assert 1 <= np.prod(configuration.workgroup_size) <= 1024
-        assert GpuConfiguration.from_json(configuration.to_json()) == configuration
+        assert GpuCompilationInfo.from_json(configuration.to_json()) == configuration
         assert configuration.describe(0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.store import Store
+from tilewright.store import Database
 
 
 @pytest.fixture
@@ -14,6 +14,6 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store.open(path) as opened:
+def store(path: Path) -> Iterator[Database]:
+    with Database.open(path) as opened:
         yield opened

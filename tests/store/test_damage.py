@@ -14,14 +14,14 @@ import pytest
 from store_samples import key, run_record, trial
 
 from tilewright.errors import UserError
-from tilewright.store import Store, schema
+from tilewright.store import Database, schema
 from tilewright.store.connection import Connection
 
 PRELUDE = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
     "from store_samples import key, run_record, trial\n"
-    "from tilewright.store import Store\n"
-    "store = Store.open(sys.argv[2])\n"
+    "from tilewright.store import Database\n"
+    "store = Database.open(sys.argv[2])\n"
 )
 
 
@@ -71,7 +71,7 @@ def test_a_killed_run_has_every_trial_it_reported_and_goes_on(path: Path) -> Non
         reported += [int(n) for n in rest.split("\n")[:-1]]
         process.wait()
     check(path)
-    with Store.open(path, create=False) as store:
+    with Database.open(path, create=False) as store:
         (run,) = store.runs()
         stored = [r.trial.configuration["tile"] for r in store.trial_records(run.id)]
     # The reports go on where the killed process stopped: at most one trial was stored but not
@@ -95,7 +95,7 @@ def test_several_processes_write_at_once(path: Path) -> None:
     )
     children = [child(body, path) for _ in range(4)]
     runs = [int(c.stdout.readline()) for c in children if c.stdout]
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         shared = store.begin_run(run_record(program_digest="shared"))
     for process in children:
         assert process.stdin
@@ -104,7 +104,7 @@ def test_several_processes_write_at_once(path: Path) -> None:
     new = [int(process.communicate()[0]) for process in children]
     assert [process.returncode for process in children] == [0] * 4
     assert sum(new) == 60
-    with Store.open(path, create=False) as store:
+    with Database.open(path, create=False) as store:
         for run_id in runs:
             assert store.trials(run_id) == [trial(n) for n in range(60)]
         records = store.trial_records(shared)
@@ -117,7 +117,7 @@ def test_several_processes_write_at_once(path: Path) -> None:
 
 
 def test_a_full_disk_ends_in_one_line_and_an_intact_database(path: Path) -> None:
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         run_id, task_id = store.begin_run(run_record()), store.task_id(key())
         sqlite = store.connection.sqlite
         pages = sqlite.execute("PRAGMA page_count").fetchone()[0]
@@ -138,7 +138,7 @@ def test_a_full_disk_ends_in_one_line_and_an_intact_database(path: Path) -> None
         check(path)
         sqlite.execute("PRAGMA max_page_count = 1000000")  # some space is freed
         assert store.record_trial(run_id, task_id, trial(stored))
-    with Store.open(path, create=False) as store:
+    with Database.open(path, create=False) as store:
         assert [r.ordinal for r in store.trial_records(run_id)] == list(range(stored + 1))
 
 
@@ -147,11 +147,11 @@ def test_a_new_database_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPat
         schema, "MIGRATIONS", [("PRAGMA max_page_count = 1", *schema.MIGRATIONS[0])]
     )
     with pytest.raises(UserError, match="disk is full") as info:
-        Store.open(path)
+        Database.open(path)
     one_line(info, path)
 
 
-def test_an_error_halfway_through_a_transaction_leaves_nothing(store: Store) -> None:
+def test_an_error_halfway_through_a_transaction_leaves_nothing(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
 
     def trials() -> object:
@@ -165,13 +165,13 @@ def test_an_error_halfway_through_a_transaction_leaves_nothing(store: Store) -> 
 
 
 def test_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
-    Store.open(path).close()
+    Database.open(path).close()
     with sqlite3.connect(path) as raw:
         raw.execute("PRAGMA user_version = 999")
     raw.close()
     before = path.read_bytes()
     with pytest.raises(UserError, match=r"version is 999.*up to 2; update tilewright") as info:
-        Store.open(path)
+        Database.open(path)
     one_line(info, path)
     assert path.read_bytes() == before
 
@@ -196,7 +196,7 @@ def test_a_database_of_version_1_is_brought_to_this_one(
         )
         connection.sqlite.commit()
         connection.close()
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         task_id = store.task_id(key(), space={"pipeline": "P"})
         assert store.task(task_id).space == {"pipeline": "P"}
         assert len(store.listing()) <= 1
@@ -205,16 +205,16 @@ def test_a_database_of_version_1_is_brought_to_this_one(
 def test_an_older_version_is_migrated_with_its_contents(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         run_id = store.begin_run(run_record())
         store.record_trial(run_id, store.task_id(key()), trial(0))
     added = ("ALTER TABLE runs ADD COLUMN machine TEXT NOT NULL DEFAULT 'unknown'",)
     broken = [*schema.MIGRATIONS, added, ("DROP TABLE trials", "no such statement")]
     monkeypatch.setattr(schema, "MIGRATIONS", broken)
     with pytest.raises(sqlite3.OperationalError):
-        Store.open(path)
+        Database.open(path)
     monkeypatch.setattr(schema, "MIGRATIONS", broken[:-1])
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         assert store.trials(run_id) == [trial(0)]  # the broken migration was undone as a whole
         assert schema.version_of(store.connection.sqlite) == len(broken) - 1
         machines = store.connection.query("SELECT machine FROM runs")
@@ -225,13 +225,13 @@ def test_an_older_version_is_migrated_with_its_contents(
 def test_a_file_that_is_no_database(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"not a database|damaged|cannot be opened") as info:
-        Store.open(path)
+        Database.open(path)
     one_line(info, path)
     assert path.read_bytes() == content
 
 
 def test_a_damaged_database(path: Path) -> None:
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         run_id, task_id = store.begin_run(run_record()), store.task_id(key())
         store.record_trials(run_id, task_id, [trial(n, message="x" * 2000) for n in range(100)])
     content = bytearray(path.read_bytes())
@@ -239,7 +239,7 @@ def test_a_damaged_database(path: Path) -> None:
     path.write_bytes(content)
 
     def use() -> None:
-        with Store.open(path) as store:
+        with Database.open(path) as store:
             store.trials()
 
     with pytest.raises(UserError, match="damaged") as info:
@@ -253,7 +253,7 @@ def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
     raw.close()
     before = path.read_bytes()
     with pytest.raises(UserError, match="another program") as info:
-        Store.open(path)
+        Database.open(path)
     one_line(info, path)
     assert path.read_bytes() == before
 
@@ -262,7 +262,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "x.db", tmp_path, Path("/proc/none/x.db")):
         with pytest.raises(UserError) as info:
-            Store.open(path)
+            Database.open(path)
         one_line(info, path)
         assert "--db" in str(info.value)
 
@@ -270,34 +270,34 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_a_database_without_write_permission(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
-    Store.open(path).close()
+    Database.open(path).close()
     path.chmod(0o444)
     tmp_path.chmod(0o555)
     if os.access(path, os.W_OK):  # root may write anything: have SQLite itself refuse
-        Store.open(path).close()
+        Database.open(path).close()
         uri = path.as_uri() + "?mode=ro"
         connect = sqlite3.connect
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sqlite3, "connect", lambda _, **kw: connect(uri, uri=True, **kw))
             with pytest.raises(UserError, match=r"no permission|cannot be opened") as info:
-                Store.open(path)
+                Database.open(path)
     else:
         with pytest.raises(UserError, match=r"no permission|cannot be opened") as info:
-            Store.open(path)
+            Database.open(path)
     tmp_path.chmod(0o755)
     one_line(info, path)
 
 
 def test_open_without_create_makes_nothing(path: Path) -> None:
     with pytest.raises(UserError, match="no such file") as info:
-        Store.open(path, create=False)
+        Database.open(path, create=False)
     one_line(info, path)
     assert not path.exists()
 
 
 def test_a_lock_that_is_never_released(path: Path) -> None:
-    Store.open(path).close()
-    with Store.open(path) as blocker, Store.open(path, busy_timeout_s=0.05) as store:
+    Database.open(path).close()
+    with Database.open(path) as blocker, Database.open(path, busy_timeout_s=0.05) as store:
         with (
             blocker.connection.transaction(),
             pytest.raises(UserError, match="another process keeps it locked") as info,
@@ -308,14 +308,14 @@ def test_a_lock_that_is_never_released(path: Path) -> None:
 
 
 def test_readers_are_not_blocked_by_a_writer(path: Path) -> None:
-    with Store.open(path) as writer, Store.open(path, busy_timeout_s=0.05) as reader:
+    with Database.open(path) as writer, Database.open(path, busy_timeout_s=0.05) as reader:
         run_id, task_id = writer.begin_run(run_record()), writer.task_id(key())
         with writer.connection.transaction():
             assert reader.trials(run_id, task_id) == []
 
 
 def test_a_transaction_that_a_signal_left_open_does_not_block_the_next(tmp_path):
-    with Store.open(tmp_path / "t.db") as store:
+    with Database.open(tmp_path / "t.db") as store:
         store.connection.sqlite.execute("BEGIN IMMEDIATE")
         run = store.begin_run(run_record())
         assert store.run(run).id == run

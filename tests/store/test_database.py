@@ -13,11 +13,11 @@ import pytest
 from store_samples import ODD_VALUES, key, result, run_record, trial
 
 from tilewright.errors import UserError
-from tilewright.store import Filter, RunStatus, Store, default_path
+from tilewright.store import Database, Filter, RunStatus, default_path
 from tilewright.trial import Configuration, Status, Trial
 
 
-def test_a_trial_round_trips_exactly(store: Store) -> None:
+def test_a_trial_round_trips_exactly(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     full = Trial(
         configuration=Configuration.of(ODD_VALUES),
@@ -37,13 +37,13 @@ def test_a_trial_round_trips_exactly(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_every_status_is_kept(store: Store, status: Status) -> None:
+def test_every_status_is_kept(store: Database, status: Status) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     store.record_trial(run_id, task_id, Trial(Configuration.of({}), status))
     assert [t.status for t in store.trials(run_id, task_id)] == [status]
 
 
-def test_garbage_of_a_candidate_does_not_stop_the_run(store: Store) -> None:
+def test_garbage_of_a_candidate_does_not_stop_the_run(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     junk = trial(
         0,
@@ -61,7 +61,7 @@ def test_garbage_of_a_candidate_does_not_stop_the_run(store: Store) -> None:
     assert not back.ok
 
 
-def test_a_configuration_is_stored_once_whatever_its_order(store: Store) -> None:
+def test_a_configuration_is_stored_once_whatever_its_order(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     first = Trial(Configuration((("a", 1), ("b", 2))), Status.OK, 1.0)
     again = Trial(Configuration((("b", 2), ("a", 1))), Status.CRASHED)
@@ -73,13 +73,13 @@ def test_a_configuration_is_stored_once_whatever_its_order(store: Store) -> None
     assert store.record_trial(store.begin_run(run_record()), task_id, again)
 
 
-def test_true_and_one_are_different_configurations(store: Store) -> None:
+def test_true_and_one_are_different_configurations(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     both = [Trial(Configuration.of({"x": v}), Status.OK, 1.0) for v in (True, 1)]
     assert store.record_trials(run_id, task_id, both) == 2
 
 
-def test_a_value_of_a_wrong_type_is_refused_by_name(store: Store) -> None:
+def test_a_value_of_a_wrong_type_is_refused_by_name(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
     for value in (1.5, None, [1], (1.5,)):
         bad = Trial(Configuration((("knob", value),)), Status.OK)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(store: Store) -> None:
     assert store.count_trials(run_id) == 0  # all or nothing
 
 
-def test_ordinals_count_the_trials_of_a_run_over_its_tasks(store: Store) -> None:
+def test_ordinals_count_the_trials_of_a_run_over_its_tasks(store: Database) -> None:
     run_id = store.begin_run(run_record())
     tasks = [store.task_id(key(m)) for m in (64, 128)]
     for n in range(6):
@@ -102,7 +102,7 @@ def test_ordinals_count_the_trials_of_a_run_over_its_tasks(store: Store) -> None
     assert len(store.trials()) == 6
 
 
-def test_tasks_are_equal_by_workload_target_compiler_and_flags(store: Store) -> None:
+def test_tasks_are_equal_by_workload_target_compiler_and_flags(store: Database) -> None:
     first = store.task_id(key(), default_s=0.5)
     assert store.task_id(key()) == first
     assert store.task(first).key == key()
@@ -111,10 +111,10 @@ def test_tasks_are_equal_by_workload_target_compiler_and_flags(store: Store) -> 
     assert len({first, *(store.task_id(k) for k in others)}) == 5
 
 
-def test_a_result_is_reused_only_for_the_same_task(store: Store, path: Path) -> None:
+def test_a_result_is_reused_only_for_the_same_task(store: Database, path: Path) -> None:
     run_id = store.begin_run(run_record())
     store.record_result(store.task_id(key()), result(), run_id)
-    with Store.open(path, create=False) as other:
+    with Database.open(path, create=False) as other:
         found = other.result_for(key())
         assert found is not None
         assert found.configuration == result().configuration
@@ -124,7 +124,7 @@ def test_a_result_is_reused_only_for_the_same_task(store: Store, path: Path) -> 
 
 
 def test_the_last_result_stays_even_when_it_keeps_the_default(path: Path) -> None:
-    with Store.open(path, clock=lambda: 5.0) as store:  # and even at the same instant
+    with Database.open(path, clock=lambda: 5.0) as store:  # and even at the same instant
         task_id = store.task_id(key())
         store.record_result(task_id, result(3.0))
         store.record_result(task_id, result(1.0, configuration=None))
@@ -134,7 +134,7 @@ def test_the_last_result_stays_even_when_it_keeps_the_default(path: Path) -> Non
         assert found.speedup == 1.0
 
 
-def test_checkpoints_and_measurements(store: Store) -> None:
+def test_checkpoints_and_measurements(store: Database) -> None:
     runs = [store.begin_run(run_record()) for _ in range(2)]
     store.put_state(runs[0], "search", {"asked": [1, 2], "rng": "x", "best": None})
     store.put_state(runs[0], "search", {"asked": [1, 2, 3]})
@@ -148,7 +148,7 @@ def test_checkpoints_and_measurements(store: Store) -> None:
     assert store.measurements(runs[1]) == []
 
 
-def test_an_unfinished_run_is_found_again_and_a_finished_one_is_not(store: Store) -> None:
+def test_an_unfinished_run_is_found_again_and_a_finished_one_is_not(store: Database) -> None:
     where = ("p", "cpu", "3.13.0", "o")
     assert store.find_resumable(*where) is None
     run_id = store.begin_run(run_record())
@@ -171,8 +171,8 @@ def test_a_run_that_goes_on_in_another_process_is_not_taken_over(path: Path) -> 
     """Two processes in one run would break its order; once the other is killed it can be had."""
     text = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from store_samples import run_record; from tilewright.store import Store\n"
-        "store = Store.open(sys.argv[1]); print(store.begin_run(run_record()), flush=True)\n"
+        "from store_samples import run_record; from tilewright.store import Database\n"
+        "store = Database.open(sys.argv[1]); print(store.begin_run(run_record()), flush=True)\n"
         "sys.stdin.read()"
     )
     command = [sys.executable, "-c", text, str(path), str(Path(__file__).parent)]
@@ -181,7 +181,7 @@ def test_a_run_that_goes_on_in_another_process_is_not_taken_over(path: Path) -> 
     assert child.stdout
     try:
         run_id = int(child.stdout.readline())
-        with Store.open(path) as store:
+        with Database.open(path) as store:
             with pytest.raises(UserError, match=f"still going on in process {child.pid}"):
                 store.resume_run(run_id)
             mine = store.begin_run(run_record())
@@ -199,7 +199,7 @@ def test_a_run_that_goes_on_in_another_process_is_not_taken_over(path: Path) -> 
         child.communicate()
 
 
-def test_a_store_serves_several_threads(store: Store) -> None:
+def test_a_store_serves_several_threads(store: Database) -> None:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key())
 
     def work(first: int) -> None:
@@ -216,7 +216,7 @@ def test_a_store_serves_several_threads(store: Store) -> None:
 
 def test_listing(path: Path) -> None:
     now = 100.0
-    with Store.open(path, clock=lambda: now) as store:
+    with Database.open(path, clock=lambda: now) as store:
         for m in (64, 128):
             run_id, task_id = store.begin_run(run_record()), store.task_id(key(m))
             store.record_trials(
@@ -254,12 +254,12 @@ def test_open_makes_the_directories_of_the_default_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_DB", str(tmp_path / "a/b/c d?x=1#.db"))
-    with Store.open() as store:
+    with Database.open() as store:
         store.begin_run(run_record())
     assert (tmp_path / "a/b/c d?x=1#.db").is_file()
 
 
-def test_tasks_of_other_shapes_of_the_same_kind(store: Store) -> None:
+def test_tasks_of_other_shapes_of_the_same_kind(store: Database) -> None:
     mine = store.task_id(key(64), space={"pipeline": "P"})
     other = store.task_id(key(128), space={"pipeline": "Q"})
     store.task_id(key(256))
@@ -269,9 +269,9 @@ def test_tasks_of_other_shapes_of_the_same_kind(store: Store) -> None:
     assert store.task(mine).space == {"pipeline": "P"}
 
 
-def test_what_a_space_is_made_from_survives_export(store: Store, tmp_path: Path) -> None:
+def test_what_a_space_is_made_from_survives_export(store: Database, tmp_path: Path) -> None:
     store.task_id(key(64), 0.5, {"pipeline": "P"})
     store.export(tmp_path / "all.jsonl")
-    with Store.open(tmp_path / "copy.db") as copy:
+    with Database.open(tmp_path / "copy.db") as copy:
         copy.import_(tmp_path / "all.jsonl")
         assert copy.task(copy.task_id(key(64))).space == {"pipeline": "P"}

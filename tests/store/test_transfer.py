@@ -9,11 +9,11 @@ import pytest
 from store_samples import ODD_VALUES, key, result, run_record, trial
 
 from tilewright.errors import UserError
-from tilewright.store import Counts, Filter, RunStatus, Store
+from tilewright.store import Database, Filter, RowCounts, RunStatus
 from tilewright.trial import Configuration, Status, Trial
 
 
-def fill(store: Store, m: int = 64, **others: str) -> int:
+def fill(store: Database, m: int = 64, **others: str) -> int:
     run_id, task_id = store.begin_run(run_record()), store.task_id(key(m, **others), 0.25)
     odd = Trial(Configuration.of(ODD_VALUES), Status.OK, 0.125, (0.125,), "m", "b", "o", {"c": 1.5})
     store.record_trials(run_id, task_id, [trial(0), odd, trial(1, status=Status.CRASHED)])
@@ -23,17 +23,17 @@ def fill(store: Store, m: int = 64, **others: str) -> int:
 
 
 def test_an_export_imported_elsewhere_is_the_same_and_adds_nothing_twice(
-    store: Store, tmp_path: Path
+    store: Database, tmp_path: Path
 ) -> None:
     first, second = fill(store), fill(store, 128)
     store.finish_run(first)
     out = tmp_path / "x.jsonl"
-    everything = Counts(runs=2, tasks=2, trials=6, results=2, measurements=2)
+    everything = RowCounts(runs=2, tasks=2, trials=6, results=2, measurements=2)
     assert store.export(out) == everything
-    with Store.open(tmp_path / "other.db") as other:
+    with Database.open(tmp_path / "other.db") as other:
         other.begin_run(run_record())  # so that the ids differ
         assert other.import_(out) == everything
-        assert other.import_(out) == Counts()
+        assert other.import_(out) == RowCounts()
         copies = other.runs()[1:]
         assert [r.uid for r in copies] == [r.uid for r in store.runs()]
         for ours, theirs in zip((first, second), copies, strict=True):
@@ -49,20 +49,20 @@ def test_an_export_imported_elsewhere_is_the_same_and_adds_nothing_twice(
         store.finish_run(second)
         assert store.record_trial(second, store.task_id(key(128)), trial(7))
         store.export(out)
-        assert other.import_(out) == Counts(trials=1)
+        assert other.import_(out) == RowCounts(trials=1)
         assert [r.status for r in other.runs()[1:]] == [RunStatus.FINISHED] * 2
         back = tmp_path / "back.jsonl"
         other.export(back)
-        assert store.import_(back) == Counts(runs=1)  # only the run that was begun there
+        assert store.import_(back) == RowCounts(runs=1)  # only the run that was begun there
 
 
 def test_the_newer_of_two_results_stays(tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
-    with Store.open(tmp_path / "old.db", clock=lambda: 10.0) as old:
+    with Database.open(tmp_path / "old.db", clock=lambda: 10.0) as old:
         fill(old)
         old.export(out)
     for when, expected in ((5.0, 2.0), (20.0, 4.0)):
-        with Store.open(tmp_path / f"{when}.db", clock=lambda when=when: when) as store:
+        with Database.open(tmp_path / f"{when}.db", clock=lambda when=when: when) as store:
             store.record_result(store.task_id(key()), result(4.0))
             assert store.import_(out).results == (when < 10.0)
             found = store.result_for(key())
@@ -70,7 +70,7 @@ def test_the_newer_of_two_results_stays(tmp_path: Path) -> None:
             assert found.speedup == expected
 
 
-def test_every_line_of_an_export_is_strict_json(store: Store, tmp_path: Path) -> None:
+def test_every_line_of_an_export_is_strict_json(store: Database, tmp_path: Path) -> None:
     run_id = fill(store)
     store.record_trial(run_id, store.task_id(key()), trial(9, samples=(float("nan"),)))
     store.export(tmp_path / "x.jsonl")
@@ -95,14 +95,14 @@ def test_every_line_of_an_export_is_strict_json(store: Store, tmp_path: Path) ->
     ],
 )
 def test_a_filter_exports_what_belongs_together(
-    store: Store, tmp_path: Path, which: Filter, tasks: int
+    store: Database, tmp_path: Path, which: Filter, tasks: int
 ) -> None:
     fill(store)
     fill(store, target="cuda", compiler="9")
     fill(store, 256)
-    expected = Counts(tasks, tasks, 3 * tasks, tasks, tasks)
+    expected = RowCounts(tasks, tasks, 3 * tasks, tasks, tasks)
     assert store.export(tmp_path / "x.jsonl", which) == expected
-    with Store.open(tmp_path / "other.db") as other:
+    with Database.open(tmp_path / "other.db") as other:
         assert other.import_(tmp_path / "x.jsonl") == expected
 
 
@@ -121,7 +121,7 @@ def test_a_filter_exports_what_belongs_together(
     ],
 )
 def test_a_bad_file_is_named_with_its_line(
-    store: Store, tmp_path: Path, text: str, message: str
+    store: Database, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "x.jsonl"
     head = '{"format": "tilewright-db", "version": 1}'
@@ -150,7 +150,7 @@ def test_a_bad_file_is_named_with_its_line(
     ],
 )
 def test_one_bad_line_imports_nothing(
-    store: Store, tmp_path: Path, kind: str, field: str, value: object
+    store: Database, tmp_path: Path, kind: str, field: str, value: object
 ) -> None:
     fill(store)
     file = tmp_path / "x.jsonl"
@@ -159,14 +159,14 @@ def test_one_bad_line_imports_nothing(
     bad = max(i for i, line in enumerate(lines) if line.get("type") == kind)
     lines[bad][field] = value
     file.write_text("\n".join(map(json.dumps, lines)))
-    with Store.open(tmp_path / "other.db") as other:
+    with Database.open(tmp_path / "other.db") as other:
         with pytest.raises(UserError, match=f"line {bad + 1}: .*nothing was imported"):
             other.import_(file)
         assert other.runs() == []
         assert other.listing() == []
 
 
-def test_export_to_a_place_that_cannot_be_written(store: Store, tmp_path: Path) -> None:
+def test_export_to_a_place_that_cannot_be_written(store: Database, tmp_path: Path) -> None:
     for out in (tmp_path / "none" / "x.jsonl", tmp_path):
         with pytest.raises(UserError, match="cannot write"):
             store.export(out)
@@ -177,7 +177,7 @@ def test_export_to_a_place_that_cannot_be_written(store: Store, tmp_path: Path) 
 
 def test_prune(path: Path) -> None:
     now = 1000.0
-    with Store.open(path, clock=lambda: now) as store:
+    with Database.open(path, clock=lambda: now) as store:
         old = fill(store)
         store.finish_run(old)
         gone = fill(store, 128, compiler="3.12.0")
@@ -187,8 +187,8 @@ def test_prune(path: Path) -> None:
         store.finish_run(new)
         with pytest.raises(UserError, match="say which"):
             store.prune()
-        assert store.prune(older_than_s=5000.0) == Counts()
-        expected = Counts(runs=2, tasks=0, trials=6, results=0, measurements=2)
+        assert store.prune(older_than_s=5000.0) == RowCounts()
+        expected = RowCounts(runs=2, tasks=0, trials=6, results=0, measurements=2)
         assert store.prune(older_than_s=500.0, dry_run=True) == expected
         assert len(store.runs()) == 4
         assert store.prune(older_than_s=500.0) == expected
@@ -204,7 +204,7 @@ def test_prune(path: Path) -> None:
         assert store.result_for(key(256)) is not None
         assert store.result_for(key()) is None
         store.finish_run(alive)
-        assert store.prune(compiler="3.12.0") == Counts(tasks=3)  # left over from before
-        assert store.prune(not_compiler="3.13.0", target="cpu") == Counts()
-        assert store.prune(target="cpu", keep_results=False) == Counts(1, 1, 3, 1, 1)
+        assert store.prune(compiler="3.12.0") == RowCounts(tasks=3)  # left over from before
+        assert store.prune(not_compiler="3.13.0", target="cpu") == RowCounts()
+        assert store.prune(target="cpu", keep_results=False) == RowCounts(1, 1, 3, 1, 1)
         assert store.listing() == []

@@ -9,7 +9,7 @@ import pytest
 
 import dispatch_corpus as corpus
 from tilewright.space.generators import dispatch_space
-from tilewright.store import RunRecord, Store, TaskKey
+from tilewright.store import Database, RunRecord, TaskKey
 from tilewright.trial import Status, Trial
 from tilewright.tuning.experience import experience
 
@@ -20,7 +20,7 @@ def key_of(dispatch: corpus.Dispatch, compiler: str = "3.13.0") -> TaskKey:
     return TaskKey(dispatch.workload, "cpu", compiler)
 
 
-def remember(store: Store, dispatch: corpus.Dispatch, count: int, ok: bool = True) -> int:
+def remember(store: Database, dispatch: corpus.Dispatch, count: int, ok: bool = True) -> int:
     """A run that tried so many configurations of a dispatch; its id."""
     space = dispatch_space(dispatch.template, dispatch.workload, corpus.TARGET)
     assert space is not None
@@ -37,11 +37,11 @@ def remember(store: Store, dispatch: corpus.Dispatch, count: int, ok: bool = Tru
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store.open(tmp_path / "x.db")
+def store(tmp_path: Path) -> Database:
+    return Database.open(tmp_path / "x.db")
 
 
-def test_trials_of_another_shape_of_the_kind(store: Store):
+def test_trials_of_another_shape_of_the_kind(store: Database):
     mine, other = (corpus.last(name) for name in MATMULS[1:])
     remember(store, other, 30)
     remember(store, corpus.last("softmax"), 30)
@@ -53,7 +53,7 @@ def test_trials_of_another_shape_of_the_kind(store: Store):
     assert set(found.names) & set(space.space.descriptor_names) >= {"vector_m", "prior"}
 
 
-def test_not_of_itself_nor_of_this_run_nor_of_another_compiler(store: Store):
+def test_not_of_itself_nor_of_this_run_nor_of_another_compiler(store: Database):
     mine, other = (corpus.last(name) for name in MATMULS[1:])
     pipeline = mine.template.translation.pipeline
     remember(store, mine, 30)
@@ -64,14 +64,14 @@ def test_not_of_itself_nor_of_this_run_nor_of_another_compiler(store: Store):
     assert experience(store, key_of(mine), "Mmt4dTilingExpert") == ()
 
 
-def test_failures_and_a_handful_of_trials_teach_nothing(store: Store):
+def test_failures_and_a_handful_of_trials_teach_nothing(store: Database):
     mine, few, failed = (corpus.last(name) for name in reversed(MATMULS))
     remember(store, few, 5)
     remember(store, failed, 30, ok=False)
     assert experience(store, key_of(mine), mine.template.translation.pipeline) == ()
 
 
-def test_what_another_version_wrote_is_passed_over(store: Store):
+def test_what_another_version_wrote_is_passed_over(store: Database):
     mine, other = (corpus.last(name) for name in MATMULS[1:])
     remember(store, other, 30)
     store.task_id(key_of(other), None, {"template": {"ops": "?"}})

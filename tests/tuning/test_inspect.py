@@ -10,7 +10,7 @@ import pytest
 import tilewright
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
-from tilewright.store import Store
+from tilewright.store import Database
 from tilewright.tuning.inspect import Inspection, inspect
 from tuned_samples import matmul
 
@@ -46,7 +46,7 @@ def found(program: Path) -> Inspection:
             raise AssertionError("inspecting measures and stores nothing")
 
         patch.setattr(Benchmark, "__init__", forbidden)
-        patch.setattr(Store, "open", forbidden)
+        patch.setattr(Database, "open", forbidden)
         return inspect(program, threads=2)
 
 

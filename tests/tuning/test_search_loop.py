@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.stages import Compiled, Stages
+from tilewright.tuning.stages import CompiledCandidate, Stages
 
 
 def config(i):
@@ -52,7 +52,7 @@ class World:
             status = self.compile_fails.get(tile, Status.OK)
             digest = "" if status is not Status.OK else self.digests.get(tile, f"p{tile}")
             message = "" if status is Status.OK else "no"
-            made.append(Compiled(c, status, f"vmfb{tile}", digest, message, 0.5))
+            made.append(CompiledCandidate(c, status, f"vmfb{tile}", digest, message, 0.5))
         return made
 
     def measure(self, compiled, best_s):

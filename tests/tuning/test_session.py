@@ -17,7 +17,7 @@ import pytest
 
 from tilewright.errors import UserError
 from tilewright.measure.inputs import read_outputs, write_outputs
-from tilewright.store import RunStatus, Store
+from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning.config_file import read_config
@@ -214,7 +214,7 @@ def test_stopping_early_writes_out_what_was_found(program: Path, tmp_path: Path)
     assert result.interrupted
     assert result.trials_total == 2 == len(trials_of(tmp_path))
     assert (tmp_path / "out" / "program.vmfb").exists()
-    with Store.open(tmp_path / "tilewright.db") as store:
+    with Database.open(tmp_path / "tilewright.db") as store:
         assert [run.status for run in store.runs()] == [RunStatus.INTERRUPTED]
 
 
@@ -233,14 +233,14 @@ def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Pa
     os.kill(child.pid, signal.SIGKILL)
     told += [line.strip() for line in child.stdout if line.strip()]
     child.wait()
-    with Store.open(tmp_path / "tilewright.db") as store:
+    with Database.open(tmp_path / "tilewright.db") as store:
         (run,) = store.runs()
         before = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert set(told) <= set(before), "a trial that was reported is not in the database"
 
     result = tune(program, options(tmp_path, max_trials=12, resume=True))
     assert result.trials_total == 12
-    with Store.open(tmp_path / "tilewright.db") as store:
+    with Database.open(tmp_path / "tilewright.db") as store:
         (run,) = store.runs()
         after = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert after[: len(before)] == before
@@ -360,7 +360,7 @@ def test_two_runs_at_once_share_a_database(program: Path, tmp_path: Path) -> Non
             )
         )
     assert [child.wait(timeout=300) for child in children] == [0, 0]
-    with Store.open(tmp_path / "tilewright.db") as store:
+    with Database.open(tmp_path / "tilewright.db") as store:
         runs = store.runs()
         assert len(runs) == 2
         assert [store.count_trials(run.id) for run in runs] == [6, 6]

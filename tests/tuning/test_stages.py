@@ -8,11 +8,11 @@ import pytest
 from tilewright.measure.jobs import Result, WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
-from tilewright.tiling import DispatchConfiguration, Translation
+from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_tasks import CANDIDATE
 from tilewright.tuning.stages import (
-    Compiled,
+    CompiledCandidate,
     DispatchCompiler,
     DispatchMeasurer,
     FastestFirst,
@@ -62,7 +62,7 @@ class Task:
         return self.reference.inputs
 
     def lower(self, configuration):
-        return DispatchConfiguration(Translation(f"P{configuration['tile']}"), ())
+        return CompilationInfo(Translation(f"P{configuration['tile']}"), ())
 
 
 class Pool:
@@ -176,7 +176,9 @@ class Bench:
 
 def measure(tmp_path, bench, best_s=None, **more):
     measurer = DispatchMeasurer(Task(tmp_path), bench, TimingPolicy(), **more)
-    return measurer.measure(Compiled(config(1), Status.OK, "x.vmfb", "digest", "", 0.5), best_s)
+    return measurer.measure(
+        CompiledCandidate(config(1), Status.OK, "x.vmfb", "digest", "", 0.5), best_s
+    )
 
 
 GOOD = Measurement((1e-3, 3e-3, 2e-3), executions_per_sample=4)

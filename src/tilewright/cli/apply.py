@@ -11,7 +11,7 @@ import click
 from tilewright.cli import output as out
 from tilewright.cli import words
 from tilewright.cli.applied import print_changes
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:

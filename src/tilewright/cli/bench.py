@@ -12,8 +12,8 @@ from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:
-    from tilewright.modules.benchmarking import BenchPolicy, Row
-    from tilewright.modules.opening import OpenModule
+    from tilewright.modules.benchmarking import BenchmarkRow, BenchPolicy
+    from tilewright.modules.ready_module import OpenModule
 
 _LEAST_NAME = 24
 
@@ -57,7 +57,7 @@ def command(
     doubtful are warned of.
     """
     from tilewright.modules.benchmarking import bench_module, context, to_json
-    from tilewright.modules.opening import open_module
+    from tilewright.modules.ready_module import open_module
 
     options, call = split(given)
     if options.compile_to is not None:
@@ -73,7 +73,7 @@ def command(
         if not as_json:
             _print_head(about, width)
 
-        def show(row: Row, unit: str) -> None:
+        def show(row: BenchmarkRow, unit: str) -> None:
             if not as_json:
                 click.echo(_line(row, unit, width))
 
@@ -127,7 +127,7 @@ def _print_head(about: dict[str, Any], width: int) -> None:
     click.echo(f"{rule}\n{head}\n{rule}")
 
 
-def _line(row: Row, unit: str, width: int) -> str:
+def _line(row: BenchmarkRow, unit: str, width: int) -> str:
     from tilewright.modules.benchmarking import UNITS
 
     if row.statistic == "cv":

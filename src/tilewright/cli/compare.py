@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.compare.diff import Change
-    from tilewright.compare.options import CompareOptions
+    from tilewright.compare.comparison_options import CompareOptions
+    from tilewright.compare.diff import TimeChange
     from tilewright.compare.providers.interface import Budget, Provider
-    from tilewright.compare.results import ResultFile, Row, Run
+    from tilewright.compare.results import ComparisonRow, ComparisonRun, ResultFile
 
 _PATH = click.Path(path_type=Path)
 _DIFF, _RUN = "diff", "run"
@@ -176,7 +176,7 @@ def diff_command(old: Path, new: Path, margin: str | None, as_json: bool) -> int
 def _options(given: dict[str, Any]) -> CompareOptions:
     from dataclasses import replace
 
-    from tilewright.compare.options import CompareOptions
+    from tilewright.compare.comparison_options import CompareOptions
     from tilewright.errors import UserError
     from tilewright.target import parse_target
     from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
@@ -272,7 +272,7 @@ def _list() -> None:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _progress(row: Row) -> str:
+def _progress(row: ComparisonRow) -> str:
     from tilewright.compare.tables import time_text
 
     if not row.ok:
@@ -281,7 +281,7 @@ def _progress(row: Row) -> str:
     return f"{row.provider}: {time_text(row)}{note}"
 
 
-def _print(result: Run, base: str) -> None:
+def _print(result: ComparisonRun, base: str) -> None:
     from tilewright.compare.tables import means_table, rows_table
 
     for made in (rows_table(result, base), means_table(result, base)):
@@ -294,7 +294,7 @@ def _print(result: Run, base: str) -> None:
         click.echo(f"warning: {warning}")
 
 
-def _print_changes(changes: list[Change]) -> None:
+def _print_changes(changes: list[TimeChange]) -> None:
     from tilewright.compare.diff import mean_ratio
     from tilewright.compare.tables import changes_table
 
@@ -310,7 +310,7 @@ def _print_changes(changes: list[Change]) -> None:
     click.echo(f"{worse} of {len(changes)} rows regressed" if worse else "nothing regressed")
 
 
-def _change_json(change: Change) -> dict[str, Any]:
+def _change_json(change: TimeChange) -> dict[str, Any]:
     ratio = change.ratio
     return {
         "workload": change.workload,

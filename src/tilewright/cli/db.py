@@ -12,7 +12,7 @@ import click
 from tilewright.cli import output, words
 
 if TYPE_CHECKING:
-    from tilewright.store import Counts, Filter, ListingRow, Store
+    from tilewright.store import Database, Filter, ListingRow, RowCounts
 
 _PATH = click.Path(path_type=Path)
 
@@ -121,9 +121,9 @@ def export(
 @_db
 def import_(files: tuple[Path, ...], path: Path | None) -> None:
     """Merge exported FILEs into the database; what it has already is not added again."""
-    from tilewright.store import Store
+    from tilewright.store import Database
 
-    with Store.open(path) as store:
+    with Database.open(path) as store:
         for file in files:
             click.echo(f"{file}: {_counted(store.import_(file))} new in {store.path}")
 
@@ -164,11 +164,11 @@ def prune(
     click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
 
 
-def _open(path: Path | None) -> Store:
+def _open(path: Path | None) -> Database:
     """An existing database: a mistyped name must not make an empty one."""
-    from tilewright.store import Store
+    from tilewright.store import Database
 
-    return Store.open(path, create=False)
+    return Database.open(path, create=False)
 
 
 def _filter(
@@ -207,7 +207,7 @@ def _row_json(row: ListingRow) -> dict[str, object]:
     return data
 
 
-def _counted(counts: Counts) -> str:
+def _counted(counts: RowCounts) -> str:
     return ", ".join(
         words.plural(number, name.removesuffix("s")) for name, number in vars(counts).items()
     )

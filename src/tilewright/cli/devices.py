@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output, words
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 from tilewright.gpu_target import BACKENDS, target_names
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilewright.cli import output, words
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
     from tilewright.tuning.inspect import DispatchInfo, Inspection, SpaceInfo, VariantInfo

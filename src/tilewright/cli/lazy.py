@@ -11,7 +11,7 @@ import click
 from tilewright.errors import UnknownNameError
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a command is, and its line in the overview."""
 
     module: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used, listed in the order of `places`."""
 
-    def __init__(self, *args: Any, places: Mapping[str, Place], **more: Any) -> None:
+    def __init__(self, *args: Any, places: Mapping[str, CommandPlace], **more: Any) -> None:
         super().__init__(*args, **more)
         self.places = dict(places)
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tilewright.cli import output, words
 from tilewright.cli.plain import program_line, winner_line
-from tilewright.cli.progress import SEARCH, Progress
+from tilewright.cli.progress import SEARCH, RunProgress
 from tilewright.tuning import events
 
 REFRESH_S = 1.0
@@ -27,7 +27,7 @@ _COLUMNS = ("dispatch", "runs", "share", "default ms", "best ms", "speed-up", "t
 class LiveView:
     """Shows a run on a terminal. A context manager; `listen` takes the events."""
 
-    def __init__(self, progress: Progress, console: Console) -> None:
+    def __init__(self, progress: RunProgress, console: Console) -> None:
         self.progress = progress
         self._console = console
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class LiveView:
             return Group(*parts)
 
 
-def status_line(progress: Progress) -> str:
+def status_line(progress: RunProgress) -> str:
     """Phase, time, trials and time left, in one line."""
     parts = [progress.phase + (f" ({progress.detail})" if progress.detail else "")]
     if progress.stopping:
@@ -95,7 +95,7 @@ def status_line(progress: Progress) -> str:
     return "  ".join(parts)
 
 
-def dispatch_table(progress: Progress) -> Table:
+def dispatch_table(progress: RunProgress) -> Table:
     """The hottest dispatches with what was found for them so far."""
     table = output.table(_COLUMNS, right=_COLUMNS[1:])
     rows = [(variant, row) for variant, ranked in progress.rankings.items() for row in ranked]

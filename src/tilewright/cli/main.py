@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from tilewright.cli.interrupt import Interruption
-from tilewright.cli.lazy import LazyGroup, Place
+from tilewright.cli.lazy import CommandPlace, LazyGroup
 from tilewright.errors import UserError
 
 TRACEBACK = "TILEWRIGHT_TRACEBACK"
@@ -119,7 +119,7 @@ def _version(context: click.Context, _parameter: click.Parameter, wanted: bool) 
 @click.command(
     cls=Commands,
     places={
-        name: Place(f"tilewright.cli.{name}", "command", summary)
+        name: CommandPlace(f"tilewright.cli.{name}", "command", summary)
         for name, summary in _SUMMARIES.items()
     },
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tilewright.cli import words
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.modules.compiling import Compiled
-    from tilewright.modules.options import ModuleOptions
+    from tilewright.modules.compiling import CompiledModule
+    from tilewright.modules.module_source import ModuleOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
 
     Raises UserError, which names the option.
     """
-    from tilewright.modules.options import read_options
+    from tilewright.modules.module_source import read_options
     from tilewright.tuning.parse import parse_count
 
     call = {name: given.pop(name) for name in _NOT_OF_MODULE}
@@ -81,7 +81,7 @@ def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
 def show_ir(module: Path, options: ModuleOptions) -> None:
     """Compile up to `options.compile_to`, and print the IR unless it is saved."""
     from tilewright.modules.compiling import compiled_program
-    from tilewright.modules.opening import is_compiled
+    from tilewright.modules.ready_module import is_compiled
 
     if is_compiled(module):
         options.check_compiled(module)
@@ -94,7 +94,7 @@ def show_ir(module: Path, options: ModuleOptions) -> None:
             click.echo(f"{options.save}: written after the phase {options.compile_to}", err=True)
 
 
-def tell(compiled: Compiled | None) -> None:
+def tell(compiled: CompiledModule | None) -> None:
     """What compiling did beside making the module, on stderr: stdout is for results."""
     if compiled is None:
         return

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tilewright.cli import words
-from tilewright.cli.progress import Progress
+from tilewright.cli.progress import RunProgress
 from tilewright.tuning import events
 
 _STOPPING = "stopping: what was found is confirmed and written out; press Ctrl-C again to abort\n"
@@ -17,7 +17,7 @@ _STOPPING = "stopping: what was found is confirmed and written out; press Ctrl-C
 class PlainView:
     """Writes a line for each phase, dispatch, new best, winner and note. A context manager."""
 
-    def __init__(self, progress: Progress, write: Callable[[str], None]) -> None:
+    def __init__(self, progress: RunProgress, write: Callable[[str], None]) -> None:
         self.progress = progress
         self._write = write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tilewright.cli.lazy import LazyGroup, Place
+from tilewright.cli.lazy import CommandPlace, LazyGroup
 
 _MODULE = "tilewright.cli.profile_commands"
 
@@ -13,9 +13,13 @@ _MODULE = "tilewright.cli.profile_commands"
     name="profile",
     cls=LazyGroup,
     places={
-        "generate": Place(_MODULE, "generate", "Write programs and configurations of dispatches."),
-        "compile": Place(_MODULE, "compile_", "Compile the generated dispatches that changed."),
-        "run": Place(_MODULE, "run", "Verify and time compiled dispatches."),
+        "generate": CommandPlace(
+            _MODULE, "generate", "Write programs and configurations of dispatches."
+        ),
+        "compile": CommandPlace(
+            _MODULE, "compile_", "Compile the generated dispatches that changed."
+        ),
+        "run": CommandPlace(_MODULE, "run", "Verify and time compiled dispatches."),
     },
     epilog="""\b
 Examples:

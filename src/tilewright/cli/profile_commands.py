@@ -10,11 +10,11 @@ import click
 
 from tilewright.cli import output as out
 from tilewright.cli import words
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.profiler import Outcome, Selected, Selection
-    from tilewright.profiler.folder import Compiled
+    from tilewright.profiler import ProfileOutcome, Selected, SuiteSelection
+    from tilewright.profiler.folder import CompileRecord
     from tilewright.profiler.peaks import Peaks
     from tilewright.profiler.report import Numbers
     from tilewright.profiler.running import RunOptions
@@ -56,7 +56,7 @@ def _which(function: F) -> F:
     )(function)
 
 
-def _selection(given: dict[str, Any], **more: str | None) -> Selection:
+def _selection(given: dict[str, Any], **more: str | None) -> SuiteSelection:
     """The selection of the shared options; takes them out of `given`."""
     from tilewright.profiler.shapes import dimension_options
     from tilewright.profiler.suite import make_selection
@@ -151,7 +151,7 @@ def compile_(directory: Path, **given: Any) -> None:
     check_versions()
     done = 0
 
-    def say(dispatch: Selected, compiled: Compiled) -> None:
+    def say(dispatch: Selected, compiled: CompileRecord) -> None:
         nonlocal done
         done += 1
         reason = f": {compiled.message}" if compiled.message else ""
@@ -245,7 +245,7 @@ def _run(
     from tilewright.profiler.running import run_dispatches
 
     instructions = vector_instructions(target)
-    done: list[tuple[Outcome, Numbers | None]] = []
+    done: list[tuple[ProfileOutcome, Numbers | None]] = []
     with ExitStack() as stack:
         report = stack.enter_context(CsvReport(path, tags, append)) if path is not None else None
         peaks = _peaks(options)
@@ -288,7 +288,7 @@ def _peaks(options: RunOptions) -> Peaks | None:
         return None
 
 
-def _progress(outcome: Outcome, done: int, total: int) -> str:
+def _progress(outcome: ProfileOutcome, done: int, total: int) -> str:
     from tilewright.profiler.report import verification
 
     measured = outcome.measurement
@@ -297,7 +297,7 @@ def _progress(outcome: Outcome, done: int, total: int) -> str:
     return f"[{done}/{total}] {outcome.dispatch.name}: {verification(outcome)}{time}{reason}"
 
 
-def _print_table(done: list[tuple[Outcome, Numbers | None]]) -> None:
+def _print_table(done: list[tuple[ProfileOutcome, Numbers | None]]) -> None:
     from tilewright.profiler.report import TABLE_COLUMNS, table_row
 
     table = out.table(TABLE_COLUMNS, right=TABLE_COLUMNS[2:])
@@ -309,7 +309,7 @@ def _print_table(done: list[tuple[Outcome, Numbers | None]]) -> None:
             click.echo(f"{outcome.dispatch.name}: {outcome.message}")
 
 
-def _print_summary(outcomes: list[Outcome]) -> None:
+def _print_summary(outcomes: list[ProfileOutcome]) -> None:
     from tilewright.profiler.running import Verification
 
     counts = dict.fromkeys(Verification, 0)

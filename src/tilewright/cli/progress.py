@@ -32,7 +32,7 @@ class TaskProgress:
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """Feed it every event; read it at any time.
 
     `time_limit_s` is the run's, `clock` gives seconds (monotonic). `rankings` has the dispatches of

@@ -9,7 +9,7 @@ import click
 
 from tilewright.cli import output, replay_score, words
 from tilewright.cli.interrupt import Interruption, interruptible
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def command(
 def _run(
     module: Path, options: Any, call: Any, expected: tuple[str, ...], tolerance: Tolerance | None
 ) -> RunResult:
-    from tilewright.modules.opening import open_module
+    from tilewright.modules.ready_module import open_module
     from tilewright.modules.running import run_module
 
     with open_module(module, options, with_limits=not call["inputs"]) as opened:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilewright.cli import output, words
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 
 _FILE = click.Path(path_type=Path)
 

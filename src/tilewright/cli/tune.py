@@ -11,11 +11,11 @@ import click
 
 from tilewright.cli import output
 from tilewright.cli.interrupt import Interruption, interruptible
-from tilewright.cli.options import tuning_options
+from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:
-    from tilewright.cli.view import View
+    from tilewright.cli.view import RunView
     from tilewright.tuning.request import TuneRequest
     from tilewright.tuning.result import TuneResult
     from tilewright.tuning.session import TuningSession
@@ -126,7 +126,7 @@ def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
 
 
 @contextmanager
-def _stoppable(session: TuningSession, view: View) -> Iterator[None]:
+def _stoppable(session: TuningSession, view: RunView) -> Iterator[None]:
     class Run:
         def request_stop(self) -> None:
             view.stopping()

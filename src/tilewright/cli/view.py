@@ -9,16 +9,16 @@ import click
 
 from tilewright.cli import output
 from tilewright.cli.plain import PlainView
-from tilewright.cli.progress import Progress
+from tilewright.cli.progress import RunProgress
 from tilewright.tuning.events import Event
 
 
-class View(Protocol):
+class RunView(Protocol):
     """What shows a run while it goes on."""
 
-    progress: Progress
+    progress: RunProgress
 
-    def __enter__(self) -> View: ...
+    def __enter__(self) -> RunView: ...
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -29,9 +29,9 @@ class View(Protocol):
         """Take an event in."""
 
 
-def make_view(time_limit_s: float | None, plain: bool) -> View:
+def make_view(time_limit_s: float | None, plain: bool) -> RunView:
     """A view on stderr: stdout is for the result alone. `plain`: no live view in any case."""
-    progress = Progress(time_limit_s)
+    progress = RunProgress(time_limit_s)
     console = output.console(stderr=True)
     # Rich also takes FORCE_COLOR, which many log viewers set, for a terminal.
     if plain or not sys.stderr.isatty() or console.is_dumb_terminal:

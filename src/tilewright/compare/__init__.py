@@ -3,27 +3,33 @@
 run = compare(find_workloads(["matmul"]), find_providers("iree,numpy"), options)
 """
 
-from tilewright.compare.diff import Change, diff
+from tilewright.compare.comparison_options import CompareOptions
+from tilewright.compare.diff import TimeChange, diff
 from tilewright.compare.harness import compare
-from tilewright.compare.options import CompareOptions
-from tilewright.compare.providers.interface import Budget, Prepared, Provider, Threads
+from tilewright.compare.providers.interface import Budget, PreparedTask, Provider, Threads
 from tilewright.compare.providers.registry import PROVIDERS, find_providers
-from tilewright.compare.results import Outcome, Row, Run, read_runs, write_run
-from tilewright.compare.workloads import Task, Workload, find_workloads
+from tilewright.compare.results import (
+    ComparisonRow,
+    ComparisonRun,
+    ProviderOutcome,
+    read_runs,
+    write_run,
+)
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask, find_workloads
 
 __all__ = [
     "PROVIDERS",
     "Budget",
-    "Change",
     "CompareOptions",
-    "Outcome",
-    "Prepared",
+    "ComparedWorkload",
+    "ComparisonRow",
+    "ComparisonRun",
+    "PreparedTask",
     "Provider",
-    "Row",
-    "Run",
-    "Task",
+    "ProviderOutcome",
+    "ProviderTask",
     "Threads",
-    "Workload",
+    "TimeChange",
     "compare",
     "diff",
     "find_providers",

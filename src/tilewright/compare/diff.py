@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compare.results import Outcome, Row, Run
+from tilewright.compare.results import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.errors import UserError
 from tilewright.measure.statistics import Interval
 
@@ -34,7 +34,7 @@ _UNDISTURBED = 0.95
 _RESAMPLES = 4000
 
 
-class Verdict(enum.StrEnum):
+class DiffVerdict(enum.StrEnum):
     """How a row stands to the one before."""
 
     SLOWER = "slower"
@@ -50,26 +50,30 @@ class Verdict(enum.StrEnum):
 
     @property
     def is_regression(self) -> bool:
-        return self in (Verdict.SLOWER, Verdict.BROKEN)
+        return self in (DiffVerdict.SLOWER, DiffVerdict.BROKEN)
 
 
 @dataclass(frozen=True)
-class Change:
+class TimeChange:
     """A workload with a provider, before and after; `ratio` is new time over old time, None unless
     both are ok; `by_processor`: of processor time, since the machine was busy."""
 
     workload: str
     provider: str
-    verdict: Verdict
+    verdict: DiffVerdict
     ratio: Interval | None = None
-    old: Row | None = None
-    new: Row | None = None
+    old: ComparisonRow | None = None
+    new: ComparisonRow | None = None
     by_processor: bool = False
 
 
 def diff(
-    old: Run, new: Run, *, margin: float = MARGIN, confidence: float = CONFIDENCE
-) -> list[Change]:
+    old: ComparisonRun,
+    new: ComparisonRun,
+    *,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> list[TimeChange]:
     """A verdict for each row of either. Raises UserError for runs with other numbers of threads,
     or on other processors."""
     _check(old, new)
@@ -83,7 +87,7 @@ def diff(
     ]
 
 
-def _check(old: Run, new: Run) -> None:
+def _check(old: ComparisonRun, new: ComparisonRun) -> None:
     if not (old.gpu or new.gpu) and old.threads != new.threads:
         raise UserError(
             f"the results are of {old.threads} and of {new.threads} threads: nothing to compare"
@@ -93,41 +97,43 @@ def _check(old: Run, new: Run) -> None:
         raise UserError(f"the results are of other machines: {before} and {after}")
 
 
-def _both(old: Row | None, new: Row | None) -> bool:
+def _both(old: ComparisonRow | None, new: ComparisonRow | None) -> bool:
     return old is not None and new is not None and old.ok and new.ok
 
 
 def _change(
     workload: str,
     provider: str,
-    old: Row | None,
-    new: Row | None,
+    old: ComparisonRow | None,
+    new: ComparisonRow | None,
     margin: float,
     confidence: float,
     threads: int,
-) -> Change:
+) -> TimeChange:
     busy = threads == 1 and any(_was_disturbed(row) for row in (old, new))
 
-    def made(verdict: Verdict, ratio: Interval | None = None) -> Change:
-        return Change(workload, provider, verdict, ratio, old, new, busy and ratio is not None)
+    def made(verdict: DiffVerdict, ratio: Interval | None = None) -> TimeChange:
+        return TimeChange(workload, provider, verdict, ratio, old, new, busy and ratio is not None)
 
     if old is None or new is None:
-        return made(Verdict.NEW if old is None else Verdict.GONE)
+        return made(DiffVerdict.NEW if old is None else DiffVerdict.GONE)
     if not (old.ok and new.ok):
         if old.ok:
             # What is not installed any more has not become worse.
-            return made(Verdict.GONE if new.outcome is Outcome.SKIPPED else Verdict.BROKEN)
-        return made(Verdict.FIXED if new.ok else Verdict.NONE)
+            return made(
+                DiffVerdict.GONE if new.outcome is ProviderOutcome.SKIPPED else DiffVerdict.BROKEN
+            )
+        return made(DiffVerdict.FIXED if new.ok else DiffVerdict.NONE)
     times = (new.processor, old.processor) if busy else (new.times, old.times)
     ratio = fastest_ratio(*times, confidence)
     if ratio.low > 1 + margin:
-        return made(Verdict.SLOWER, ratio)
+        return made(DiffVerdict.SLOWER, ratio)
     if ratio.high < 1 / (1 + margin):
-        return made(Verdict.FASTER, ratio)
-    return made(Verdict.SAME, ratio)
+        return made(DiffVerdict.FASTER, ratio)
+    return made(DiffVerdict.SAME, ratio)
 
 
-def _was_disturbed(row: Row | None) -> bool:
+def _was_disturbed(row: ComparisonRow | None) -> bool:
     return row is not None and row.cores is not None and row.cores < _UNDISTURBED
 
 
@@ -149,7 +155,7 @@ def fastest_ratio(
     return Interval(value, min(float(low), value), max(float(high), value), confidence)
 
 
-def mean_ratio(changes: Sequence[Change]) -> float | None:
+def mean_ratio(changes: Sequence[TimeChange]) -> float | None:
     """Geometric mean of new time over old; None where nothing was compared."""
     logs = [math.log(c.ratio.value) for c in changes if c.ratio is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None

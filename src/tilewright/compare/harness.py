@@ -16,15 +16,15 @@ from pathlib import Path
 
 from tilewright import scratch
 from tilewright.compare import worker as tasks
+from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.machine_state import MachineState, Moment, machine_facts, moment
-from tilewright.compare.options import CompareOptions
-from tilewright.compare.peer import Entry, Peer
+from tilewright.compare.peer import Peer, PeerEntry
 from tilewright.compare.providers.interface import BuildContext, Built, Provider
 from tilewright.compare.reference import made_task
-from tilewright.compare.results import Outcome, Row, Run
+from tilewright.compare.results import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.compare.rounds import measure
 from tilewright.compare.worker import About, PrepareRequest, Ready
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import TilewrightError, UserError
 from tilewright.measure.peak import Peak, PeakMeter, peak_meter
 from tilewright.measure.pool import WorkerFailure
@@ -37,14 +37,14 @@ _ABOUT_TIMEOUT_S = 120.0
 
 
 def compare(
-    workloads: Sequence[Workload],
+    workloads: Sequence[ComparedWorkload],
     providers: Sequence[Provider],
     options: CompareOptions,
     *,
     say: Say = lambda line: None,
-    on_row: Callable[[Row], object] = lambda row: None,
-    on_workload: Callable[[Run], object] = lambda run: None,
-) -> Run:
+    on_row: Callable[[ComparisonRow], object] = lambda row: None,
+    on_workload: Callable[[ComparisonRun], object] = lambda run: None,
+) -> ComparisonRun:
     """Run every workload with every provider. Whatever a provider does is in a row.
 
     say: gets a line on what goes on; on_row: every row when it is done; on_workload: the run as far
@@ -53,12 +53,12 @@ def compare(
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     options.cpus()
     facts, where = machine_facts(options.place.device), options.place.device
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
 
-    def made(after: Moment) -> Run:
+    def made(after: Moment) -> ComparisonRun:
         state = MachineState(facts, before, after)
         settings, rows_so_far = _settings(options), tuple(rows)
-        return Run(
+        return ComparisonRun(
             started, options.command, options.threads, settings, state, versions(), rows_so_far
         )
 
@@ -106,17 +106,17 @@ def _open(
     options: CompareOptions,
     stack: contextlib.ExitStack,
     say: Say,
-) -> dict[str, Peer | tuple[Outcome, str]]:
+) -> dict[str, Peer | tuple[ProviderOutcome, str]]:
     """The workers, by label; or why there is none."""
-    found: dict[str, Peer | tuple[Outcome, str]] = {}
+    found: dict[str, Peer | tuple[ProviderOutcome, str]] = {}
     for provider in providers:
         against = provider.reason_against_target(options.target)
         if against:
-            found[provider.label] = (Outcome.ABSENT, against)
+            found[provider.label] = (ProviderOutcome.ABSENT, against)
             continue
         missing = provider.absent()
         if missing:
-            found[provider.label] = (Outcome.SKIPPED, f"not installed: {missing}")
+            found[provider.label] = (ProviderOutcome.SKIPPED, f"not installed: {missing}")
             say(f"{provider.label}: skipped, not installed: {missing}")
             continue
         try:
@@ -124,11 +124,11 @@ def _open(
             stack.callback(peer.close)
             said = peer.ask(tasks.ABOUT, None, _ABOUT_TIMEOUT_S)
         except UserError as error:
-            found[provider.label] = (Outcome.ERROR, str(error))
+            found[provider.label] = (ProviderOutcome.ERROR, str(error))
             say(f"{provider.label}: {error}")
             continue
         if isinstance(said, WorkerFailure):
-            found[provider.label] = (Outcome.ERROR, said.message)
+            found[provider.label] = (ProviderOutcome.ERROR, said.message)
             say(f"{provider.label}: {said.message}")
             continue
         assert isinstance(said, About)
@@ -147,13 +147,13 @@ def _threads(peer: Peer) -> str:
 
 
 def _workload(
-    workload: Workload,
+    workload: ComparedWorkload,
     providers: Sequence[Provider],
-    peers: Mapping[str, Peer | tuple[Outcome, str]],
+    peers: Mapping[str, Peer | tuple[ProviderOutcome, str]],
     options: CompareOptions,
     folder: Path,
     say: Say,
-) -> list[Row]:
+) -> list[ComparisonRow]:
     entries = [_entry(workload, p, peers[p.label], options) for p in providers]
     if all(entry.peer is None for entry in entries):
         return [entry.row for entry in entries]
@@ -167,39 +167,41 @@ def _workload(
     except UserError as error:
         for entry in entries:
             if entry.peer is not None:
-                entry.fail(Outcome.ERROR, str(error))
+                entry.fail(ProviderOutcome.ERROR, str(error))
     return [entry.row for entry in entries]
 
 
 def _entry(
-    workload: Workload,
+    workload: ComparedWorkload,
     provider: Provider,
-    peer: Peer | tuple[Outcome, str],
+    peer: Peer | tuple[ProviderOutcome, str],
     options: CompareOptions,
-) -> Entry:
-    row = Row(
+) -> PeerEntry:
+    row = ComparisonRow(
         workload.name,
         workload.kind,
         provider.label,
-        Outcome.OK,
+        ProviderOutcome.OK,
         flops=workload.flops,
         bytes=workload.bytes,
         element_type=workload.element_type,
     )
     if not isinstance(peer, Peer):
         outcome, reason = peer
-        return Entry(replace(row, outcome=outcome, reason=reason))
+        return PeerEntry(replace(row, outcome=outcome, reason=reason))
     row = replace(row, version=peer.about.version, threads=_threads(peer))
     try:
         against = provider.reason_against(workload, options.target)
     except UserError as error:
-        return Entry(replace(row, outcome=Outcome.ERROR, reason=str(error)))
+        return PeerEntry(replace(row, outcome=ProviderOutcome.ERROR, reason=str(error)))
     if against:
-        return Entry(replace(row, outcome=Outcome.ABSENT, reason=against))
-    return Entry(row, peer)
+        return PeerEntry(replace(row, outcome=ProviderOutcome.ABSENT, reason=against))
+    return PeerEntry(row, peer)
 
 
-def _prepare(entry: Entry, task: Task, options: CompareOptions, folder: Path, say: Say) -> None:
+def _prepare(
+    entry: PeerEntry, task: ProviderTask, options: CompareOptions, folder: Path, say: Say
+) -> None:
     """Build, prepare, check; the entry has failed where that did not work."""
     peer = entry.peer
     assert peer is not None
@@ -222,11 +224,11 @@ def _prepare(entry: Entry, task: Task, options: CompareOptions, folder: Path, sa
     try:
         built: Built = provider.build(task, context)
     except UserError as error:
-        entry.fail(Outcome.ERROR, str(error))
+        entry.fail(ProviderOutcome.ERROR, str(error))
         return
     except Exception as error:
         # A fault of this program's own, in one row: hours of other rows are not lost for it.
-        entry.fail(Outcome.ERROR, f"internal error: {type(error).__name__}: {error}")
+        entry.fail(ProviderOutcome.ERROR, f"internal error: {type(error).__name__}: {error}")
         return
     request = PrepareRequest(task, built, options.budget)
     answer = peer.ask(tasks.PREPARE, request, provider.prepare_s(options.budget))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.compare import worker as tasks
-from tilewright.compare.options import CompareOptions
+from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.providers.interface import THREAD_VARIABLES, Provider, Threads
-from tilewright.compare.results import Outcome, Row
+from tilewright.compare.results import ComparisonRow, ProviderOutcome
 from tilewright.compare.worker import About, Sample, WorkerSetup
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.verify import Comparison
@@ -57,15 +57,15 @@ class Peer:
 
 
 @dataclass
-class Entry:
+class PeerEntry:
     """A provider's part in a workload, as it goes on."""
 
-    row: Row
+    row: ComparisonRow
     peer: Peer | None = None
     call_s: float = 0.0
     taken: list[Sample] = field(default_factory=list)
 
-    def fail(self, outcome: Outcome, reason: str) -> None:
+    def fail(self, outcome: ProviderOutcome, reason: str) -> None:
         self.row = replace(
             self.row, outcome=outcome, reason=reason, samples=(), fastest=(), processor=()
         )
@@ -75,9 +75,9 @@ class Entry:
         """Fail where a result is wrong."""
         wrong = next((c for c in comparisons if not c.ok), None)
         if wrong is not None:
-            self.fail(Outcome.FAILED, f"wrong numbers: {describe(wrong)}")
+            self.fail(ProviderOutcome.FAILED, f"wrong numbers: {describe(wrong)}")
 
     def failed(self, failure: WorkerFailure) -> None:
         """What the worker's failure makes of the row."""
-        kinds = {"crashed": Outcome.CRASHED, "timeout": Outcome.TIMEOUT}
-        self.fail(kinds.get(failure.kind, Outcome.ERROR), failure.message)
+        kinds = {"crashed": ProviderOutcome.CRASHED, "timeout": ProviderOutcome.TIMEOUT}
+        self.fail(kinds.get(failure.kind, ProviderOutcome.ERROR), failure.message)

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.results import Row, Run, geometric_mean, mean_speedup, speedup
+from tilewright.compare.results import (
+    ComparisonRow,
+    ComparisonRun,
+    geometric_mean,
+    mean_speedup,
+    speedup,
+)
 from tilewright.errors import UserError
 from tilewright.pictures import COLOURS, HATCHES, MARKERS, check_picture, figure, save_picture
 
@@ -30,7 +36,7 @@ def check_plots(folder: Path) -> None:
         raise UserError(f"--plot: {folder} is a file; name a folder")
 
 
-def write_plots(folder: Path, run: Run, base: str) -> list[Path]:
+def write_plots(folder: Path, run: ComparisonRun, base: str) -> list[Path]:
     """Draw everything that the run has numbers for; the files written. Raises UserError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +85,7 @@ def _style(number: int) -> dict[str, Any]:
     }
 
 
-def _shown(run: Run) -> list[str]:
+def _shown(run: ComparisonRun) -> list[str]:
     """The providers with a result."""
     return [p for p in run.providers if any(r.ok for r in run.rows if r.provider == p)]
 
@@ -100,7 +106,7 @@ def _labelled(axes: Any, workloads: Sequence[str], width: int) -> None:
     axes.set_axisbelow(True)
 
 
-def _finish(made: Any, run: Run, title: str) -> Any:
+def _finish(made: Any, run: ComparisonRun, title: str) -> Any:
     handles: dict[str, Any] = {}
     for axes in made.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -119,7 +125,7 @@ def _finish(made: Any, run: Run, title: str) -> Any:
     return made
 
 
-def bars(run: Run) -> Any:
+def bars(run: ComparisonRun) -> Any:
     """Bars of GFLOP/s by workload and provider, with 95% intervals and the machine's peak as a
     line. None where no workload has a known number of operations."""
     rated = [w for w in run.workloads if any(r.ok and r.flops for r in _of(run, w))]
@@ -154,7 +160,7 @@ def bars(run: Run) -> Any:
     return _finish(made, run, "GFLOP/s, higher is better")
 
 
-def speedups(run: Run, base: str) -> Any:
+def speedups(run: ComparisonRun, base: str) -> Any:
     """Bars of the speed-up over a base by workload and provider, with intervals, and the geometric
     mean as a group of its own. None where nothing can be compared."""
     others = [p for p in _shown(run) if p != base]
@@ -199,7 +205,7 @@ def speedups(run: Run, base: str) -> Any:
     return _finish(made, run, f"Speed-up over {base}, higher is better")
 
 
-def roofline(run: Run) -> Any:
+def roofline(run: ComparisonRun) -> Any:
     """GFLOP/s against arithmetic intensity under the machine's roofs: S. Williams, A. Waterman,
     D. Patterson, "Roofline", CACM 52(4), 2009. None without rates or without a measured peak."""
     rows = [r for r in run.rows if r.ok and r.flops and r.bytes]
@@ -232,7 +238,7 @@ def roofline(run: Run) -> Any:
     return _finish(made, run, f"Roofline: {peak:.0f} GFLOP/s, {bandwidth:.1f} GB/s")
 
 
-def quality(run: Run) -> Any:
+def quality(run: ComparisonRun) -> Any:
     """How good the best so far of each tuner was, against wall time and against trials: as part of
     the best that any found for the workload; thin lines for workloads, a thick one for their
     geometric mean. None where nothing was searched."""
@@ -258,7 +264,7 @@ def quality(run: Run) -> Any:
 
 
 def _quality_lines(
-    axes: Any, rows: Sequence[Row], best: dict[str, float], axis: int, colour: str
+    axes: Any, rows: Sequence[ComparisonRow], best: dict[str, float], axis: int, colour: str
 ) -> None:
     ends = max(r.progress[-1][axis] for r in rows)
     grid = np.linspace(0, ends, 200)
@@ -276,5 +282,5 @@ def _quality_lines(
     axes.plot(grid[there], means, color=colour, linewidth=2.2, label=rows[0].provider)
 
 
-def _of(run: Run, workload: str) -> list[Row]:
+def _of(run: ComparisonRun, workload: str) -> list[ComparisonRow]:
     return [r for r in run.rows if r.workload == workload]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compare.providers.interface import Place
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
 from tilewright.measure.benchmark import Benchmark
@@ -27,7 +27,7 @@ from tilewright.measure.inputs import (
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.modules.compiling import find_limits
-from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, ReferenceRequest
+from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, OperationReferenceRequest
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program
@@ -56,7 +56,9 @@ class TaskOptions:
 
 
 @contextmanager
-def made_task(workload: Workload, options: TaskOptions, folder: Path) -> Iterator[Task]:
+def made_task(
+    workload: ComparedWorkload, options: TaskOptions, folder: Path
+) -> Iterator[ProviderTask]:
     """A workload made ready; what belongs to it is gone at the end, but for what is in `folder`.
 
     Raises UserError where it cannot be: a program that IREE cannot read, or an operation that is
@@ -81,7 +83,7 @@ def made_task(workload: Workload, options: TaskOptions, folder: Path) -> Iterato
             yield _program_task(workload, opened, options, folder)
 
 
-def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> Task:
+def _operation_task(workload: ComparedWorkload, options: TaskOptions, folder: Path) -> ProviderTask:
     operation = workload.operation
     assert operation is not None
     mlir = folder / f"{workload.name}.mlir"
@@ -91,7 +93,7 @@ def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> T
             [
                 Job(EmitRequest(((workload.name, mlir),), flags), EMIT, _TIMEOUT_S),
                 Job(
-                    ReferenceRequest(workload.name, folder / "data", options.seed),
+                    OperationReferenceRequest(workload.name, folder / "data", options.seed),
                     REFERENCE,
                     _TIMEOUT_S,
                 ),
@@ -100,7 +102,7 @@ def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> T
     for result in (emitted, made):
         if result.failure is not None:
             raise UserError(f"{workload.name}: no inputs or reference: {result.failure.message}")
-    return Task(
+    return ProviderTask(
         workload,
         options.target,
         mlir,
@@ -119,8 +121,8 @@ def _operation_task(workload: Workload, options: TaskOptions, folder: Path) -> T
 
 
 def _program_task(
-    workload: Workload, opened: OpenProgram, options: TaskOptions, folder: Path
-) -> Task:
+    workload: ComparedWorkload, opened: OpenProgram, options: TaskOptions, folder: Path
+) -> ProviderTask:
     program = opened.program
     name = pick_function(program.functions, None)
     signature = program.functions[name]
@@ -133,7 +135,7 @@ def _program_task(
         *((scope, str(file)) for scope, file in program.parameters),
         *((one.scope, str(one.path)) for one in options.parameters),
     )
-    task = Task(
+    task = ProviderTask(
         workload,
         opened.target,
         program.path,
@@ -152,7 +154,9 @@ def _program_task(
     return _by_default(task, opened.toolchain, options, result.failure)
 
 
-def _by_default(task: Task, toolchain: Toolchain, options: TaskOptions, why: WorkerFailure) -> Task:
+def _by_default(
+    task: ProviderTask, toolchain: Toolchain, options: TaskOptions, why: WorkerFailure
+) -> ProviderTask:
     """The task with the results of IREE's default to compare with, where nothing better is."""
     assert task.expected is not None
     vmfb = task.expected.with_name("reference.vmfb")

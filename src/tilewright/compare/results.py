@@ -26,7 +26,7 @@ FORMAT = 1
 _WHAT = "tilewright comparison"
 
 
-class Outcome(enum.StrEnum):
+class ProviderOutcome(enum.StrEnum):
     """What became of a workload with a provider."""
 
     OK = "ok"
@@ -42,7 +42,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """A workload with a provider.
 
     samples: mean seconds of one call, one for each round; fastest: the same for the fastest part
@@ -56,7 +56,7 @@ class Row:
     workload: str
     kind: str
     provider: str
-    outcome: Outcome
+    outcome: ProviderOutcome
     reason: str = ""
     version: str = ""
     flops: int = 0
@@ -75,7 +75,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        return self.outcome is Outcome.OK
+        return self.outcome is ProviderOutcome.OK
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -101,11 +101,11 @@ class Row:
         return asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Row:
-        return Row(
+    def from_json(data: dict[str, Any]) -> ComparisonRow:
+        return ComparisonRow(
             **{
                 **data,
-                "outcome": Outcome(data["outcome"]),
+                "outcome": ProviderOutcome(data["outcome"]),
                 "samples": tuple(data["samples"]),
                 "fastest": tuple(data.get("fastest") or data["samples"]),
                 "processor": tuple(data["processor"]),
@@ -115,7 +115,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Run:
+class ComparisonRun:
     """One comparison: when, how, on what, and its rows."""
 
     date: str
@@ -124,7 +124,7 @@ class Run:
     settings: dict[str, Any]
     state: MachineState
     versions: dict[str, str]
-    rows: tuple[Row, ...] = field(default=())
+    rows: tuple[ComparisonRow, ...] = field(default=())
 
     @property
     def gpu(self) -> str:
@@ -151,7 +151,7 @@ class Run:
     def providers(self) -> list[str]:
         return list(dict.fromkeys(row.provider for row in self.rows))
 
-    def row(self, workload: str, provider: str) -> Row | None:
+    def row(self, workload: str, provider: str) -> ComparisonRow | None:
         found = (r for r in self.rows if r.workload == workload and r.provider == provider)
         return next(found, None)
 
@@ -163,17 +163,17 @@ class Run:
         }
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Run:
-        return Run(
+    def from_json(data: dict[str, Any]) -> ComparisonRun:
+        return ComparisonRun(
             **{
                 **data,
                 "state": MachineState.from_json(data["state"]),
-                "rows": tuple(map(Row.from_json, data["rows"])),
+                "rows": tuple(map(ComparisonRow.from_json, data["rows"])),
             }
         )
 
 
-def read_runs(path: Path) -> list[Run]:
+def read_runs(path: Path) -> list[ComparisonRun]:
     """The comparisons of a file, oldest first. Raises UserError."""
     try:
         data = json.loads(read_text(path, "results of a comparison"))
@@ -183,7 +183,7 @@ def read_runs(path: Path) -> list[Run]:
             raise UserError(
                 f"{path}: it has the format {data['format']}, this version reads {FORMAT}"
             )
-        runs = [Run.from_json(run) for run in data["runs"]]
+        runs = [ComparisonRun.from_json(run) for run in data["runs"]]
         if not runs:
             raise ValueError("there is no run in it")
         return runs
@@ -214,7 +214,7 @@ def check_output(path: Path, append: bool, threads: int, target: str, gpu: bool)
         )
 
 
-def write_run(path: Path, run: Run, append: bool = False) -> None:
+def write_run(path: Path, run: ComparisonRun, append: bool = False) -> None:
     """Write a comparison to a .json or .csv file, behind what is there with `append`."""
     ResultFile(path, append).write(run)
 
@@ -228,7 +228,7 @@ class ResultFile:
     def __init__(self, path: Path, append: bool = False) -> None:
         self._path = path
         goes_on = append and path.is_file()
-        self._runs: list[Run] = []
+        self._runs: list[ComparisonRun] = []
         self._text = ""
         self.written = False
         if path.suffix != ".csv":
@@ -238,11 +238,11 @@ class ResultFile:
             self._text = read_text(path, "results of a comparison")
 
     @property
-    def newest(self) -> Run | None:
+    def newest(self) -> ComparisonRun | None:
         """The last comparison that a .json file had."""
         return self._runs[-1] if self._runs else None
 
-    def write(self, run: Run) -> None:
+    def write(self, run: ComparisonRun) -> None:
         """The run as far as it has come; the file is whole at every moment."""
         if self._path.suffix == ".csv":
             text = self._text + _csv_text(run, header=not self._text)
@@ -279,7 +279,7 @@ COLUMNS = (
 )
 
 
-def _csv_text(run: Run, header: bool) -> str:
+def _csv_text(run: ComparisonRun, header: bool) -> str:
     file = io.StringIO()
     writer = csv.writer(file)
     if header:
@@ -288,7 +288,7 @@ def _csv_text(run: Run, header: bool) -> str:
     return file.getvalue()
 
 
-def _cells(run: Run, row: Row) -> list[object]:
+def _cells(run: ComparisonRun, row: ComparisonRow) -> list[object]:
     time, rate = (row.time, row.gflops) if row.samples else (None, None)
     return [
         run.date,
@@ -318,7 +318,7 @@ def _check_header(path: Path) -> None:
 # -- what rows say together ------------------------------------------------------------------------
 
 
-def speedup(run: Run, workload: str, provider: str, base: str) -> Interval | None:
+def speedup(run: ComparisonRun, workload: str, provider: str, base: str) -> Interval | None:
     """The base's time over the provider's (above 1 is faster), from the ratios within the rounds;
     None unless both are ok."""
     one, other = run.row(workload, provider), run.row(workload, base)
@@ -334,7 +334,7 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-def mean_speedup(run: Run, provider: str, base: str) -> tuple[float | None, int]:
+def mean_speedup(run: ComparisonRun, provider: str, base: str) -> tuple[float | None, int]:
     """The geometric mean of the speed-ups over the workloads where both are ok, and their number.
 
     Everything else is in no mean.
@@ -344,7 +344,7 @@ def mean_speedup(run: Run, provider: str, base: str) -> tuple[float | None, int]
     return geometric_mean(values), len(values)
 
 
-def default_base(run: Run, named: str | None = None) -> str:
+def default_base(run: ComparisonRun, named: str | None = None) -> str:
     """The provider that the others are compared with: the one named, else the first that is ok
     anywhere. Raises UserError."""
     if named is not None:
@@ -355,10 +355,10 @@ def default_base(run: Run, named: str | None = None) -> str:
     return (there or run.providers)[0]
 
 
-def latest(runs: Sequence[Run]) -> Run:
+def latest(runs: Sequence[ComparisonRun]) -> ComparisonRun:
     """All rows of a file as one run: of each workload with a provider the newest, under the newest
     run's date and machine."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], ComparisonRow] = {}
     for run in runs:
         for row in run.rows:
             rows[row.workload, row.provider] = row

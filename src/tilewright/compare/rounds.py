@@ -9,9 +9,9 @@ from dataclasses import replace
 from statistics import median
 
 from tilewright.compare import worker as tasks
-from tilewright.compare.options import CompareOptions
-from tilewright.compare.peer import Entry
-from tilewright.compare.results import Outcome
+from tilewright.compare.comparison_options import CompareOptions
+from tilewright.compare.peer import PeerEntry
+from tilewright.compare.results import ProviderOutcome
 from tilewright.compare.worker import Sample, SampleRequest
 from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
 from tilewright.measure.pool import WorkerFailure
@@ -30,7 +30,7 @@ _WARM_BELOW_S = 0.1
 _SLOWEST = 20
 
 
-def measure(entries: Sequence[Entry], options: CompareOptions) -> None:
+def measure(entries: Sequence[PeerEntry], options: CompareOptions) -> None:
     """Interleaved rounds of those that are ready, then their results once more."""
     if not entries:
         return
@@ -53,7 +53,8 @@ def measure(entries: Sequence[Entry], options: CompareOptions) -> None:
             entry.row = replace(entry.row, processor=processor, cores=cores)
         if not options.place.is_gpu and cores > options.threads + _CORES_SLACK:
             entry.fail(
-                Outcome.FAILED, f"it used {cores:.2f} cores where {options.threads} are allowed"
+                ProviderOutcome.FAILED,
+                f"it used {cores:.2f} cores where {options.threads} are allowed",
             )
             continue
         answer = entry.peer.ask(tasks.FINISH, None)
@@ -70,7 +71,7 @@ def _parts(calls_s: Sequence[float], options: CompareOptions) -> int:
     return max(1 if middle > _LONG_S else _LEAST_PARTS, math.ceil(options.min_sample_s / middle))
 
 
-def _sampler(entry: Entry, options: CompareOptions, parts: int) -> Callable[[], float | None]:
+def _sampler(entry: PeerEntry, options: CompareOptions, parts: int) -> Callable[[], float | None]:
     call_s = max(entry.call_s, 1e-9)
     each = max(1, math.ceil(options.min_sample_s / parts / call_s))
     request = SampleRequest(1 if call_s < _WARM_BELOW_S else 0, parts, each)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compare.diff import Change
-from tilewright.compare.results import Outcome, Row, Run, mean_speedup, speedup
+from tilewright.compare.diff import TimeChange
+from tilewright.compare.results import (
+    ComparisonRow,
+    ComparisonRun,
+    ProviderOutcome,
+    mean_speedup,
+    speedup,
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ def digits(value: float) -> str:
     return f"{value:.{2 if value < 10 else 1}f}" if value >= 1 else f"{value:.3g}"
 
 
-def time_text(row: Row) -> str:
+def time_text(row: ComparisonRow) -> str:
     """`1.23 ms (1.20 to 1.26), 220 GFLOP/s`."""
     time, rate = row.time, row.gflops
     text = f"{digits(1e3 * time.value)} ms ({digits(1e3 * time.low)} to {digits(1e3 * time.high)})"
@@ -60,7 +66,7 @@ ROW_COLUMNS = (
 _NUMBERS = ("ms", "GFLOP/s", "of peak", "speed-up", "cores")
 
 
-def rows_table(run: Run, base: str) -> Table:
+def rows_table(run: ComparisonRun, base: str) -> Table:
     """A row for each workload with each provider; speed-ups are over `base`. Of a GPU there is no
     column of what it has none of: a measured peak, cores of the processor."""
     columns = [c for c in ROW_COLUMNS if not (run.gpu and c in ("of peak", "cores"))]
@@ -73,7 +79,7 @@ def rows_table(run: Run, base: str) -> Table:
     return Table(tuple(columns), right, tuple(rows), f"{where}, speed-ups over {base}")
 
 
-def _cells(run: Run, row: Row, base: str) -> tuple[str, ...]:
+def _cells(run: ComparisonRun, row: ComparisonRow, base: str) -> tuple[str, ...]:
     if not row.ok:
         return (
             row.workload,
@@ -98,13 +104,13 @@ def _cells(run: Run, row: Row, base: str) -> tuple[str, ...]:
     )
 
 
-def means_table(run: Run, base: str) -> Table:
+def means_table(run: ComparisonRun, base: str) -> Table:
     """For each provider the geometric mean of its speed-ups, and what became of its rows."""
     rows = []
     for provider in run.providers:
         own = [r for r in run.rows if r.provider == provider]
         mean, count = mean_speedup(run, provider, base)
-        others = [o for o in Outcome if o is not Outcome.OK]
+        others = [o for o in ProviderOutcome if o is not ProviderOutcome.OK]
         counts = [(sum(r.outcome is o for r in own), str(o)) for o in others]
         rows.append(
             (
@@ -119,7 +125,7 @@ def means_table(run: Run, base: str) -> Table:
     return Table(columns, columns[1:3], tuple(rows), f"Speed-up over {base}")
 
 
-def wide_table(run: Run) -> Table:
+def wide_table(run: ComparisonRun) -> Table:
     """Workloads by providers: GFLOP/s, or milliseconds of what has no known operations."""
     rows = []
     for workload in run.workloads:
@@ -135,13 +141,13 @@ def wide_table(run: Run) -> Table:
     return Table(("workload", *run.providers), tuple(run.providers), tuple(rows), "GFLOP/s")
 
 
-def _remark(change: Change) -> str:
+def _remark(change: TimeChange) -> str:
     if change.new is not None and not change.new.ok:
         return change.new.reason
     return "by processor time: the machine was busy" if change.by_processor else ""
 
 
-def changes_table(changes: Sequence[Change]) -> Table:
+def changes_table(changes: Sequence[TimeChange]) -> Table:
     """A row for each change, the worst first."""
     order = list(type(changes[0].verdict)) if changes else []
     rows = []

@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.argument import element_type_of
-from tilewright.compare.providers.interface import Budget, Built, Place, Prepared, Provider, Threads
-from tilewright.compare.workloads import Task
+from tilewright.compare.providers.interface import (
+    Budget,
+    Built,
+    Place,
+    PreparedTask,
+    Provider,
+    Threads,
+)
+from tilewright.compare.workloads import ProviderTask
 from tilewright.measure.inputs import load_arguments, read_outputs
 from tilewright.measure.repetition import repeat
 from tilewright.measure.timing import TimingPolicy, measure
@@ -53,7 +60,7 @@ class About:
 
 @dataclass(frozen=True)
 class PrepareRequest:
-    task: Task
+    task: ProviderTask
     built: Built
     budget: Budget
 
@@ -125,7 +132,7 @@ class Sample:
 
 def sample(state: dict[str, Any], request: SampleRequest) -> Sample:
     """Task: time the prepared workload."""
-    prepared: Prepared = state[_PREPARED]
+    prepared: PreparedTask = state[_PREPARED]
     for _ in range(request.warm_calls):
         prepared.call()
     if prepared.timed is not None:
@@ -154,7 +161,7 @@ def _forget(state: dict[str, Any]) -> None:
     gc.collect()
 
 
-def _compare(prepared: Prepared, task: Task) -> tuple[Comparison, ...]:
+def _compare(prepared: PreparedTask, task: ProviderTask) -> tuple[Comparison, ...]:
     outputs = [np.asarray(o) for o in prepared.outputs(prepared.call())]
     assert task.expected is not None
     expected = read_outputs(task.expected)

@@ -12,7 +12,7 @@ from tilewright.profiler import KINDS, Operation, make_operation, parse_operatio
 from tilewright.profiler.names import parse_types
 from tilewright.profiler.operation import ElementTypes
 from tilewright.profiler.shapes import Shape, predefined
-from tilewright.profiler.suite import Selection, make_suite
+from tilewright.profiler.suite import SuiteSelection, make_suite
 from tilewright.target import Target
 
 PROGRAM = "program"
@@ -22,7 +22,7 @@ _MATMUL = "write MxNxK, such as --matmul 512x1024x768:f32"
 
 
 @dataclass(frozen=True)
-class Workload:
+class ComparedWorkload:
     """One thing to compute: an operation of the profiler, by its name, or a program.
 
     flops, bytes: of one run; 0 for a program, of which they are not known.
@@ -50,7 +50,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Task:
+class ProviderTask:
     """A workload with all that a provider needs to compute it and to have it checked.
 
     target: what it is compiled for, which is another than was asked for where the compiler refuses
@@ -60,7 +60,7 @@ class Task:
     :func:`measure.verify.compare` takes them; element_types None: those of the results.
     """
 
-    workload: Workload
+    workload: ComparedWorkload
     target: Target
     mlir: Path
     function: str
@@ -74,9 +74,9 @@ class Task:
     parameters: tuple[tuple[str, str], ...] = ()
 
 
-def of_operation(operation: Operation) -> Workload:
+def of_operation(operation: Operation) -> ComparedWorkload:
     """The workload of an operation."""
-    return Workload(
+    return ComparedWorkload(
         operation.name,
         operation.kind.name,
         operation.flops,
@@ -85,7 +85,7 @@ def of_operation(operation: Operation) -> Workload:
     )
 
 
-def parse_matmul(text: str, option: str = "--matmul") -> Workload:
+def parse_matmul(text: str, option: str = "--matmul") -> ComparedWorkload:
     """`512x1024x768:f32`: m, n and k, and the element types (f32 where they are left out).
 
     Raises UserError.
@@ -102,7 +102,7 @@ def parse_matmul(text: str, option: str = "--matmul") -> Workload:
 
 def find_workloads(
     texts: Iterable[str], matmuls: Iterable[str] = (), types: str | None = None
-) -> list[Workload]:
+) -> list[ComparedWorkload]:
     """The workloads that a user named, each once, in their order.
 
     texts: files of shapes (.json), programs (.mlir, .mlirbc, .onnx), names of operations as
@@ -110,7 +110,7 @@ def find_workloads(
     types: the element types of shapes that do not say theirs (default: f32). Raises UserError.
     """
     given = tuple(parse_types(t.strip()) for t in (types or "f32").split(","))
-    found: dict[str, Workload] = {}
+    found: dict[str, ComparedWorkload] = {}
     for workload in [w for text in texts for w in _named(text, given)] + [
         parse_matmul(text) for text in matmuls
     ]:
@@ -123,12 +123,12 @@ def find_workloads(
     return list(found.values())
 
 
-def _named(text: str, types: tuple[ElementTypes, ...]) -> list[Workload]:
+def _named(text: str, types: tuple[ElementTypes, ...]) -> list[ComparedWorkload]:
     path = Path(text)
     if path.suffix in PROGRAM_SUFFIXES:
         if not path.is_file():
             raise UserError(f"{text}: there is no such program")
-        return [Workload(path.name, PROGRAM, program=path)]
+        return [ComparedWorkload(path.name, PROGRAM, program=path)]
     if path.suffix == _SHAPES:
         return _operations(read_shapes(path), types)
     if text in KINDS:
@@ -138,10 +138,10 @@ def _named(text: str, types: tuple[ElementTypes, ...]) -> list[Workload]:
     raise UnknownNameError("workload", text, (*KINDS, "FILE.json", "PROGRAM.mlir", "MODEL.onnx"))
 
 
-def _operations(shapes: Sequence[Shape], types: tuple[ElementTypes, ...]) -> list[Workload]:
+def _operations(shapes: Sequence[Shape], types: tuple[ElementTypes, ...]) -> list[ComparedWorkload]:
     """Shapes that say their element types keep them; the others get those asked for."""
-    found: list[Workload] = []
+    found: list[ComparedWorkload] = []
     for shape in shapes:
-        selection = Selection() if shape.types is not None else Selection(types=types)
+        selection = SuiteSelection() if shape.types is not None else SuiteSelection(types=types)
         found += [of_operation(o) for o in make_suite(selection, [shape]).operations]
     return found

@@ -15,7 +15,7 @@ from tilewright.ir.lowering import write_configuration
 from tilewright.ir.rotation import rotate
 from tilewright.ir.template import find_function
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tiling import DispatchConfiguration
+from tilewright.tiling import CompilationInfo
 
 BENCHMARK_FUNCTION = "bench"
 COMPILE_FROM = "executable-configurations"
@@ -26,7 +26,7 @@ def make_candidate(
     context: ir.Context,
     executable: str,
     entry: str,
-    configuration: DispatchConfiguration | None,
+    configuration: CompilationInfo | None,
     repeats: int = 1,
     whole: bool = False,
     keep_constraints: bool = False,
@@ -57,7 +57,7 @@ def make_candidate(
 
 
 def configure(
-    module: ir.Module, executable: str, entry: str, configuration: DispatchConfiguration | None
+    module: ir.Module, executable: str, entry: str, configuration: CompilationInfo | None
 ) -> None:
     """Give a dispatch of a configured module another configuration, in place; see make_candidate.
 

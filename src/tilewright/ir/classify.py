@@ -20,7 +20,7 @@ from tilewright.gpu import DECOMPOSITION_CONFIG
 from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.loops import indexing_maps, iterator_kinds, loops_in, uses_of_loops
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, ROOT_OP, TRANSLATION_INFO
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate
 from tilewright.workload import DYNAMIC, Dim, Workload
@@ -53,13 +53,13 @@ def classify(
     function: ir.Operation,
     ops: Sequence[ir.Operation],
     template: DispatchTemplate,
-    sizes: Sizes | None = None,
+    sizes: SizeEvaluator | None = None,
 ) -> Workload:
     """The workload of a configured dispatch function, given its compute ops and template.
 
     `sizes` knows the sizes that the types leave open; the loops that they are of are marked.
     """
-    sizes = sizes or Sizes()
+    sizes = sizes or SizeEvaluator()
     root = ops[template.root]
     maps = indexing_maps(root)
     kind, roles = _kind_and_roles(root, maps, ops, template)
@@ -280,7 +280,7 @@ def _dynamic_loops(root: ir.Operation, maps: list[ir.AffineMap]) -> tuple[tuple[
     return ((DYNAMIC, ",".join(map(str, sorted(unknown)))),) if unknown else ()
 
 
-def _bytes(function: ir.Operation, ops: Sequence[ir.Operation], sizes: Sizes) -> int:
+def _bytes(function: ir.Operation, ops: Sequence[ir.Operation], sizes: SizeEvaluator) -> int:
     """Bytes of every tensor that the dispatch loads or stores, each counted once."""
     total = 0
     for op in walk(function):
@@ -293,7 +293,7 @@ def _bytes(function: ir.Operation, ops: Sequence[ir.Operation], sizes: Sizes) ->
     return total + sum(_value_bytes(v, sizes) for v in buffers)
 
 
-def _value_bytes(value: ir.Value, sizes: Sizes) -> int:
+def _value_bytes(value: ir.Value, sizes: SizeEvaluator) -> int:
     """Bytes of a tensor or buffer; 0 for what is neither, or of a size not known."""
     shape = sizes.shape(value)
     if not isinstance(value.type, ir.ShapedType) or any(size < 0 for size in shape):

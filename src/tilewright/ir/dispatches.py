@@ -16,7 +16,7 @@ from iree.compiler.dialects import tensor as tensor_dialect
 from tilewright.ir.index_bounds import by_argument, call_limits
 from tilewright.ir.reference.tensors import segments
 from tilewright.ir.signature import is_public
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import string_attribute, walk
 
 ISOLATED_FUNCTION = "main"
@@ -230,7 +230,10 @@ def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
 
 
 def isolate(
-    module: ir.Module, site: DispatchSite, sizes: Sizes | None = None, keep_device: bool = False
+    module: ir.Module,
+    site: DispatchSite,
+    sizes: SizeEvaluator | None = None,
+    keep_device: bool = False,
 ) -> Isolated:
     """A module with the executable of `site` and `@main` that calls it once.
 
@@ -242,7 +245,7 @@ def isolate(
     `keep_device`: the program names its device, since no flag does.
     """
     call = site.calls[0]
-    sizes = sizes or Sizes()
+    sizes = sizes or SizeEvaluator()
     executable = next(
         (
             op.operation

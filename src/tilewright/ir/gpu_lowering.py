@@ -13,9 +13,9 @@ from tilewright.gpu import (
     ATTRIBUTE,
     DECOMPOSITION_CONFIG,
     LOWERING_CONFIG,
-    GpuConfiguration,
+    GpuCompilationInfo,
     GpuTemplate,
-    Intrinsic,
+    MatrixInstruction,
     OwnChoice,
     Tree,
 )
@@ -66,7 +66,7 @@ def gpu_template(
     ]
     root = ops[plain.root]
     own = _own_choice(function, info, root)
-    configuration = GpuConfiguration(
+    configuration = GpuCompilationInfo(
         Translation(plain.translation.pipeline),
         (),
         root=plain.root,
@@ -162,7 +162,7 @@ def _is_like(name: str, own: str) -> bool:
     return not blocks and family(name) == family(own)
 
 
-def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, ...]:
+def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[MatrixInstruction, ...]:
     """The matrix intrinsic that the root op uses, then the device's others for the same types."""
     own = next((n.attr for n in _lowering_entries(root) if n.name == "mma_kind"), None)
     if not isinstance(own, iree_gpu.MMAAttr):
@@ -180,7 +180,8 @@ def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[Intrinsic, 
                 if other != own and same and _is_like(option_name(other), option_name(own)):
                     found.append(other)
     return tuple(
-        Intrinsic(option_name(a), str(a), *(int(size) for size in a.mnk_shape)) for a in found
+        MatrixInstruction(option_name(a), str(a), *(int(size) for size in a.mnk_shape))
+        for a in found
     )
 
 
@@ -314,7 +315,7 @@ def _assign(knob: Any, value: int, found: dict[str, int]) -> None:
 
 
 def resolve(
-    function: ir.Operation, configuration: GpuConfiguration
+    function: ir.Operation, configuration: GpuCompilationInfo
 ) -> tuple[ir.Attribute, list[tuple[int, str, ir.Attribute]]]:
     """The translation info of the function, and (position of the op, name, attribute) of its ops.
 
@@ -339,7 +340,7 @@ def resolve(
         ]
 
 
-def _edited(attribute: ir.Attribute, configuration: GpuConfiguration) -> ir.Attribute:
+def _edited(attribute: ir.Attribute, configuration: GpuCompilationInfo) -> ir.Attribute:
     """A translation info with other pipeline options and settings."""
     if not configuration.options and not configuration.settings:
         return attribute
@@ -374,7 +375,7 @@ def _parse(text: str, context: ir.Context) -> ir.Attribute:
 
 
 def write_gpu_configuration(
-    function: ir.Operation, ops: Sequence[ir.Operation], configuration: GpuConfiguration
+    function: ir.Operation, ops: Sequence[ir.Operation], configuration: GpuCompilationInfo
 ) -> None:
     """Puts a configuration on a dispatch function and its compute ops, replacing what they have."""
     info, attributes = resolve(function, configuration)
@@ -397,7 +398,7 @@ def as_before_configuring(function: ir.Operation) -> None:
 
 
 def texts(
-    function: ir.Operation, configuration: GpuConfiguration
+    function: ir.Operation, configuration: GpuCompilationInfo
 ) -> tuple[str, Mapping[int, Mapping[str, str]]]:
     """What `resolve` gives, as text: for specs."""
     info, attributes = resolve(function, configuration)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 
 Ratio = tuple[int, int]
 """Numerator and denominator of a factor between tile sizes."""
@@ -108,12 +108,12 @@ def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
             yield position, expression.position
 
 
-def find_loops(ops: Sequence[ir.Operation], sizes: Sizes | None = None) -> list[OpLoops]:
+def find_loops(ops: Sequence[ir.Operation], sizes: SizeEvaluator | None = None) -> list[OpLoops]:
     """The loops of every op (in program order), with the numbers of those they share.
 
     `sizes` knows the sizes that the types leave open.
     """
-    tracker = _Tracker(sizes or Sizes())
+    tracker = _Tracker(sizes or SizeEvaluator())
     read = [tracker.read(op) for op in ops]
     return [
         OpLoops(
@@ -133,7 +133,7 @@ class _Tracker:
     of the shared loops walks alone.
     """
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: SizeEvaluator) -> None:
         self.classes = _Classes()
         self.shape_of = sizes.shape
         self.made: dict[ir.Value, list[int]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
-from tilewright.gpu import GpuConfiguration
+from tilewright.gpu import GpuCompilationInfo
 from tilewright.ir.gpu_lowering import texts as gpu_texts
 from tilewright.ir.gpu_lowering import write_gpu_configuration
-from tilewright.tiling import LEVELS, DispatchConfiguration, Tiling, Translation
+from tilewright.tiling import LEVELS, CompilationInfo, Tiling, Translation
 
 LOWERING_CONFIG = "lowering_config"
 TRANSLATION_INFO = "translation_info"
@@ -66,13 +66,13 @@ def read_translation(attribute: ir.Attribute) -> Translation:
 
 
 def write_configuration(
-    function: ir.Operation, ops: list[ir.Operation], configuration: DispatchConfiguration
+    function: ir.Operation, ops: list[ir.Operation], configuration: CompilationInfo
 ) -> None:
     """Puts a configuration on a dispatch function and its compute ops, replacing what they have.
 
     Raises UnreadableConfiguration, and changes nothing, when it is for ops that there are not.
     """
-    if isinstance(configuration, GpuConfiguration):
+    if isinstance(configuration, GpuCompilationInfo):
         write_gpu_configuration(function, ops, configuration)
         return
     for index, _ in configuration.tilings:
@@ -92,11 +92,11 @@ def write_configuration(
 
 
 def attribute_texts(
-    function: ir.Operation, configuration: DispatchConfiguration
+    function: ir.Operation, configuration: CompilationInfo
 ) -> tuple[str, list[tuple[int, str, tuple[tuple[str, str], ...]]]]:
     """A configuration as texts: translation info, and for each configured op its position, its
     lowering configuration, and names and texts of further attributes."""
-    if not isinstance(configuration, GpuConfiguration):
+    if not isinstance(configuration, GpuCompilationInfo):
         return configuration.translation.to_attribute(), [
             (index, tiling.to_attribute(), ()) for index, tiling in configuration.tilings
         ]

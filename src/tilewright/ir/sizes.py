@@ -35,7 +35,7 @@ ArgumentSizes = Sequence[tuple[int, ...] | int | None]
 """For each argument of a function: a tensor's shape, an integer's value, None if neither."""
 
 
-class Sizes:
+class SizeEvaluator:
     """Evaluates index values and shapes; None (or -1 in a shape) for what data decides.
 
     arguments: what is known of block arguments, by value.
@@ -52,7 +52,7 @@ class Sizes:
         self._known: dict[ir.Value, int | None] = {}
 
     @staticmethod
-    def of_entry(function: ir.Operation, arguments: ArgumentSizes) -> Sizes:
+    def of_entry(function: ir.Operation, arguments: ArgumentSizes) -> SizeEvaluator:
         """Sizes in an entry function at the flow phase, whose arguments are buffer views.
 
         `arguments` leaves out the fences of an asynchronous function.
@@ -60,7 +60,7 @@ class Sizes:
         block = function.regions[0].blocks[0]
         values = [a for a in block.arguments if str(a.type) != "!hal.fence"]
         pairs = zip(values, arguments, strict=False)
-        return Sizes({value: known for value, known in pairs if known is not None})
+        return SizeEvaluator({value: known for value, known in pairs if known is not None})
 
     def value(self, value: ir.Value) -> int | None:
         """The value of an integer or index, None if it is not known."""

@@ -21,7 +21,7 @@ from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.constants import constant
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tiling import DispatchConfiguration
+from tilewright.tiling import CompilationInfo
 
 _DISPATCH = "hal.command_buffer.dispatch"
 # Its operands: command buffer, executable, function, then workgroups in x, y and z.
@@ -98,12 +98,12 @@ class SplicedTemplate:
                 ):
                     raise NotSpliceable("a number of workgroups known at run time only")
 
-    def compile(self, configuration: DispatchConfiguration | None) -> bytes:
+    def compile(self, configuration: CompilationInfo | None) -> bytes:
         """The .vmfb of a candidate (None: the compiler's own choice). Raises CompileError, and
         NotSpliceable when its number of workgroups is no constant."""
         return self.finish(self.generate(configuration))
 
-    def generate(self, configuration: DispatchConfiguration | None) -> GeneratedCode:
+    def generate(self, configuration: CompilationInfo | None) -> GeneratedCode:
         """The candidate's code as MLIR hands it to LLVM, which is most of the work still to do.
 
         Raises as `compile` does.

@@ -19,7 +19,7 @@ from tilewright.ir.lowering import (
     read_tiling,
     read_translation,
 )
-from tilewright.ir.sizes import Sizes
+from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.workload import Workload
@@ -71,7 +71,7 @@ def read_dispatch(
         Translation(gpu) if gpu else read_translation(function.attributes[TRANSLATION_INFO])
     )
     ops = compute_ops(function)
-    sizes = Sizes(workload=workload)
+    sizes = SizeEvaluator(workload=workload)
     loops = find_loops(ops, sizes)
     # The sizes on a GPU are in the configuration that the template has as a whole.
     tilings = [

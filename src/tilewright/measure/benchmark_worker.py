@@ -16,7 +16,13 @@ from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
 from tilewright.measure.repetition import Repetition
 from tilewright.measure.repetition import repeat as repeat_calls
-from tilewright.measure.runtime import NO_PARAMETERS, Device, DeviceOptions, Parameters, Program
+from tilewright.measure.runtime import (
+    NO_PARAMETERS,
+    Device,
+    DeviceOptions,
+    LoadedProgram,
+    Parameters,
+)
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy, measure
 from tilewright.measure.worker import FRAGILE
@@ -256,9 +262,9 @@ def open_device(state: dict[str, Any]) -> Device:
     return device
 
 
-def kept_program(state: dict[str, Any], vmfb: str, parameters: Parameters) -> Program:
+def kept_program(state: dict[str, Any], vmfb: str, parameters: Parameters) -> LoadedProgram:
     """A program that stays loaded, with its state, until others have taken its place."""
-    kept: collections.OrderedDict[tuple[str, Parameters], Program] = state[_PROGRAMS]
+    kept: collections.OrderedDict[tuple[str, Parameters], LoadedProgram] = state[_PROGRAMS]
     key = (vmfb, parameters)
     if key not in kept:
         while len(kept) >= _KEPT_PROGRAMS:
@@ -288,7 +294,7 @@ def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> lis
 
 
 def _timed_call(
-    state: dict[str, Any], inputs: InputSet, program: Program, repeats: int, function: str
+    state: dict[str, Any], inputs: InputSet, program: LoadedProgram, repeats: int, function: str
 ) -> tuple[Callable[[], Any], int]:
     """The call that is timed, and how often it runs what is measured.
 

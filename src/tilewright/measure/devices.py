@@ -21,7 +21,7 @@ _TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceInfo:
     """A device: what `--device` takes for it, and its name as the driver gives it."""
 
     uri: str
@@ -33,7 +33,7 @@ class Driver:
     """A driver of the runtime and its devices; `error` says why it has none here."""
 
     name: str
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceInfo, ...]
     error: str = ""
 
 
@@ -63,7 +63,7 @@ def drivers() -> tuple[Driver, ...]:
     )
 
 
-def devices(driver: str) -> tuple[Device, ...]:
+def devices(driver: str) -> tuple[DeviceInfo, ...]:
     """What one driver finds on this machine; nothing where it finds none or is not there."""
     with WorkerPool(None, 1, timeout_s=_TIMEOUT_S) as pool:
         (result,) = pool.run([Job(driver, _DEVICES)])
@@ -90,7 +90,7 @@ def driver_names(_state: dict[str, Any], _payload: None) -> list[str]:
     return sorted(runtime.query_available_drivers())
 
 
-def driver_devices(_state: dict[str, Any], driver: str) -> list[Device]:
+def driver_devices(_state: dict[str, Any], driver: str) -> list[DeviceInfo]:
     """Task: the devices of a driver. Raises RuntimeError where it cannot be loaded."""
     import iree.runtime as runtime
 
@@ -101,7 +101,7 @@ def driver_devices(_state: dict[str, Any], driver: str) -> list[Device]:
         text = str(error).partition("; ")[2] or str(error)
         raise RuntimeError(text.splitlines()[0].rstrip(": ")) from None
     return [
-        Device(f"{driver}://{device['path']}" if device["path"] else driver, device["name"])
+        DeviceInfo(f"{driver}://{device['path']}" if device["path"] else driver, device["name"])
         for device in found
     ]
 

@@ -223,7 +223,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A request in a manifest. `key` is the digest of what it asks for."""
 
     key: str
@@ -232,12 +232,12 @@ class Entry:
     timeout_s: float | None
 
 
-def make_entry(request: Request, files: Files) -> Entry:
+def make_entry(request: Request, files: Files) -> ManifestEntry:
     """The request as it goes into a manifest; its files are stored."""
     payload = encode(request.payload, files)
     text = json.dumps([request.task, payload], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:24]
-    return Entry(key, request.task, payload, request.timeout_s)
+    return ManifestEntry(key, request.task, payload, request.timeout_s)
 
 
 class Batch:
@@ -251,7 +251,7 @@ class Batch:
         return int(self.folder.name.rpartition("_")[2])
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ManifestEntry]:
         """The requests. UserError when the manifest is not one of this version's."""
         path = self.folder / MANIFEST
         try:
@@ -262,7 +262,8 @@ class Batch:
                     "same version on both machines"
                 )
             return [
-                Entry(r["key"], r["task"], r["payload"], r["timeout_s"]) for r in data["requests"]
+                ManifestEntry(r["key"], r["task"], r["payload"], r["timeout_s"])
+                for r in data["requests"]
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a manifest of tilewright ({error})") from error
@@ -322,14 +323,14 @@ class Exchange:
         ]
         return sorted(found, key=lambda batch: batch.number)
 
-    def new_batch(self, entries: Sequence[Entry], label: str) -> Batch:
+    def new_batch(self, entries: Sequence[ManifestEntry], label: str) -> Batch:
         """Write a manifest with these requests. UserError where it cannot be written."""
         try:
             return self._new_batch(entries, label)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
-    def _new_batch(self, entries: Sequence[Entry], label: str) -> Batch:
+    def _new_batch(self, entries: Sequence[ManifestEntry], label: str) -> Batch:
         number = max((batch.number for batch in self.batches()), default=0) + 1
         folder = self.folder / f"batch_{number:04d}"
         folder.mkdir(parents=True, exist_ok=True)

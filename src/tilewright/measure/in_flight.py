@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.measure.runtime import Device, Program
+from tilewright.measure.runtime import Device, LoadedProgram
 
 #: Functions of a program take fences, and return before their results are there.
 IN_FLIGHT_FLAG = "--iree-execution-model=async-external"
@@ -31,7 +31,7 @@ class InFlight:
     def __init__(
         self,
         device: Device,
-        program: Program,
+        program: LoadedProgram,
         function: str,
         arguments: Sequence[Any],
         clock: Callable[[], float] = time.perf_counter,

@@ -34,8 +34,8 @@ from tilewright.measure.peak_worker import (
     BUILD,
     PLAN,
     BestRequest,
-    BuildRequest,
-    PlanRequest,
+    PeakBuildRequest,
+    PeakPlanRequest,
 )
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.runtime import DeviceOptions
@@ -185,7 +185,7 @@ def peak_meter(threads: int) -> Iterator[PeakMeter]:
     Raises TilewrightError if nothing can be measured.
     """
     machine = describe()
-    request = PlanRequest(
+    request = PeakPlanRequest(
         parse_target("cpu", threads).flags,
         _WORKGROUPS_PER_THREAD * threads,
         _array_bytes(machine),
@@ -225,7 +225,7 @@ def _array_bytes(machine: Machine) -> int:
     return min(wanted, (machine.memory_bytes or 16 * low) // _MEMORY_SHARE)
 
 
-def _build(request: PlanRequest, folder: Path) -> list[tuple[Kernel, Path]]:
+def _build(request: PeakPlanRequest, folder: Path) -> list[tuple[Kernel, Path]]:
     """The kernels that compile; those that do not are left out."""
     with compile_pool(min(4, parse_target("cpu").cores), timeout_s=_JOB_TIMEOUT_S) as compilers:
         (planned,) = compilers.run([Job(request, PLAN)])
@@ -233,7 +233,7 @@ def _build(request: PlanRequest, folder: Path) -> list[tuple[Kernel, Path]]:
             raise TilewrightError(f"the peak cannot be measured: {planned.failure.message}")
         kernels: tuple[Kernel, ...] = planned.value
         results = compilers.run(
-            Job(BuildRequest(kernel, request.flags, folder / f"{number}.vmfb"), BUILD)
+            Job(PeakBuildRequest(kernel, request.flags, folder / f"{number}.vmfb"), BUILD)
             for number, kernel in enumerate(kernels)
         )
     return [(k, r.value) for k, r in zip(kernels, results, strict=True) if r.ok]

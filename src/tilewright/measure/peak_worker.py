@@ -40,7 +40,7 @@ _GRAIN = 4 * 64
 
 
 @dataclass(frozen=True)
-class PlanRequest:
+class PeakPlanRequest:
     """Which kernels a processor has.
 
     flags: of the compiler, for the processor. workgroups: of each kernel. array_bytes: length of
@@ -53,7 +53,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class BuildRequest:
+class PeakBuildRequest:
     """Compile a kernel with these flags to a file."""
 
     kernel: Kernel
@@ -70,7 +70,7 @@ class BestRequest:
     seconds: float
 
 
-def plan(state: dict[str, Any], request: PlanRequest) -> tuple[Kernel, ...]:
+def plan(state: dict[str, Any], request: PeakPlanRequest) -> tuple[Kernel, ...]:
     """Task: see PlanRequest. The arithmetic kernels come first."""
     name, found, vector_bytes = processor(state, request.flags)
     features = frozenset(f[1:] for f in found.split(",") if f.startswith("+"))
@@ -91,7 +91,7 @@ def plan(state: dict[str, Any], request: PlanRequest) -> tuple[Kernel, ...]:
     return (*arithmetic, *memory)
 
 
-def build(state: dict[str, Any], request: BuildRequest) -> Path:
+def build(state: dict[str, Any], request: PeakBuildRequest) -> Path:
     """Task: see BuildRequest. Raises CompileError."""
     from tilewright.ir import peak_kernels
 

@@ -28,7 +28,7 @@ from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.jobs import Job, Result, WorkerFailure, describe_exit, one_line
 from tilewright.measure.process import WorkerProcess
-from tilewright.measure.protocol import NUMBER_BYTES, Kind, ProtocolError, frame
+from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, ProtocolError, frame
 
 __all__ = ["Job", "Result", "WorkerFailure", "WorkerPool", "WorkerStartError"]
 
@@ -91,7 +91,7 @@ class WorkerPool:
         self._timeout_s = timeout_s
         self._start_timeout_s = start_timeout_s
         self._retry_crashes = retry_crashes
-        self._init_frame = frame(Kind.INIT, pickle.dumps((setup, init)))
+        self._init_frame = frame(FrameKind.INIT, pickle.dumps((setup, init)))
         self._queue: collections.deque[tuple[int, Job, bool]] = collections.deque()
         self._results: list[Result] = []
         self._next_number = 0
@@ -264,7 +264,7 @@ class WorkerPool:
             limit = self._timeout_s if job.timeout_s is None else job.timeout_s
             used = worker.processor_s() if job.processor_time else None
             self._running[worker] = _Running(number, job, now, limit, now + limit, used, retried)
-            self._send(worker, frame(Kind.JOB, number.to_bytes(NUMBER_BYTES, "little") + body))
+            self._send(worker, frame(FrameKind.JOB, number.to_bytes(NUMBER_BYTES, "little") + body))
 
     # -- events
 
@@ -300,15 +300,15 @@ class WorkerPool:
                 return
             self._on_frame(worker, kind, body)
 
-    def _on_frame(self, worker: WorkerProcess, kind: Kind, body: bytes) -> None:
-        if kind is Kind.READY and worker in self._starting:
+    def _on_frame(self, worker: WorkerProcess, kind: FrameKind, body: bytes) -> None:
+        if kind is FrameKind.READY and worker in self._starting:
             del self._starting[worker]
             self._failed_starts = 0
             self._idle.append(worker)
-        elif kind is Kind.RESULT and worker in self._running:
+        elif kind is FrameKind.RESULT and worker in self._running:
             number = int.from_bytes(body[:NUMBER_BYTES], "little")
             self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
-        elif kind is Kind.ERROR:
+        elif kind is FrameKind.ERROR:
             number, name, text, trace, restart, exhausted = pickle.loads(body)
             if worker in self._starting:
                 # A UserError of the setup task says all by itself.

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from tilewright.measure.protocol import FrameReader, Kind
+from tilewright.measure.protocol import FrameKind, FrameReader
 from tilewright.process_state import process_state
 
 _LOG_TAIL = 8192
@@ -104,7 +104,7 @@ class WorkerProcess:
             self._outgoing.clear()
         return False
 
-    def read(self) -> list[tuple[Kind, bytes]] | None:
+    def read(self) -> list[tuple[FrameKind, bytes]] | None:
         """The frames that have arrived; None at the end of the stream. Raises ProtocolError."""
         try:
             data = self.channel.recv(_READ)

@@ -20,7 +20,7 @@ _MAX_BODY = 1 << 34
 NUMBER_BYTES = 8
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """What a frame carries."""
 
     INIT = 1  # to the worker: setup task and its payload
@@ -34,7 +34,7 @@ class ProtocolError(Exception):
     """What came over the socket is not a frame."""
 
 
-def frame(kind: Kind, body: bytes) -> bytes:
+def frame(kind: FrameKind, body: bytes) -> bytes:
     return _HEADER.pack(_MAGIC, kind, len(body)) + body
 
 
@@ -44,16 +44,16 @@ class FrameReader:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """The frames completed by `data`. Raises ProtocolError."""
         self._data += data
         while len(self._data) >= _HEADER.size:
             magic, kind, length = _HEADER.unpack_from(self._data)
-            if magic != _MAGIC or kind not in set(Kind) or length > _MAX_BODY:
+            if magic != _MAGIC or kind not in set(FrameKind) or length > _MAX_BODY:
                 raise ProtocolError(f"bytes that are no frame: {bytes(self._data[:16])!r}")
             end = _HEADER.size + length
             if len(self._data) < end:
                 return
             body = bytes(self._data[_HEADER.size : end])
             del self._data[:end]
-            yield Kind(kind), body
+            yield FrameKind(kind), body

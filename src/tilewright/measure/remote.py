@@ -28,8 +28,8 @@ from tilewright.measure.exchange import (
     OUTPUTS,
     RESULTS,
     Batch,
-    Entry,
     Exchange,
+    ManifestEntry,
     Request,
     decode,
     make_entry,
@@ -204,7 +204,7 @@ class RemoteBenchmark(Benchmark):
 
     def prefetch(self, requests: Sequence[Request], label: str = "") -> None:
         """Measure many things in one batch; asking for them one by one then finds the answers."""
-        entries: dict[str, Entry] = {}
+        entries: dict[str, ManifestEntry] = {}
         for request in requests:
             entry = make_entry(request, self.exchange.files)
             if entry.key not in self._answers:
@@ -215,7 +215,7 @@ class RemoteBenchmark(Benchmark):
     def close(self) -> None:
         self.exchange.close()
 
-    def _measure(self, entries: Sequence[Entry], label: str) -> None:
+    def _measure(self, entries: Sequence[ManifestEntry], label: str) -> None:
         batch = self._pending(entries) or self.exchange.new_batch(entries, label)
         keys = [entry.key for entry in entries]
         self.transport.measure(batch, keys, self.stop)
@@ -224,7 +224,7 @@ class RemoteBenchmark(Benchmark):
         if any(key not in self._answers for key in keys):
             raise Stopped
 
-    def _pending(self, entries: Sequence[Entry]) -> Batch | None:
+    def _pending(self, entries: Sequence[ManifestEntry]) -> Batch | None:
         """A batch that was written before, by a run that was stopped, and asks for all of this."""
         wanted = {entry.key for entry in entries}
         for batch in reversed(self.exchange.batches()):

@@ -194,12 +194,12 @@ class Device:
             found.append(ExportedFunction(name, convention, dict(function.reflection)))
         return found
 
-    def load(self, vmfb: str | bytes, parameters: Parameters | None = None) -> Program:
+    def load(self, vmfb: str | bytes, parameters: Parameters | None = None) -> LoadedProgram:
         """Load a compiled program from a file or from memory, with its parameters."""
-        return Program(self, vmfb, parameters or NO_PARAMETERS)
+        return LoadedProgram(self, vmfb, parameters or NO_PARAMETERS)
 
 
-class Program:
+class LoadedProgram:
     """A loaded program. Its state, parameters included, is freed with it."""
 
     def __init__(self, device: Device, vmfb: str | bytes, parameters: Parameters) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.measure import gpu_state
 from tilewright.measure.benchmark_worker import SETUP, RunRequest
-from tilewright.measure.exchange import OUTPUTS, Batch, Entry, Exchange, decode, encode
+from tilewright.measure.exchange import OUTPUTS, Batch, Exchange, ManifestEntry, decode, encode
 from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool, WorkerStartError
 from tilewright.measure.runtime import DeviceOptions
@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Counts:
+class AnswerCounts:
     """What became of the requests of one call."""
 
     done: int = 0
@@ -51,12 +51,12 @@ class Station:
     devices: Sequence[DeviceOptions]
     say: Say = lambda text: None
     limit_s: float | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: AnswerCounts = field(default_factory=AnswerCounts)
     stop: Callable[[], bool] = lambda: False
     _pools: list[WorkerPool] = field(default_factory=list, init=False)
     _deadline: float | None = field(default=None, init=False)
 
-    def run(self, watch: bool = False) -> Counts:
+    def run(self, watch: bool = False) -> AnswerCounts:
         """Measure every request that has no result; with `watch` go on until the asking side has
         closed the folder. Raises UserError when no device can be opened."""
         begin = time.monotonic()
@@ -91,7 +91,7 @@ class Station:
         late = self._deadline is not None and time.monotonic() >= self._deadline
         return late or self.stop()
 
-    def _open(self, batch: Batch) -> list[Entry]:
+    def _open(self, batch: Batch) -> list[ManifestEntry]:
         done = batch.results()
         entries = batch.entries
         missing = [entry for entry in entries if entry.key not in done]
@@ -99,9 +99,11 @@ class Station:
             self.say(f"{batch.folder.name}: {len(entries) - len(missing)} of {len(entries)} done")
         return missing
 
-    def _measure(self, waiting: Sequence[tuple[Batch, Entry]], pools: Sequence[WorkerPool]) -> None:
+    def _measure(
+        self, waiting: Sequence[tuple[Batch, ManifestEntry]], pools: Sequence[WorkerPool]
+    ) -> None:
         """Share requests out over the devices, one at a time to each."""
-        tasks: queue.SimpleQueue[tuple[Batch, Entry]] = queue.SimpleQueue()
+        tasks: queue.SimpleQueue[tuple[Batch, ManifestEntry]] = queue.SimpleQueue()
         for one in waiting:
             tasks.put(one)
         lock = threading.Lock()
@@ -139,7 +141,7 @@ class Station:
             raise errors[0]
 
     def _answer(
-        self, batch: Batch, entry: Entry, pool: WorkerPool, device: DeviceOptions
+        self, batch: Batch, entry: ManifestEntry, pool: WorkerPool, device: DeviceOptions
     ) -> dict[str, Any]:
         if not entry.task.startswith(_TASKS):
             raise UserError(f"{batch.folder}: '{entry.task}' is no task that a manifest may have")
@@ -164,7 +166,7 @@ class Station:
         return data
 
 
-def _line(batch: Batch, entry: Entry, data: dict[str, Any]) -> str:
+def _line(batch: Batch, entry: ManifestEntry, data: dict[str, Any]) -> str:
     what = entry.task.rpartition(":")[2]
     failure = data.get("failure")
     outcome = f"{failure['kind']}: {failure['message']}" if failure else f"{data['seconds']:.2f} s"

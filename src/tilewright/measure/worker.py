@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.measure.protocol import NUMBER_BYTES, FrameReader, Kind, frame
+from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, FrameReader, frame
 
 Task = Callable[[dict[str, Any], Any], Any]
 
@@ -116,28 +116,28 @@ def _serve(channel: socket.socket) -> None:
                 os._exit(0)
 
 
-def _answer(state: dict[str, Any], kind: Kind, body: bytes) -> tuple[bytes, bool]:
+def _answer(state: dict[str, Any], kind: FrameKind, body: bytes) -> tuple[bytes, bool]:
     """The frame to send back, and whether this worker must be replaced after it.
 
     SystemExit passes: a task that exits ends the worker, as one that crashes does.
     """
     number = -1
     try:
-        if kind is Kind.INIT:
+        if kind is FrameKind.INIT:
             task, payload = pickle.loads(body)
             if task:
                 resolve(task)(state, payload)
-            return frame(Kind.READY, b""), False
+            return frame(FrameKind.READY, b""), False
         number = int.from_bytes(body[:NUMBER_BYTES], "little")
         task, payload = pickle.loads(body[NUMBER_BYTES:])
         value = _pickled(resolve(task)(state, payload))
-        return frame(Kind.RESULT, body[:NUMBER_BYTES] + value), False
+        return frame(FrameKind.RESULT, body[:NUMBER_BYTES] + value), False
     except Exception as error:
         exhausted = isinstance(error, MemoryError)
         restart = exhausted or bool(state.get(FRAGILE))
         name, trace = type(error).__name__, traceback.format_exc()
         report = (number, name, str(error), trace, restart, exhausted)
-        return frame(Kind.ERROR, pickle.dumps(report)), restart
+        return frame(FrameKind.ERROR, pickle.dumps(report)), restart
 
 
 def _pickled(value: Any) -> bytes:

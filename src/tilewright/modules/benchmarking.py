@@ -23,7 +23,7 @@ from tilewright.measure.machine import Machine, describe, scales_frequency, warn
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.repetition import Repetition
 from tilewright.modules.functions import ModuleFunction, make_arguments
-from tilewright.modules.opening import OpenModule
+from tilewright.modules.ready_module import OpenModule
 from tilewright.toolchain import versions
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -41,7 +41,7 @@ class BenchPolicy:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """A line of the report: one repetition, or a statistic over all of a function.
 
     statistic: '' for a repetition, else `mean`, `median`, `stddev` or `cv` (a share, no time).
@@ -69,12 +69,12 @@ class BenchResult:
     """The report on one function; `error` says why it has no rows, or too few."""
 
     function: str
-    rows: tuple[Row, ...]
+    rows: tuple[BenchmarkRow, ...]
     unit: str
     error: str = ""
 
 
-Listener = Callable[[Row, str], None]
+Listener = Callable[[BenchmarkRow, str], None]
 
 
 def bench_module(
@@ -130,7 +130,7 @@ def _bench(
         limits=module.limits(function.name),
         repeats=policy.batch_size,
     )
-    rows: list[Row] = []
+    rows: list[BenchmarkRow] = []
     unit, iterations = "", None
     for index in range(policy.repetitions):
         done = _repetition(module, function, arguments, policy, iterations)
@@ -180,12 +180,14 @@ def _row(
     iterations: int,
     real_s: float,
     cpu_s: float,
-) -> Row:
+) -> BenchmarkRow:
     rate = 1 / real_s if real_s > 0 else math.inf
-    return Row(function, statistic, index, policy.repetitions, iterations, real_s, cpu_s, rate)
+    return BenchmarkRow(
+        function, statistic, index, policy.repetitions, iterations, real_s, cpu_s, rate
+    )
 
 
-def _statistics(rows: Sequence[Row]) -> list[Row]:
+def _statistics(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     """Mean, median, sample standard deviation and its share of the mean, of every column."""
     columns = [[getattr(r, name) for r in rows] for name in ("real_s", "cpu_s", "items_per_s")]
     of: dict[str, Callable[[list[float]], float]] = {
@@ -196,7 +198,7 @@ def _statistics(rows: Sequence[Row]) -> list[Row]:
     }
     first = rows[0]
     return [
-        Row(first.function, name, 0, first.repetitions, len(rows), *map(compute, columns))
+        BenchmarkRow(first.function, name, 0, first.repetitions, len(rows), *map(compute, columns))
         for name, compute in of.items()
     ]
 
@@ -257,7 +259,7 @@ def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, 
     return {"context": about, "benchmarks": rows}
 
 
-def _row_json(family: int, row: Row, unit: str) -> dict[str, Any]:
+def _row_json(family: int, row: BenchmarkRow, unit: str) -> dict[str, Any]:
     is_share = row.statistic == "cv"
     scale = 1.0 if is_share else UNITS[unit]
     run_name = row.name.removesuffix(f"_{row.statistic}") if row.statistic else row.name

@@ -11,8 +11,13 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
 from tilewright.modules.functions import takes_integers
-from tilewright.modules.options import VM_BYTECODE, ModuleOptions
-from tilewright.modules.strategy import Strategy, find_strategy, prove_strategy, split_entry
+from tilewright.modules.module_source import VM_BYTECODE, ModuleOptions
+from tilewright.modules.strategy import (
+    ConfigurationLibrary,
+    find_strategy,
+    prove_strategy,
+    split_entry,
+)
 from tilewright.target import Target, parse_target
 from tilewright.tuning.apply import (
     ConfigurationChange,
@@ -30,7 +35,7 @@ _TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledModule:
     """What became of a program.
 
     vmfb: its compiled form; None when only IR was asked for, which is in `ir` then. parameters:
@@ -57,7 +62,7 @@ def module_target(options: ModuleOptions) -> Target:
 @contextmanager
 def compiled_program(
     path: Path, options: ModuleOptions, *, with_limits: bool = True
-) -> Iterator[Compiled]:
+) -> Iterator[CompiledModule]:
     """Compile a program as the options say; its files are gone at the end, but for `options.save`.
 
     with_limits: also find which of its integer arguments are indices.
@@ -78,8 +83,11 @@ def compiled_program(
 
 
 def _compile(
-    opened: OpenProgram, options: ModuleOptions, strategy: Strategy | None, with_limits: bool
-) -> Compiled:
+    opened: OpenProgram,
+    options: ModuleOptions,
+    strategy: ConfigurationLibrary | None,
+    with_limits: bool,
+) -> CompiledModule:
     proof = prove_strategy(opened, strategy) if strategy else None
     variant = strategy.tuned.variant if strategy else DEFAULT_VARIANT
     plain = program_flags(opened.program, opened.target, opened.iree_flags, variant)
@@ -88,7 +96,7 @@ def _compile(
     flags = spec_flags(opened, strategy.tuned) if strategy else plain
     made, phases = _make(opened, flags, options)
     vmfb = made if options.compile_to is None else None
-    return Compiled(
+    return CompiledModule(
         vmfb=vmfb,
         ir=None if vmfb else made,
         parameters=opened.program.parameters,

@@ -17,7 +17,7 @@ from tilewright.measure.inputs import save_array
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.verify import Comparison, compare
 from tilewright.modules.functions import make_arguments, parse_inputs
-from tilewright.modules.opening import OpenModule
+from tilewright.modules.ready_module import OpenModule
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 

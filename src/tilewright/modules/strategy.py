@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.tuning.apply import Proof, Tuned, check_changes, prove, spec_info
+from tilewright.tuning.apply import Proof, TunedSpec, check_changes, prove, spec_info
 from tilewright.tuning.opening import OpenProgram
 
 _READ = f"{__name__}:read_strategy"
@@ -36,10 +36,10 @@ SEQUENCE_FORM = (
 
 
 @dataclass(frozen=True)
-class Strategy:
+class ConfigurationLibrary:
     """What is applied, and the words that it is called by: `tuning spec` or `strategy library`."""
 
-    tuned: Tuned
+    tuned: TunedSpec
     what: str
 
 
@@ -49,7 +49,7 @@ def split_entry(given: Path) -> tuple[Path, str]:
     return (Path(file), sequence) if at and file and not given.exists() else (given, "")
 
 
-def find_strategy(opened: OpenProgram, tuned: Tuned, entry: str = "") -> Strategy:
+def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> ConfigurationLibrary:
     """What a file or a tuning run's folder is. UserError for what cannot be applied.
 
     entry: the sequence of a library to begin with.
@@ -57,12 +57,12 @@ def find_strategy(opened: OpenProgram, tuned: Tuned, entry: str = "") -> Strateg
     request = ReadRequest(tuned.spec, entry)
     is_library: bool = opened.run(_READ, request, _TIMEOUT_S, str(tuned.spec))
     if not is_library:
-        return Strategy(tuned, "tuning spec")
+        return ConfigurationLibrary(tuned, "tuning spec")
     spec = Path(f"{tuned.spec}@{entry}") if entry else tuned.spec
-    return Strategy(replace(tuned, spec=spec, flag=LIBRARY_FLAG), "strategy library")
+    return ConfigurationLibrary(replace(tuned, spec=spec, flag=LIBRARY_FLAG), "strategy library")
 
 
-def prove_strategy(opened: OpenProgram, strategy: Strategy) -> Proof:
+def prove_strategy(opened: OpenProgram, strategy: ConfigurationLibrary) -> Proof:
     """What it changed in the program. UserError when it changed nothing though it should have."""
     tuned = strategy.tuned
     proof = prove(opened, tuned, None)

@@ -6,7 +6,7 @@ generate(directory, suite.operations, GenerateOptions(target))
 """
 
 from tilewright.profiler.compiling import CompileOptions, Selected, compile_dispatches
-from tilewright.profiler.configurations import Choice, parse_configs
+from tilewright.profiler.configurations import ConfigurationChoice, parse_configs
 from tilewright.profiler.folder import GeneratedFolder, OperationFolder
 from tilewright.profiler.generating import GenerateOptions, generate
 from tilewright.profiler.kinds import KINDS, find_kinds
@@ -18,27 +18,27 @@ from tilewright.profiler.names import (
     parse_dispatch,
     parse_operation,
 )
-from tilewright.profiler.operation import Kind, Operation, make_operation
-from tilewright.profiler.running import Outcome, RunOptions, Verification, run_dispatches
-from tilewright.profiler.shapes import Shape, Sizes, parse_sizes, read_shapes
-from tilewright.profiler.suite import Selection, Suite, make_selection, make_suite
+from tilewright.profiler.operation import Operation, OperationKind, make_operation
+from tilewright.profiler.running import ProfileOutcome, RunOptions, Verification, run_dispatches
+from tilewright.profiler.shapes import Shape, SizeChoices, parse_sizes, read_shapes
+from tilewright.profiler.suite import Suite, SuiteSelection, make_selection, make_suite
 
 __all__ = [
     "KINDS",
-    "Choice",
     "CompileOptions",
+    "ConfigurationChoice",
     "GenerateOptions",
     "GeneratedFolder",
-    "Kind",
     "Operation",
     "OperationFolder",
-    "Outcome",
+    "OperationKind",
+    "ProfileOutcome",
     "RunOptions",
     "Selected",
-    "Selection",
     "Shape",
-    "Sizes",
+    "SizeChoices",
     "Suite",
+    "SuiteSelection",
     "Verification",
     "compile_dispatches",
     "find_kinds",

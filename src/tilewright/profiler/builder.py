@@ -1,6 +1,7 @@
 """Builds the program of an operation with the MLIR bindings. Runs in compile workers.
 
-The kinds say what to build in the words of :class:`Builder`; the dialects are known here only.
+The kinds say what to build in the words of :class:`ProgramBuilder`; the dialects are
+known here only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def build_program(operation: Operation, context: ir.Context) -> ir.Module:
     context.load_all_available_dialects()
     with context, ir.Location.unknown():
         module = ir.Module.create()
-        build = Builder()
+        build = ProgramBuilder()
         types = [build.tensor_type(t) for t in operation.arguments]
         with ir.InsertionPoint(module.body):
             main = func.FuncOp(ENTRY, (types, [build.tensor_type(operation.result)]))
@@ -47,7 +48,7 @@ def build_program(operation: Operation, context: ir.Context) -> ir.Module:
         return module
 
 
-class Builder:
+class ProgramBuilder:
     """Tensor operations at the current insertion point. Loops are numbered from the outermost; an
     operand's loops say which of them index its dimensions."""
 

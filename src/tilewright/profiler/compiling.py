@@ -16,7 +16,7 @@ from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, Result
 from tilewright.profiler.folder import (
     FORMAT,
-    Compiled,
+    CompileRecord,
     DispatchEntry,
     GeneratedFolder,
     OperationFolder,
@@ -82,7 +82,7 @@ def compile_dispatches(
     generated: GeneratedFolder,
     selected: Sequence[Selected],
     options: CompileOptions,
-    on_done: Callable[[Selected, Compiled], object] = lambda dispatch, compiled: None,
+    on_done: Callable[[Selected, CompileRecord], object] = lambda dispatch, compiled: None,
 ) -> CompileSummary:
     """Compile what has changed; every outcome is in its manifest before the next is waited for.
 
@@ -179,7 +179,7 @@ def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
     )
 
 
-def _outcome(result: Result, key: str) -> Compiled:
+def _outcome(result: Result, key: str) -> CompileRecord:
     request: DispatchRequest = result.job.payload
     if result.failure is not None:
         status, message = result.failure.compile_status, result.failure.message
@@ -191,10 +191,10 @@ def _outcome(result: Result, key: str) -> Compiled:
         status = Status.COMPILE_ERROR if answer.message else Status.OK
         message = answer.message
     seconds = round(result.seconds, 4)
-    return Compiled(key, status, message, seconds, request.repeats, request.flags)
+    return CompileRecord(key, status, message, seconds, request.repeats, request.flags)
 
 
-def _log(dispatch: Selected, result: Result, compiled: Compiled) -> None:
+def _log(dispatch: Selected, result: Result, compiled: CompileRecord) -> None:
     """Add what the compiler said to the operation's log."""
     said = result.failure.log if result.failure is not None else result.value.log
     lines = [

@@ -17,11 +17,11 @@ import numpy as np
 from tilewright import scratch
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.measure.pool import Job, Result, WorkerPool
-from tilewright.profiler.folder import OperationFolder, Tuned
-from tilewright.profiler.names import DEFAULT, TileConfiguration, format_configuration
+from tilewright.profiler.folder import OperationFolder, TunedConfiguration
+from tilewright.profiler.names import DEFAULT, NamedTiling, format_configuration
 from tilewright.profiler.operation import Operation
 from tilewright.space.generators import DispatchSpace, dispatch_space
-from tilewright.store import Store, TaskKey
+from tilewright.store import Database, TaskKey
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.toolchain import installed_version
@@ -29,7 +29,7 @@ from tilewright.trial import Configuration
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, ExtractRequest
 from tilewright.tuning.parse import parse_count
 from tilewright.tuning.variants import flags_key
-from tilewright.tuning.worker_tasks import CONFIGURE, ConfiguredInfo, ConfigureRequest
+from tilewright.tuning.worker_tasks import CONFIGURE, ConfigureRequest, DispatchFacts
 from tilewright.workload import Workload
 
 # `all` is for spaces that are small, or restricted; more would never be compiled.
@@ -42,16 +42,16 @@ Way = Literal["default", "sample", "all", "best"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ConfigurationChoice:
     """One word of `--configs`; `count` is that of `sample:N`."""
 
     way: Way
     count: int = 0
 
 
-def parse_configs(text: str, option: str = "--configs") -> tuple[Choice, ...]:
+def parse_configs(text: str, option: str = "--configs") -> tuple[ConfigurationChoice, ...]:
     """`default`, `sample:N`, `all`, `best`, or several of them, separated by commas."""
-    choices: dict[Choice, None] = {}
+    choices: dict[ConfigurationChoice, None] = {}
     for part in text.split(","):
         word, colon, number = part.strip().partition(":")
         if word == "sample":
@@ -63,22 +63,22 @@ def parse_configs(text: str, option: str = "--configs") -> tuple[Choice, ...]:
                     f"{option}: sample:{count} is more than {MOST_CONFIGURATIONS:,} configurations "
                     "of one operation"
                 )
-            choices[Choice("sample", count)] = None
+            choices[ConfigurationChoice("sample", count)] = None
         elif not colon and word in ("default", "all", "best"):
-            choices[Choice(word)] = None  # type: ignore[arg-type]
+            choices[ConfigurationChoice(word)] = None  # type: ignore[arg-type]
         else:
             allowed = ("default", "sample:N", "all", "best")
             raise UnknownNameError("choice of configurations", part.strip(), allowed, option)
     return tuple(choices)
 
 
-def need_spaces(choices: Sequence[Choice]) -> bool:
+def need_spaces(choices: Sequence[ConfigurationChoice]) -> bool:
     """Whether the choices ask for more than the compiler's own configuration."""
     return any(choice.way != "default" for choice in choices)
 
 
 @dataclass(frozen=True)
-class Subject:
+class ConfiguredOperation:
     """The dispatch of an operation that is configured, as the compiler does it, with its space."""
 
     executable: str
@@ -93,7 +93,7 @@ class Subject:
 class Chosen:
     """Configurations by name (None: the compiler's own), and remarks."""
 
-    configurations: dict[str, Tuned | None] = field(default_factory=dict)
+    configurations: dict[str, TunedConfiguration | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -105,11 +105,11 @@ class Chooser:
 
     def __init__(
         self,
-        choices: Sequence[Choice],
+        choices: Sequence[ConfigurationChoice],
         target: Target,
         iree_flags: tuple[str, ...],
         seed: int,
-        store: Store | None,
+        store: Database | None,
     ) -> None:
         self._choices = choices
         self._target = target
@@ -133,7 +133,7 @@ class Chooser:
 
     def _subjects(
         self, folders: Sequence[OperationFolder], pool: WorkerPool, work: Path
-    ) -> Iterator[tuple[OperationFolder, Subject | str]]:
+    ) -> Iterator[tuple[OperationFolder, ConfiguredOperation | str]]:
         """For each operation the dispatch, or why there is none."""
         jobs = [
             Job(
@@ -178,14 +178,14 @@ class Chooser:
             configured=dispatch.isolated.with_suffix(".configured.mlir"),
         )
 
-    def _main(self, results: Sequence[Result]) -> Subject | str:
+    def _main(self, results: Sequence[Result]) -> ConfiguredOperation | str:
         """The dispatch that does most, or why none can be configured."""
         reasons = [r.failure.message for r in results if r.failure is not None]
-        candidates: list[Subject] = []
+        candidates: list[ConfiguredOperation] = []
         for result in results:
             if result.failure is not None:
                 continue
-            info: ConfiguredInfo = result.value
+            info: DispatchFacts = result.value
             dispatch: ExtractedDispatch = result.job.tag[1]
             if info.workload is None or info.template is None:
                 reasons.append(info.reason)
@@ -197,7 +197,7 @@ class Chooser:
                 reasons.append(f"no search space for pipeline {pipeline}")
                 continue
             candidates.append(
-                Subject(
+                ConfiguredOperation(
                     dispatch.executable,
                     dispatch.entry,
                     info.template,
@@ -212,7 +212,7 @@ class Chooser:
 
     # -- configurations of a dispatch ----------------------------------------------------------
 
-    def _chosen(self, operation: Operation, subject: Subject | str) -> Chosen:
+    def _chosen(self, operation: Operation, subject: ConfiguredOperation | str) -> Chosen:
         chosen, name = Chosen(), operation.name
         for choice in self._choices:
             if choice.way == "default":
@@ -228,10 +228,10 @@ class Chooser:
                 self._best(chosen, operation, subject)
         return chosen
 
-    def _sample(self, chosen: Chosen, name: str, subject: Subject, count: int) -> None:
+    def _sample(self, chosen: Chosen, name: str, subject: ConfiguredOperation, count: int) -> None:
         digest = hashlib.sha256(name.encode()).digest()
         rng = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "little")])
-        found: dict[str, Tuned] = {}
+        found: dict[str, TunedConfiguration] = {}
         for configuration in subject.space.space.sample(rng, _DRAWS * count):
             label, tuned = _named(subject, configuration)
             if tuned is not None and len(found) < count:
@@ -240,7 +240,7 @@ class Chooser:
             chosen.notes.append(f"{name}: {len(found)} different configurations, {count} asked for")
         chosen.configurations.update(found)
 
-    def _all(self, chosen: Chosen, name: str, subject: Subject) -> None:
+    def _all(self, chosen: Chosen, name: str, subject: ConfiguredOperation) -> None:
         space = subject.space.space
         size = space.size_estimate(np.random.default_rng(0))
         if size.points > MOST_CONFIGURATIONS or space.order_size > 100 * MOST_CONFIGURATIONS:
@@ -253,7 +253,7 @@ class Chooser:
                 label, tuned = _named(subject, configuration)
                 chosen.configurations[label] = tuned
 
-    def _best(self, chosen: Chosen, operation: Operation, subject: Subject) -> None:
+    def _best(self, chosen: Chosen, operation: Operation, subject: ConfiguredOperation) -> None:
         key = TaskKey(
             subject.workload,
             subject.target.key,
@@ -272,12 +272,14 @@ class Chooser:
         chosen.configurations[label] = tuned
 
 
-def _named(subject: Subject, configuration: Configuration) -> tuple[str, Tuned | None]:
+def _named(
+    subject: ConfiguredOperation, configuration: Configuration
+) -> tuple[str, TunedConfiguration | None]:
     """A configuration with its name; the default's for what comes to the same."""
     lowered = subject.space.lower(configuration)
     if lowered == subject.template.default:
         return DEFAULT, None
     root = dict(lowered.tilings)[subject.template.root]
-    label = format_configuration(TileConfiguration(root, lowered.translation))
+    label = format_configuration(NamedTiling(root, lowered.translation))
     knobs = {name: list(v) if isinstance(v, tuple) else v for name, v in configuration.items}
-    return label, Tuned(subject.executable, subject.entry, lowered, knobs)
+    return label, TunedConfiguration(subject.executable, subject.entry, lowered, knobs)

@@ -14,13 +14,13 @@ from tilewright.profiler.operation import (
     Array,
     Dimension,
     ElementTypes,
-    Kind,
     Operation,
+    OperationKind,
     swap_last,
 )
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import Builder
+    from tilewright.profiler.builder import ProgramBuilder
 
 M = Dimension("m", about="rows of the result")
 N = Dimension("n", about="columns of the result")
@@ -58,7 +58,7 @@ def _maps(operation: Operation, *batch: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class Matmul(Kind):
+class Matmul(OperationKind):
     """`result[m, n] = sum over k of lhs[m, k] * rhs[k, n]`, with steps fused behind."""
 
     about = "a matrix product"
@@ -99,7 +99,7 @@ class Matmul(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return operation["k"]
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         result = self.result(operation)
         lhs, rhs = arguments[:2]
         product = build.matmul(lhs, rhs, result, _maps(operation))
@@ -118,7 +118,7 @@ class Matmul(Kind):
         return reference_steps(self.steps, product, inputs[2]) if self.steps else product
 
 
-class BatchMatmul(Kind):
+class BatchMatmul(OperationKind):
     """`result[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n]`."""
 
     name = "batch_matmul"
@@ -145,7 +145,7 @@ class BatchMatmul(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return operation["k"]
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         lhs, rhs = arguments
         return build.matmul(lhs, rhs, self.result(operation), _maps(operation, 0))
 
@@ -154,7 +154,7 @@ class BatchMatmul(Kind):
         return lhs @ rhs
 
 
-class SplitKMatmul(Kind):
+class SplitKMatmul(OperationKind):
     """A matrix product whose sums are split into slices that are added up at the end.
 
     The split is part of the program: k becomes (slices, k / slices), the slices are a batch of
@@ -192,7 +192,7 @@ class SplitKMatmul(Kind):
         _, _, k, slices = operation.sizes
         return k // slices + slices
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         _, _, k, slices = operation.sizes
         split, loops = [], []
         # Loops: slice, m, n, k of the slice. In an operand, the slices come right before k.
@@ -222,7 +222,7 @@ class SplitKMatmul(Kind):
         return lhs @ rhs
 
 
-class Matvec(Kind):
+class Matvec(OperationKind):
     """`result[m] = sum over k of lhs[m, k] * rhs[k]`."""
 
     name = "matvec"
@@ -245,7 +245,7 @@ class Matvec(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return operation["k"]
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         matrix, vector = arguments
         return build.matvec(matrix, vector, self.result(operation), operation.transposed(0))
 
@@ -254,7 +254,7 @@ class Matvec(Kind):
         return (matrix.T if operation.transposed(0) else matrix) @ vector
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, OperationKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (

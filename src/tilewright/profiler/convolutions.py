@@ -12,10 +12,10 @@ import numpy as np
 from tilewright.argument import ArgumentType
 from tilewright.profiler.contractions import BATCH
 from tilewright.profiler.epilogue import emit_steps, flops_of, reference_steps
-from tilewright.profiler.operation import Array, Dimension, Kind, Operation
+from tilewright.profiler.operation import Array, Dimension, Operation, OperationKind
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import Builder
+    from tilewright.profiler.builder import ProgramBuilder
 
 H = Dimension("h", about="height of the image, padding not counted")
 W = Dimension("w", about="width of the image, padding not counted")
@@ -43,7 +43,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _NHWC = "nhwc"
 
 
-class Convolution(Kind):
+class Convolution(OperationKind):
     """A convolution; the image is padded with zeros in the program, where it has padding.
 
     Sizes: `oh = (h + 2 ph - dh (kh - 1) - 1) / sh + 1`, rounded down, and `ow` likewise.
@@ -122,7 +122,7 @@ class Convolution(Kind):
         window = operation["kh"] * operation["kw"]
         return window if self.depthwise else window * operation["ci"]
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         nhwc = operation.variant.startswith(_NHWC)
         image, filters, *bias = arguments
         rows, columns = operation["ph"], operation["pw"]
@@ -173,7 +173,7 @@ class Convolution(Kind):
         return total.transpose(0, 2, 3, 1) if nhwc else total
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, OperationKind] = MappingProxyType(
     {
         kind.name: kind
         for kind in (

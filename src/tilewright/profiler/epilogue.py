@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class EpilogueStep:
     """One elementwise step.
 
     emit(scalars, value, other), reference(value, other): the result; `other` is the second operand,
@@ -52,15 +52,23 @@ def _sigmoid(scalars: Scalars, x: Any, _: Any) -> Any:
     return scalars.divide(one, scalars.add(one, scalars.exp(scalars.negate(x))))
 
 
-STEPS: Mapping[str, Step] = {
-    "add": Step(lambda s, x, y: s.add(x, y), lambda x, y: x + y, binary=True),
-    "sub": Step(lambda s, x, y: s.subtract(x, y), lambda x, y: x - y, binary=True),
-    "mul": Step(lambda s, x, y: s.multiply(x, y), lambda x, y: x * y, binary=True),
-    "relu": Step(lambda s, x, _: s.maximum(x, s.constant(0)), lambda x, _: np.maximum(x, 0)),
-    "gelu": Step(_gelu, _gelu_reference, 5, integer=False),
-    "exp": Step(lambda s, x, _: s.exp(x), lambda x, _: np.asarray(np.exp(x)), integer=False),
-    "tanh": Step(lambda s, x, _: s.tanh(x), lambda x, _: np.asarray(np.tanh(x)), integer=False),
-    "sigmoid": Step(_sigmoid, lambda x, _: np.asarray(1 / (1 + np.exp(-x))), 4, integer=False),
+STEPS: Mapping[str, EpilogueStep] = {
+    "add": EpilogueStep(lambda s, x, y: s.add(x, y), lambda x, y: x + y, binary=True),
+    "sub": EpilogueStep(lambda s, x, y: s.subtract(x, y), lambda x, y: x - y, binary=True),
+    "mul": EpilogueStep(lambda s, x, y: s.multiply(x, y), lambda x, y: x * y, binary=True),
+    "relu": EpilogueStep(
+        lambda s, x, _: s.maximum(x, s.constant(0)), lambda x, _: np.maximum(x, 0)
+    ),
+    "gelu": EpilogueStep(_gelu, _gelu_reference, 5, integer=False),
+    "exp": EpilogueStep(
+        lambda s, x, _: s.exp(x), lambda x, _: np.asarray(np.exp(x)), integer=False
+    ),
+    "tanh": EpilogueStep(
+        lambda s, x, _: s.tanh(x), lambda x, _: np.asarray(np.tanh(x)), integer=False
+    ),
+    "sigmoid": EpilogueStep(
+        _sigmoid, lambda x, _: np.asarray(1 / (1 + np.exp(-x))), 4, integer=False
+    ),
 }
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.profiler.names import format_dispatch, parse_operation
 from tilewright.profiler.operation import Operation
-from tilewright.tiling import DispatchConfiguration
+from tilewright.tiling import CompilationInfo
 from tilewright.trial import Status
 from tilewright.tuning.files import write_text
 
@@ -42,7 +42,7 @@ _LONGEST_STEM = 220
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedConfiguration:
     """A configuration and the dispatch of the program that it is for.
 
     `knobs` holds the values of the search space that it comes from.
@@ -50,7 +50,7 @@ class Tuned:
 
     executable: str
     entry: str
-    configuration: DispatchConfiguration
+    configuration: CompilationInfo
     knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,13 +62,13 @@ class Tuned:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Tuned:
-        configuration = DispatchConfiguration.from_json(data["configuration"])
-        return Tuned(data["executable"], data["entry"], configuration, data["knobs"])
+    def from_json(data: Mapping[str, Any]) -> TunedConfiguration:
+        configuration = CompilationInfo.from_json(data["configuration"])
+        return TunedConfiguration(data["executable"], data["entry"], configuration, data["knobs"])
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompileRecord:
     """What became of compiling a dispatch.
 
     key: a digest of all that decides the outcome (`compiling.dispatch_key`). repeats: how often
@@ -88,17 +88,17 @@ class Compiled:
         return self.status is Status.OK
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Compiled:
+    def from_json(data: Mapping[str, Any]) -> CompileRecord:
         given = {**data, "status": Status(data["status"]), "flags": tuple(data["flags"])}
-        return Compiled(**given)
+        return CompileRecord(**given)
 
 
 @dataclass
 class DispatchEntry:
     """A dispatch of a manifest. `tuned` is None for the compiler's own configuration."""
 
-    tuned: Tuned | None = None
-    compiled: Compiled | None = None
+    tuned: TunedConfiguration | None = None
+    compiled: CompileRecord | None = None
 
 
 class OperationFolder:
@@ -176,8 +176,8 @@ class OperationFolder:
         for name, entry in data["dispatches"].items():
             tuned, compiled = entry["tuned"], entry["compiled"]
             folder.dispatches[name] = DispatchEntry(
-                None if tuned is None else Tuned.from_json(tuned),
-                None if compiled is None else Compiled.from_json(compiled),
+                None if tuned is None else TunedConfiguration.from_json(tuned),
+                None if compiled is None else CompileRecord.from_json(compiled),
             )
         return folder
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
-from tilewright.profiler.configurations import Choice, Chooser
+from tilewright.profiler.configurations import Chooser, ConfigurationChoice
 from tilewright.profiler.folder import DispatchEntry, GeneratedFolder, OperationFolder
 from tilewright.profiler.operation import Operation
 from tilewright.profiler.worker_tasks import EMIT, EmitRequest, chunks
-from tilewright.store import Store, default_path
+from tilewright.store import Database, default_path
 from tilewright.target import Target
 
 Say = Callable[[str], None]
@@ -29,7 +29,7 @@ class GenerateOptions:
     database (None: the user's own, if there is one)."""
 
     target: Target
-    choices: tuple[Choice, ...] = (Choice("default"),)
+    choices: tuple[ConfigurationChoice, ...] = (ConfigurationChoice("default"),)
     iree_flags: tuple[str, ...] = ()
     jobs: int = 1
     seed: int = 0
@@ -90,13 +90,13 @@ def generate(
     return summary
 
 
-def _open_store(options: GenerateOptions) -> Store | None:
+def _open_store(options: GenerateOptions) -> Database | None:
     """The database where one is needed and there is one; a named one must be there."""
     if all(choice.way != "best" for choice in options.choices):
         return None
     if options.db is None and not default_path().is_file():
         return None
-    return Store.open(options.db, create=False)
+    return Database.open(options.db, create=False)
 
 
 def _emit(folders: Sequence[OperationFolder], flags: tuple[str, ...], pool: WorkerPool) -> set[str]:

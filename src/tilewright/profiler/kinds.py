@@ -7,16 +7,16 @@ from types import MappingProxyType
 
 from tilewright.errors import UnknownNameError
 from tilewright.profiler import contractions, convolutions, other_kinds
-from tilewright.profiler.operation import Kind
+from tilewright.profiler.operation import OperationKind
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, OperationKind] = MappingProxyType(
     {**contractions.KINDS, **convolutions.KINDS, **other_kinds.KINDS}
 )
 
 
-def find_kinds(names: Iterable[str], where: str = "--kind") -> tuple[Kind, ...]:
+def find_kinds(names: Iterable[str], where: str = "--kind") -> tuple[OperationKind, ...]:
     """The kinds of these names, each once. Raises UnknownNameError, with the nearest match."""
-    found: dict[str, Kind] = {}
+    found: dict[str, OperationKind] = {}
     for name in names:
         if name not in KINDS:
             raise UnknownNameError("kind", name, KINDS, where)

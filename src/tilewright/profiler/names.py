@@ -31,8 +31,8 @@ from tilewright.profiler.operation import (
     ROW_MAJOR,
     Dimension,
     ElementTypes,
-    Kind,
     Operation,
+    OperationKind,
     make_operation,
 )
 from tilewright.tiling import LEVELS, PEELING, Tiling, Translation
@@ -77,7 +77,7 @@ def parse_operation(name: str) -> Operation:
     raise UserError(f"'{name}' names no operation; a name is such as {_EXAMPLE}")
 
 
-def _matched(kind: Kind, match: re.Match[str], name: str) -> Operation:
+def _matched(kind: OperationKind, match: re.Match[str], name: str) -> Operation:
     words = match["operands"].split("_")
     types = {word[:-1] for word in words[:-1]}
     variant = match["variant"] or ""
@@ -93,13 +93,13 @@ def _matched(kind: Kind, match: re.Match[str], name: str) -> Operation:
     return make_operation(kind, dims, found[0], layout, variant)
 
 
-def _groups(kind: Kind) -> Iterator[tuple[str, list[Dimension]]]:
+def _groups(kind: OperationKind) -> Iterator[tuple[str, list[Dimension]]]:
     """Dimensions that are written together, with the word before them."""
     for word, dimensions in itertools.groupby(kind.dimensions, lambda d: d.word):
         yield word, list(dimensions)
 
 
-def _pattern(kind: Kind) -> re.Pattern[str]:
+def _pattern(kind: OperationKind) -> re.Pattern[str]:
     sizes = "_".join(
         re.escape(word) + "x".join(["[0-9]+"] * len(dimensions))
         for word, dimensions in _groups(kind)
@@ -123,7 +123,7 @@ def parse_types(text: str, option: str = "--types") -> ElementTypes:
 
 
 @dataclass(frozen=True)
-class TileConfiguration:
+class NamedTiling:
     """What the name of a configuration says: the root op's tiling, the pipeline, its options."""
 
     tiling: Tiling
@@ -137,7 +137,7 @@ class TileConfiguration:
         )
 
 
-def format_configuration(configuration: TileConfiguration | None) -> str:
+def format_configuration(configuration: NamedTiling | None) -> str:
     """The name of a configuration; None is the compiler's own choice."""
     if configuration is None:
         return DEFAULT
@@ -149,7 +149,7 @@ def format_configuration(configuration: TileConfiguration | None) -> str:
     return PREFIX + "_".join(part for part in parts if part)
 
 
-def parse_configuration(name: str) -> TileConfiguration | None:
+def parse_configuration(name: str) -> NamedTiling | None:
     """The configuration of a name; None for the compiler's own. Raises UserError for no name."""
     if name == DEFAULT:
         return None
@@ -171,7 +171,7 @@ def parse_configuration(name: str) -> TileConfiguration | None:
             f"'{name}' names no configuration; a name is {DEFAULT} or such as "
             f"{PREFIX}64x128x0_vp8x32x0_vr0x0x4_DoubleTilingExpert_peel"
         )
-    return TileConfiguration(Tiling.of(levels), Translation(words[0], options))
+    return NamedTiling(Tiling.of(levels), Translation(words[0], options))
 
 
 def _option(word: str) -> str:
@@ -188,7 +188,7 @@ def format_dispatch(operation: str, configuration: str) -> str:
     return f"{operation}_{configuration}"
 
 
-def parse_dispatch(name: str) -> tuple[Operation, TileConfiguration | None]:
+def parse_dispatch(name: str) -> tuple[Operation, NamedTiling | None]:
     """What the name of a dispatch says: all of it. Raises UserError for what names none."""
     operation, mark, rest = name.partition(f"_{PREFIX}")
     if not mark:

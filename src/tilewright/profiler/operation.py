@@ -22,7 +22,7 @@ from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import Builder
+    from tilewright.profiler.builder import ProgramBuilder
 
 Array = NDArray[Any]
 
@@ -76,7 +76,7 @@ class Dimension:
     about: str = ""
 
 
-class Kind(abc.ABC):
+class OperationKind(abc.ABC):
     """A kind of operation.
 
     dimensions: in the order in which names list them. operands: what the inputs are called, those
@@ -140,7 +140,7 @@ class Kind(abc.ABC):
         return operation.types.result
 
     @abc.abstractmethod
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         """Build the operation on the program's arguments; its result."""
 
     @abc.abstractmethod
@@ -160,7 +160,7 @@ class Operation:
     """A kind with a size for each of its dimensions, element types, and a layout letter for each
     operand. `name` identifies it (:mod:`tilewright.profiler.names`)."""
 
-    kind: Kind
+    kind: OperationKind
     sizes: tuple[int, ...]
     types: ElementTypes
     layout: str
@@ -210,7 +210,7 @@ class Operation:
 
 
 def make_operation(
-    kind: Kind, dims: Mapping[str, int], types: ElementTypes, layout: str, variant: str
+    kind: OperationKind, dims: Mapping[str, int], types: ElementTypes, layout: str, variant: str
 ) -> Operation:
     """An operation, checked; sizes that are left out take their defaults. Raises UserError."""
     sizes = []

@@ -24,16 +24,16 @@ from tilewright.profiler.operation import (
     Array,
     Dimension,
     ElementTypes,
-    Kind,
     Operation,
+    OperationKind,
     swap_last,
 )
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import Builder
+    from tilewright.profiler.builder import ProgramBuilder
 
 
-class Reduction(Kind):
+class Reduction(OperationKind):
     """`result[m] = sum (or maximum) over k of input[m, k]`."""
 
     name = "reduction"
@@ -59,7 +59,7 @@ class Reduction(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return operation["k"] if operation.variant == "sum" else 1
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         sums = operation.variant == "sum"
         return build.generic(
             arguments,
@@ -75,7 +75,7 @@ class Reduction(Kind):
         return np.asarray(values.sum(axis) if operation.variant == "sum" else values.max(axis))
 
 
-class Softmax(Kind):
+class Softmax(OperationKind):
     """`result[m, n] = exp(x[m, n] - max_n x) / sum_n exp(x[m, n] - max_n x)`."""
 
     name = "softmax"
@@ -101,7 +101,7 @@ class Softmax(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return operation["n"]
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         return build.softmax(arguments[0], self.result(operation), 1)
 
     def reference(self, operation: Operation, inputs: Sequence[Array]) -> Array:
@@ -113,7 +113,7 @@ def _softmax(values: Array) -> Array:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-class Attention(Kind):
+class Attention(OperationKind):
     """`softmax(scale * query key^T) value` for each of a batch; `scale = 1 / sqrt(k1)`."""
 
     name = "attention"
@@ -161,7 +161,7 @@ class Attention(Kind):
     def accumulation_type(self, operation: Operation) -> str:
         return "f32"
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         # Loops: batch, m, n, k1, k2.
         query, key, value = arguments
         return build.attention(
@@ -187,7 +187,7 @@ class Attention(Kind):
         return _softmax(scores) @ values
 
 
-class Elementwise(Kind):
+class Elementwise(OperationKind):
     """A chain of steps, each on what the one before gave: `add_relu` is `max(lhs + rhs, 0)`."""
 
     name = "elementwise"
@@ -220,7 +220,7 @@ class Elementwise(Kind):
     def reduction_length(self, operation: Operation) -> int:
         return 1
 
-    def emit(self, operation: Operation, build: Builder, arguments: Sequence[Any]) -> Any:
+    def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
         steps = _steps(operation.variant)
         return build.generic(
             arguments,
@@ -239,6 +239,6 @@ def _steps(variant: str) -> tuple[str, ...]:
     return tuple(variant.split("_"))
 
 
-KINDS: Mapping[str, Kind] = MappingProxyType(
+KINDS: Mapping[str, OperationKind] = MappingProxyType(
     {kind.name: kind for kind in (Reduction(), Softmax(), Attention(), Elementwise())}
 )

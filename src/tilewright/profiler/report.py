@@ -14,7 +14,7 @@ from tilewright.errors import UserError
 from tilewright.profiler.names import parse_configuration
 from tilewright.profiler.operation import ROW_MAJOR, Operation
 from tilewright.profiler.peaks import TOLERANCE, Peaks
-from tilewright.profiler.running import Outcome, Verification
+from tilewright.profiler.running import ProfileOutcome, Verification
 from tilewright.trial import Status
 
 PROVIDER = "IREE Codegen"
@@ -86,7 +86,7 @@ class Numbers:
     peak_gflops: float | None
 
 
-def numbers(outcome: Outcome, peaks: Peaks | None) -> Numbers | None:
+def numbers(outcome: ProfileOutcome, peaks: Peaks | None) -> Numbers | None:
     """None for a dispatch that was not timed."""
     measured = outcome.measurement
     if measured is None:
@@ -128,7 +128,7 @@ def _operands(operation: Operation) -> dict[str, str]:
     return {**named, "result": types.result + ROW_MAJOR}
 
 
-def block_lines(outcome: Outcome, found: Numbers | None) -> list[str]:
+def block_lines(outcome: ProfileOutcome, found: Numbers | None) -> list[str]:
     """A dispatch as a block of labelled lines."""
     operation = outcome.dispatch.folder.operation
     lines = [
@@ -155,7 +155,7 @@ def block_lines(outcome: Outcome, found: Numbers | None) -> list[str]:
     return written
 
 
-def verification(outcome: Outcome) -> str:
+def verification(outcome: ProfileOutcome) -> str:
     """SUCCESS, FAILED or Not verified; with the status where that says more."""
     word = str(outcome.verification)
     shown = outcome.status in (Status.OK, Status.WRONG_RESULT)
@@ -189,7 +189,7 @@ TABLE_COLUMNS = (
 )
 
 
-def table_row(outcome: Outcome, found: Numbers | None) -> tuple[str, ...]:
+def table_row(outcome: ProfileOutcome, found: Numbers | None) -> tuple[str, ...]:
     """A dispatch as cells of `TABLE_COLUMNS`; `+-%` is half the width of the runtime's interval."""
     size = f"{outcome.dispatch.folder.operation.bytes:,}"
     head = (outcome.dispatch.name, verification(outcome))
@@ -207,7 +207,7 @@ def table_row(outcome: Outcome, found: Numbers | None) -> tuple[str, ...]:
     )
 
 
-def csv_row(outcome: Outcome, found: Numbers | None, instructions: str) -> dict[str, object]:
+def csv_row(outcome: ProfileOutcome, found: Numbers | None, instructions: str) -> dict[str, object]:
     """A dispatch as cells of `COLUMNS`. `instructions`: the processor's vector instructions."""
     dispatch = outcome.dispatch
     operation = dispatch.folder.operation

@@ -16,17 +16,17 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy
 from tilewright.measure.verify import Comparison
 from tilewright.profiler.compiling import Selected
-from tilewright.profiler.folder import Compiled
+from tilewright.profiler.folder import CompileRecord
 from tilewright.profiler.worker_tasks import (
     REFERENCE,
+    OperationReferenceRequest,
     ReferenceData,
-    ReferenceRequest,
     kept_reference,
 )
 from tilewright.trial import Status
 
 _REFERENCE_TIMEOUT_S = 1800.0
-_MISSING = Compiled("", Status.INVALID, "not compiled; run `tilewright profile compile`")
+_MISSING = CompileRecord("", Status.INVALID, "not compiled; run `tilewright profile compile`")
 
 
 class Verification(enum.StrEnum):
@@ -68,7 +68,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProfileOutcome:
     """What became of a dispatch.
 
     status: `ok`, or how far it came. message: why it is not ok, in one line. comparison: with
@@ -94,19 +94,19 @@ class Outcome:
         )
 
 
-def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterator[Outcome]:
+def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterator[ProfileOutcome]:
     """Verify and time compiled dispatches, one after the other, in their order."""
     references = make_references([d for d in selected if _compiled(d).ok], options)
     with Benchmark(options.device, timeout_s=options.timeout_s) as benchmark:
         for dispatch in selected:
             compiled = _compiled(dispatch)
             if not compiled.ok:
-                yield Outcome(dispatch, compiled.status, compiled.message)
+                yield ProfileOutcome(dispatch, compiled.status, compiled.message)
                 continue
             data = references[dispatch.folder.operation.name]
             if isinstance(data, WorkerFailure):
                 message = f"no inputs or reference: {data.message}"
-                yield Outcome(dispatch, Status.INVALID, message)
+                yield ProfileOutcome(dispatch, Status.INVALID, message)
                 continue
             yield _run(benchmark, dispatch, compiled, data, options)
 
@@ -127,7 +127,7 @@ def make_inputs(selected: Sequence[Selected], options: RunOptions) -> None:
             raise UserError(f"the inputs of {name} cannot be made: {made.message}")
 
 
-def _compiled(dispatch: Selected) -> Compiled:
+def _compiled(dispatch: Selected) -> CompileRecord:
     compiled = dispatch.entry.compiled
     if compiled is None or (compiled.ok and not dispatch.vmfb.is_file()):
         return _MISSING
@@ -147,7 +147,7 @@ def make_references(
         name, folder = dispatch.folder.operation.name, dispatch.folder.reference
         if name in found or name in jobs:
             continue
-        request = ReferenceRequest(name, folder, options.seed, not options.verify)
+        request = OperationReferenceRequest(name, folder, options.seed, not options.verify)
         kept = kept_reference(request)
         if kept is not None:
             found[name] = kept
@@ -171,11 +171,11 @@ def make_references(
 def _run(
     benchmark: Benchmark,
     dispatch: Selected,
-    compiled: Compiled,
+    compiled: CompileRecord,
     data: ReferenceData,
     options: RunOptions,
-) -> Outcome:
-    outcome = Outcome(dispatch, Status.OK)
+) -> ProfileOutcome:
+    outcome = ProfileOutcome(dispatch, Status.OK)
     vmfb = str(dispatch.vmfb)
     if options.verify:
         outcome = _verified(benchmark, outcome, data)
@@ -191,7 +191,7 @@ def _run(
     return outcome
 
 
-def _verified(benchmark: Benchmark, outcome: Outcome, data: ReferenceData) -> Outcome:
+def _verified(benchmark: Benchmark, outcome: ProfileOutcome, data: ReferenceData) -> ProfileOutcome:
     operation = outcome.dispatch.folder.operation
     assert data.expected is not None
     compared = benchmark.verify(

@@ -7,11 +7,11 @@ from tilewright.profiler.compiling import Selected
 from tilewright.profiler.folder import GeneratedFolder
 from tilewright.profiler.names import DEFAULT
 from tilewright.profiler.patterns import match_names
-from tilewright.profiler.suite import Selection
+from tilewright.profiler.suite import SuiteSelection
 
 
 def select(
-    generated: GeneratedFolder, selection: Selection, dispatches: str | None = None
+    generated: GeneratedFolder, selection: SuiteSelection, dispatches: str | None = None
 ) -> tuple[list[Selected], list[str]]:
     """The dispatches of the selected operations whose names fit the patterns, and remarks.
 

@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.profiler.kinds import KINDS
 from tilewright.profiler.names import parse_types
-from tilewright.profiler.operation import ElementTypes, Kind
+from tilewright.profiler.operation import ElementTypes, OperationKind
 from tilewright.tuning.files import read_text
 
 # A mistyped range must not fill the disk.
@@ -26,14 +26,14 @@ _FILE_ALIASES: Mapping[str, str] = {"n": "batch", "pad": "padding"}
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizeChoices:
     """The values that an option gives to dimensions; several dimensions take equal values."""
 
     option: str
     dimensions: tuple[str, ...]
     values: tuple[int, ...]
 
-    def fits(self, kind: Kind) -> bool:
+    def fits(self, kind: OperationKind) -> bool:
         """Whether the kind has these dimensions."""
         names = {d.name for d in kind.dimensions}
         return names.issuperset(self.dimensions)
@@ -46,7 +46,7 @@ class Shape:
     where: its place, for messages.
     """
 
-    kind: Kind
+    kind: OperationKind
     dims: Mapping[str, int]
     types: ElementTypes | None = None
     layout: str = ""
@@ -132,7 +132,7 @@ def _shape(entry: dict[str, Any], where: str) -> Shape:
     )
 
 
-def _kind(name: object, where: str) -> tuple[Kind, str]:
+def _kind(name: object, where: str) -> tuple[OperationKind, str]:
     """The kind, and the variant where the name has it behind it."""
     if isinstance(name, str) and name in KINDS:
         return KINDS[name], ""
@@ -145,7 +145,7 @@ def _kind(name: object, where: str) -> tuple[Kind, str]:
     raise UnknownNameError("kind", str(name), KINDS, where)
 
 
-def _dims(kind: Kind, given: Mapping[str, Any], where: str) -> dict[str, int]:
+def _dims(kind: OperationKind, given: Mapping[str, Any], where: str) -> dict[str, int]:
     known = {d.name: (d.name,) for d in kind.dimensions} | dict(kind.aliases)
     if kind.aliases:
         known |= {old: known[new] for old, new in _FILE_ALIASES.items()}
@@ -165,7 +165,7 @@ def _dims(kind: Kind, given: Mapping[str, Any], where: str) -> dict[str, int]:
     return dims
 
 
-def _types(kind: Kind, given: object, where: str) -> ElementTypes:
+def _types(kind: OperationKind, given: object, where: str) -> ElementTypes:
     if isinstance(given, str):
         return parse_types(given, where)
     names = [str(t) for t in given] if isinstance(given, list) else []
@@ -177,7 +177,7 @@ def _types(kind: Kind, given: object, where: str) -> ElementTypes:
     return ElementTypes(names[0], names[-1])
 
 
-def _layout(kind: Kind, given: object, where: str) -> str:
+def _layout(kind: OperationKind, given: object, where: str) -> str:
     layout = "".join(map(str, given)) if isinstance(given, list) else str(given)
     # The result is row-major always; a file may say so.
     layout = layout[: len(kind.operands)] if len(layout) == len(kind.operands) + 1 else layout
@@ -186,6 +186,6 @@ def _layout(kind: Kind, given: object, where: str) -> str:
     return layout
 
 
-def predefined(kinds: Iterable[Kind]) -> list[Shape]:
+def predefined(kinds: Iterable[OperationKind]) -> list[Shape]:
     """The predefined shapes of the kinds."""
     return [Shape(kind, shape) for kind in kinds for shape in kind.shapes]

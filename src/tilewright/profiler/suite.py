@@ -13,27 +13,27 @@ from dataclasses import dataclass, field
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.profiler.kinds import KINDS, find_kinds
 from tilewright.profiler.names import parse_types
-from tilewright.profiler.operation import ElementTypes, Kind, Operation, make_operation
-from tilewright.profiler.shapes import Shape, Sizes, parse_sizes, predefined
+from tilewright.profiler.operation import ElementTypes, Operation, OperationKind, make_operation
+from tilewright.profiler.shapes import Shape, SizeChoices, parse_sizes, predefined
 
 ALL = "all"
 
 
 @dataclass(frozen=True)
-class Selection:
+class SuiteSelection:
     """What was asked for; empty: nothing was said of it.
 
     kinds: named ones. sizes: values of dimensions. types, layouts, variants: those wanted; a layout
     of () is row-major, of None every one.
     """
 
-    kinds: tuple[Kind, ...] = ()
-    sizes: tuple[Sizes, ...] = ()
+    kinds: tuple[OperationKind, ...] = ()
+    sizes: tuple[SizeChoices, ...] = ()
     types: tuple[ElementTypes, ...] = ()
     layouts: tuple[str, ...] | None = ()
     variants: tuple[str, ...] = ()
 
-    def accepts(self, kind: Kind) -> bool:
+    def accepts(self, kind: OperationKind) -> bool:
         """Whether operations of the kind are wanted at all."""
         if self.kinds:
             return kind in self.kinds
@@ -44,7 +44,7 @@ class Selection:
             and (not self.types or any(self._types(kind, v) for v in kind.variants))
         )
 
-    def _types(self, kind: Kind, variant: str) -> tuple[ElementTypes, ...]:
+    def _types(self, kind: OperationKind, variant: str) -> tuple[ElementTypes, ...]:
         have = kind.types(variant)
         return tuple(t for t in self.types if t in have) if self.types else have
 
@@ -67,16 +67,16 @@ def make_selection(
     types: str | None = None,
     layouts: str | None = None,
     variants: str | None = None,
-) -> Selection:
+) -> SuiteSelection:
     """A selection from the texts of options.
 
     sizes: by option, its dimensions and its text. Raises UserError for what does not exist, and
     when no kind has what is asked for.
     """
     named = () if kinds in (None, ALL) else find_kinds(_split(str(kinds), "--kind"))
-    selection = Selection(
+    selection = SuiteSelection(
         named,
-        tuple(Sizes(o, dims, parse_sizes(text, o)) for o, (dims, text) in sizes.items()),
+        tuple(SizeChoices(o, dims, parse_sizes(text, o)) for o, (dims, text) in sizes.items()),
         () if types in (None, ALL) else tuple(map(parse_types, _split(str(types), "--types"))),
         _layouts(layouts),
         () if variants in (None, ALL) else _variants(_split(str(variants), "--variants")),
@@ -113,7 +113,7 @@ def _variants(wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(wanted)
 
 
-def _check(selection: Selection) -> None:
+def _check(selection: SuiteSelection) -> None:
     candidates = selection.kinds or tuple(KINDS.values())
     names = ", ".join(kind.name for kind in candidates)
     for sizes in selection.sizes:
@@ -148,7 +148,7 @@ class Suite:
     notes: list[str] = field(default_factory=list)
 
 
-def make_suite(selection: Selection, shapes: Sequence[Shape] | None = None) -> Suite:
+def make_suite(selection: SuiteSelection, shapes: Sequence[Shape] | None = None) -> Suite:
     """The operations of a selection. `shapes`: the user's own, in place of the predefined ones.
 
     Sizes given for a dimension take the place of that dimension's in every shape. Raises UserError
@@ -182,7 +182,7 @@ def make_suite(selection: Selection, shapes: Sequence[Shape] | None = None) -> S
     return suite
 
 
-def _with_sizes(shape: Shape, selection: Selection) -> Iterator[dict[str, int]]:
+def _with_sizes(shape: Shape, selection: SuiteSelection) -> Iterator[dict[str, int]]:
     """The shape's dimensions with every combination of the sizes given."""
     fitting = [sizes for sizes in selection.sizes if sizes.fits(shape.kind)]
     for values in itertools.product(*(sizes.values for sizes in fitting)):
@@ -192,7 +192,7 @@ def _with_sizes(shape: Shape, selection: Selection) -> Iterator[dict[str, int]]:
         yield dims
 
 
-def _forms(shape: Shape, selection: Selection) -> Iterator[tuple[ElementTypes, str, str]]:
+def _forms(shape: Shape, selection: SuiteSelection) -> Iterator[tuple[ElementTypes, str, str]]:
     """Element types, layout and variant: what the shape says, else what is asked for."""
     kind = shape.kind
     if shape.layout:
@@ -214,7 +214,7 @@ def _forms(shape: Shape, selection: Selection) -> Iterator[tuple[ElementTypes, s
         yield from itertools.product(wanted, layouts, [variant])
 
 
-def _shape_variants(shape: Shape, selection: Selection) -> Sequence[str]:
+def _shape_variants(shape: Shape, selection: SuiteSelection) -> Sequence[str]:
     if shape.variant:
         return [shape.variant]
     chosen = [v for v in selection.variants if v and shape.kind.has_variant(v)]

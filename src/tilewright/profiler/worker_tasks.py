@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import InputFile, InputSet, random_inputs, write_outputs
-from tilewright.profiler.folder import Tuned
+from tilewright.profiler.folder import TunedConfiguration
 from tilewright.profiler.names import parse_operation
 from tilewright.tuning.worker_tasks import CONFIGURED
 
@@ -64,7 +64,7 @@ class DispatchRequest:
 
     program: Path
     flags: tuple[str, ...]
-    tuned: Tuned | None
+    tuned: TunedConfiguration | None
     repeats: int
     vmfb: Path
     configured: Path
@@ -120,7 +120,7 @@ def _template(state: dict[str, Any], request: DispatchRequest) -> bytes:
 
 
 @dataclass(frozen=True)
-class ReferenceRequest:
+class OperationReferenceRequest:
     """Make an operation's inputs and, unless `inputs_only`, what NumPy says of its result."""
 
     operation: str
@@ -137,7 +137,7 @@ class ReferenceData:
     expected: Path | None
 
 
-def reference(state: dict[str, Any], request: ReferenceRequest) -> ReferenceData:
+def reference(state: dict[str, Any], request: OperationReferenceRequest) -> ReferenceData:
     """Task: see ReferenceRequest. What an earlier request has made is not made again."""
     kept = kept_reference(request)
     if kept is not None:
@@ -162,7 +162,7 @@ def reference(state: dict[str, Any], request: ReferenceRequest) -> ReferenceData
     return ReferenceData(inputs, expected)
 
 
-def kept_reference(request: ReferenceRequest) -> ReferenceData | None:
+def kept_reference(request: OperationReferenceRequest) -> ReferenceData | None:
     """What an earlier request has made for this one; None when it has to be made."""
     try:
         content = json.loads((request.folder / _INDEX).read_bytes())
@@ -183,7 +183,7 @@ def kept_reference(request: ReferenceRequest) -> ReferenceData | None:
     return ReferenceData(InputSet(content["inputs"], arguments), expected)
 
 
-def _reference_key(request: ReferenceRequest) -> str:
+def _reference_key(request: OperationReferenceRequest) -> str:
     return f"{_REFERENCES}/{request.operation}/{request.seed}"
 
 

@@ -13,7 +13,7 @@ known beforehand. :mod:`tilewright.replay.record` makes recordings.
 """
 
 from tilewright.replay.arena import Arena, Race, open_arena
-from tilewright.replay.recording import KnobValues, Recording, Subject
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.replay.recording_file import read_recording, write_recording
 from tilewright.replay.score import (
     SpaceScores,
@@ -24,8 +24,8 @@ from tilewright.replay.score import (
 from tilewright.replay.simulate import (
     Conditions,
     MakeSearch,
-    Outcome,
-    Run,
+    SearchScore,
+    SimulatedRun,
     StrategyChoice,
     evaluate,
     simulate,
@@ -37,15 +37,15 @@ __all__ = [
     "Conditions",
     "KnobValues",
     "MakeSearch",
-    "Outcome",
     "Race",
+    "RecordedDispatch",
     "RecordedSpace",
     "Recording",
-    "Run",
+    "SearchScore",
+    "SimulatedRun",
     "SpaceScores",
     "StrategyChoice",
     "StrategyScores",
-    "Subject",
     "evaluate",
     "open_arena",
     "open_space",

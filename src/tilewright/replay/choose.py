@@ -28,7 +28,7 @@ ValueLists = dict[str, tuple[Value, ...]]
 
 
 @dataclass(frozen=True)
-class Selection:
+class RecordingSelection:
     """What is to be recorded.
 
     `lists` holds the values of every knob that has an effect, `space` is the search space held to
@@ -47,7 +47,9 @@ class Selection:
         return self.combinations - len(self.members)
 
 
-def select(dispatch: DispatchSpace, given: Mapping[str, str], points: int, seed: int) -> Selection:
+def select(
+    dispatch: DispatchSpace, given: Mapping[str, str], points: int, seed: int
+) -> RecordingSelection:
     """The configurations to record.
 
     `given` holds the user's lists as text (`"8,16,32"`) by knob; the other knobs then keep the
@@ -74,7 +76,9 @@ def select(dispatch: DispatchSpace, given: Mapping[str, str], points: int, seed:
     knobs = {knob.name: knob for knob in restriction.space.knobs}
     lists = {name: _in_order(knobs[name], values) for name, values in lists.items()}
     lists[MEMBER_KNOB] = tuple(pipelines)
-    return Selection(lists, restriction.space, members, size.total, (*notes, *restriction.notes))
+    return RecordingSelection(
+        lists, restriction.space, members, size.total, (*notes, *restriction.notes)
+    )
 
 
 def _in_order(knob: Knob, values: Sequence[Value]) -> tuple[Value, ...]:

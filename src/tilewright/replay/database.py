@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.store import Store
+from tilewright.store import Database
 from tilewright.trial import Trial
 
 
@@ -16,7 +16,7 @@ def run_trials(database: Path | None, run: int, task: str | None) -> list[tuple[
     `task` has to be in the workload's name, where the run has several. UserError when there is no
     such run, or not exactly one such workload.
     """
-    with Store.open(database, create=False) as store:
+    with Database.open(database, create=False) as store:
         store.run(run)
         records = store.trial_records(run)
         names = {

@@ -17,9 +17,9 @@ import numpy as np
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.timing import TimingPolicy
-from tilewright.store import Store
+from tilewright.store import Database
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.stages import Compiled, DispatchCompiler
+from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 
 _KIND = "replay.pass"
@@ -29,12 +29,12 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass
-class Programs:
+class ProgramCache:
     """The compiled programs of a recording by digest, kept between passes."""
 
     paths: dict[str, Path] = field(default_factory=dict)
 
-    def keep(self, compiled: Compiled) -> None:
+    def keep(self, compiled: CompiledCandidate) -> None:
         """Keep a program that was compiled, if there is none equal to it yet."""
         if compiled.artifact is None:
             return
@@ -51,12 +51,12 @@ class Passes:
     `stop` is asked before each program.
     """
 
-    store: Store
+    store: Database
     run_id: int
     task: DispatchTask
     compiler: DispatchCompiler
     benchmark: Benchmark
-    programs: Programs
+    programs: ProgramCache
     policy: TimingPolicy
     seed: int
     stop: Callable[[], bool] = lambda: False

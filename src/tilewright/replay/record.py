@@ -23,11 +23,11 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.machine import describe
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
-from tilewright.replay.choose import Selection, select
-from tilewright.replay.passes import Passes, Programs
-from tilewright.replay.recording import KnobValues, Recording, Subject
+from tilewright.replay.choose import RecordingSelection, select
+from tilewright.replay.passes import Passes, ProgramCache
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.replay.recording_file import write_recording
-from tilewright.store import RunRecord, RunStatus, Store
+from tilewright.store import Database, RunRecord, RunStatus
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Trial
@@ -38,7 +38,13 @@ from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import Prepared, extract, given_arguments, read_tasks, task_key
+from tilewright.tuning.prepare import (
+    PreparedVariant,
+    extract,
+    given_arguments,
+    read_tasks,
+    task_key,
+)
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import compile_limit_s
 from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages
@@ -136,7 +142,7 @@ class RecordSession:
                 iree_flags=options.iree_flags,
                 function=options.function,
             ) as opened,
-            Store.open(options.db) as store,
+            Database.open(options.db) as store,
             Benchmark(DeviceOptions.cpu(target.cores)) as benchmark,
         ):
             context = RunContext(
@@ -189,7 +195,7 @@ class RecordSession:
         context.store.finish_run(context.run_id, RunStatus.FINISHED)
         return recording
 
-    def _choose(self, prepared: Prepared) -> DispatchTask:
+    def _choose(self, prepared: PreparedVariant) -> DispatchTask:
         """The dispatch that was asked for; UserError with the names when it is not one alone."""
         pattern = self.request.dispatch
         names = ", ".join(task.name for task in prepared.tasks)
@@ -215,7 +221,11 @@ class RecordSession:
     # -- the run in the database ---------------------------------------------------------------
 
     def _begin(
-        self, context: RunContext, opened: OpenProgram, task: DispatchTask, selection: Selection
+        self,
+        context: RunContext,
+        opened: OpenProgram,
+        task: DispatchTask,
+        selection: RecordingSelection,
     ) -> int:
         """A new run, or the unfinished one of the same recording that `--resume` goes on with."""
         digest = self._digest(context, task, selection)
@@ -242,7 +252,9 @@ class RecordSession:
             )
         )
 
-    def _digest(self, context: RunContext, task: DispatchTask, selection: Selection) -> str:
+    def _digest(
+        self, context: RunContext, task: DispatchTask, selection: RecordingSelection
+    ) -> str:
         """Equal for recordings of which one can go on with the trials of the other."""
         identity = {
             "what": "replay record",
@@ -257,7 +269,11 @@ class RecordSession:
     # -- measuring -----------------------------------------------------------------------------
 
     def _measure(
-        self, context: RunContext, prepared: Prepared, task: DispatchTask, selection: Selection
+        self,
+        context: RunContext,
+        prepared: PreparedVariant,
+        task: DispatchTask,
+        selection: RecordingSelection,
     ) -> dict[Configuration, Trial] | None:
         """The trial of every member; None when stopped."""
         store = context.store
@@ -266,7 +282,7 @@ class RecordSession:
         task.store_id = store.task_id(task_key(context, prepared, task), task.default_s, made_from)
         # No correction for drift: what disturbs one program does not slow another as much.
         task.baseline = None
-        programs = Programs()
+        programs = ProgramCache()
         earlier = store.trials(context.run_id, task.store_id)
         task.trials.extend(earlier)
         done = {trial.configuration: trial for trial in earlier}
@@ -326,9 +342,9 @@ class RecordSession:
     def _recording(
         self,
         context: RunContext,
-        prepared: Prepared,
+        prepared: PreparedVariant,
         task: DispatchTask,
-        selection: Selection,
+        selection: RecordingSelection,
         trials: Mapping[Configuration, Trial],
     ) -> Recording:
         assert prepared.target is not None
@@ -355,7 +371,7 @@ class RecordSession:
             _all_values(selection),
             [trials[member] for member in selection.members],
             default=task.space.default,
-            subject=Subject(task.workload, task.template, prepared.target),
+            subject=RecordedDispatch(task.workload, task.template, prepared.target),
             facts=facts,
         )
 
@@ -370,7 +386,7 @@ class _Listed:
         pass
 
 
-def _all_values(selection: Selection) -> tuple[KnobValues, ...]:
+def _all_values(selection: RecordingSelection) -> tuple[KnobValues, ...]:
     """Every knob with its values, those without effect with the one that they have."""
     found = [KnobValues(name, values) for name, values in selection.lists.items()]
     for knob in selection.space.knobs:
@@ -380,7 +396,7 @@ def _all_values(selection: Selection) -> tuple[KnobValues, ...]:
     return tuple(found)
 
 
-def _described(task: DispatchTask, selection: Selection) -> str:
+def _described(task: DispatchTask, selection: RecordingSelection) -> str:
     varied = ", ".join(
         f"{name} ({len(values)})" for name, values in selection.lists.items() if len(values) > 1
     )

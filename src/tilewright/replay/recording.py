@@ -43,7 +43,7 @@ class KnobValues:
 
 
 @dataclass(frozen=True)
-class Subject:
+class RecordedDispatch:
     """The dispatch that was recorded: all that its search space is made from."""
 
     workload: Workload
@@ -79,7 +79,7 @@ class Recording:
     measure_s: FloatArray
     program: IntArray
     default: Configuration | None = None
-    subject: Subject | None = None
+    subject: RecordedDispatch | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class Recording:
         trials: Sequence[Trial],
         *,
         default: Configuration | None = None,
-        subject: Subject | None = None,
+        subject: RecordedDispatch | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Recording:
         """The recording of trials, each of another configuration of the knobs' values.

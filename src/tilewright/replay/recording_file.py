@@ -24,8 +24,8 @@ from tilewright.replay.recording import (
     FloatArray,
     IntArray,
     KnobValues,
+    RecordedDispatch,
     Recording,
-    Subject,
 )
 from tilewright.store.codec import configuration_from_json
 from tilewright.target import Target
@@ -85,11 +85,13 @@ def _value(data: Any) -> Value:
     raise ValueError(f"{data!r} is no value of a knob")
 
 
-def _subject(data: Any) -> Subject:
+def _subject(data: Any) -> RecordedDispatch:
     template = DispatchTemplate.from_json(data["template"])
     if not 0 <= template.root < len(template.ops):
         raise ValueError(f"root op {template.root} of {len(template.ops)}")
-    return Subject(Workload.from_json(data["workload"]), template, Target.from_json(data["target"]))
+    return RecordedDispatch(
+        Workload.from_json(data["workload"]), template, Target.from_json(data["target"])
+    )
 
 
 def write_recording(path: Path, recording: Recording) -> None:

@@ -30,8 +30,8 @@ from tilewright.replay.simulate import (
     simulate,
 )
 from tilewright.replay.transfer import experience, teachers
-from tilewright.search.options import parse_assignments
 from tilewright.search.registry import find_strategy
+from tilewright.search.strategy_options import parse_assignments
 
 RUNS = 200
 RESAMPLES = 2000

@@ -73,7 +73,7 @@ class StrategyChoice:
 
 
 @dataclass(frozen=True)
-class Run:
+class SimulatedRun:
     """What one search did: the members it tried, in order, and what it was told of each (seconds,
     NaN for a failure); `seconds` is the simulated time after each."""
 
@@ -82,7 +82,7 @@ class Run:
     seconds: FloatArray
 
 
-def simulate(arena: Arena, make: MakeSearch, conditions: Conditions, seed: int) -> Run:
+def simulate(arena: Arena, make: MakeSearch, conditions: Conditions, seed: int) -> SimulatedRun:
     """Search the space until the budget is used up, and on to a configuration near the optimum, or
     until random search would most likely have found one. What would follow the optimum itself is
     left out where it changes nothing, which is where times are told as they are.
@@ -111,7 +111,7 @@ def simulate(arena: Arena, make: MakeSearch, conditions: Conditions, seed: int) 
         if conditions.per == SECOND:
             seconds = float(arena.cost_s(np.array(tried, dtype=np.int64)).sum())
     members = np.array(tried, dtype=np.int64)
-    return Run(members, np.array(told, dtype=np.float64), np.cumsum(arena.cost_s(members)))
+    return SimulatedRun(members, np.array(told, dtype=np.float64), np.cumsum(arena.cost_s(members)))
 
 
 def _given(arena: Arena, conditions: Conditions, seed: int) -> tuple[Space, tuple[Trial, ...]]:
@@ -139,7 +139,7 @@ def _goes_on(race: Race, conditions: Conditions, done: int, seconds: float, best
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchScore:
     """A run against random search.
 
     `best` is the true time of the best so far at each step of the budget: of what looked best to
@@ -152,7 +152,7 @@ class Outcome:
     trials: float
 
 
-def evaluate(arena: Arena, run: Run, conditions: Conditions) -> Outcome:
+def evaluate(arena: Arena, run: SimulatedRun, conditions: Conditions) -> SearchScore:
     """The outcome of a run under the conditions that it was made under."""
     race = conditions.race(arena)
     values = race.values[run.members]
@@ -162,7 +162,7 @@ def evaluate(arena: Arena, run: Run, conditions: Conditions) -> Outcome:
     if conditions.noisy:
         best = _looked_best(run.told, values)
     at = _done_at_steps(race, run, conditions)
-    return Outcome(
+    return SearchScore(
         best=_at(best, at, race.worst),
         explored=_at(explored, at, race.worst),
         trials=float(near[0]) + 1 if len(near) else math.inf,
@@ -181,7 +181,7 @@ def _looked_best(told: FloatArray, values: FloatArray) -> FloatArray:
     return values[chosen]
 
 
-def _done_at_steps(race: Race, run: Run, conditions: Conditions) -> IntArray:
+def _done_at_steps(race: Race, run: SimulatedRun, conditions: Conditions) -> IntArray:
     """How many trials were done at each step of the budget."""
     steps = np.arange(1, race.budget + 1)
     if conditions.per == SECOND:

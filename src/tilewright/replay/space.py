@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.replay.recording import KnobValues, Recording, Subject
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.space.constraints import BoolArray, Constraint, Violation
 from tilewright.space.descriptors import PRIOR
 from tilewright.space.generators import dispatch_space
@@ -292,7 +292,7 @@ def open_space(recording: Recording) -> tuple[RecordedSpace, tuple[str, ...]]:
     return RecordedSpace(tables, members[0] if default is None else default), tuple(notes)
 
 
-def _rebuilt(recording: Recording, subject: Subject) -> Space:
+def _rebuilt(recording: Recording, subject: RecordedDispatch) -> Space:
     """Today's space of the recorded dispatch, held to the recorded values."""
     made = dispatch_space(subject.template, subject.workload, subject.target)
     if made is None:

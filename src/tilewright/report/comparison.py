@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.compare.plots import short_name
 from tilewright.compare.results import (
-    Run,
+    ComparisonRun,
     default_base,
     latest,
     mean_speedup,
@@ -47,7 +47,7 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
     )
 
 
-def comparison_page(run: Run, base: str) -> str:
+def comparison_page(run: ComparisonRun, base: str) -> str:
     """The page as text."""
     figures = Figures()
     charts = []
@@ -83,7 +83,7 @@ def comparison_page(run: Run, base: str) -> str:
     return render(_TEMPLATE, values, figures)
 
 
-def _headline(run: Run, base: str) -> str:
+def _headline(run: ComparisonRun, base: str) -> str:
     means = [(p, *mean_speedup(run, p, base)) for p in run.providers if p != base]
     known = [(p, mean, n) for p, mean, n in means if mean is not None]
     if not known:
@@ -95,7 +95,7 @@ def _headline(run: Run, base: str) -> str:
     )
 
 
-def _environment(run: Run) -> Table:
+def _environment(run: ComparisonRun) -> Table:
     before, after = run.state.before, run.state.after
 
     def pair(a: Any, b: Any, unit: str) -> str:
@@ -135,7 +135,7 @@ def _grouped(groups: int, title: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _bars(run: Run) -> Any:
+def _bars(run: ComparisonRun) -> Any:
     import plotly.graph_objects as go
 
     rated = [w for w in run.workloads if any(r.ok and r.flops for r in run.rows if r.workload == w)]
@@ -177,7 +177,7 @@ def _bars(run: Run) -> Any:
     return go.Figure(drawn, _grouped(len(rated), "GFLOP/s"))
 
 
-def _speedups(run: Run, base: str) -> Any:
+def _speedups(run: ComparisonRun, base: str) -> Any:
     import plotly.graph_objects as go
 
     drawn = []
@@ -211,7 +211,7 @@ def _speedups(run: Run, base: str) -> Any:
     return go.Figure(drawn, _grouped(len(run.workloads) + 1, f"speed-up over {base}"))
 
 
-def _roofline(run: Run) -> Any:
+def _roofline(run: ComparisonRun) -> Any:
     import plotly.graph_objects as go
 
     rows = [r for r in run.rows if r.ok and r.flops and r.bytes]
@@ -253,7 +253,7 @@ def _roofline(run: Run) -> Any:
     return go.Figure(drawn, layout)
 
 
-def _quality(run: Run) -> Any:
+def _quality(run: ComparisonRun) -> Any:
     import plotly.graph_objects as go
 
     searched = [r for r in run.rows if r.progress]

@@ -35,7 +35,7 @@ from tilewright.schedule.nest import (
 from tilewright.schedule.walk import expressions, flat, nodes, statements, variables
 
 
-class Access(NamedTuple):
+class SharedAccess(NamedTuple):
     """A use of a shared buffer; `pinned` are the threads that it is limited to, by variable."""
 
     buffer: Buffer
@@ -48,8 +48,8 @@ class _Done(NamedTuple):
     """A statement with its barriers: what it accesses before the first and after the last."""
 
     stmt: Stmt
-    head: list[Access]
-    tail: list[Access]
+    head: list[SharedAccess]
+    tail: list[SharedAccess]
     waits: bool
 
 
@@ -85,8 +85,8 @@ class _Planner:
 
     def _sequence(self, stmt: Seq, pinned: tuple[tuple[Var, int], ...]) -> _Done:
         parts: list[Stmt] = []
-        head: list[Access] = []
-        pending: list[Access] = []
+        head: list[SharedAccess] = []
+        pending: list[SharedAccess] = []
         waits = False
         for part in stmt.body:
             made = self.done(part, pinned)
@@ -121,7 +121,7 @@ class _Planner:
                 "not hold for all of them; compute what is shared further out"
             )
         read = [
-            Access(n.buffer, False, n.indices, pinned)
+            SharedAccess(n.buffer, False, n.indices, pinned)
             for n in nodes(stmt.condition)
             if isinstance(n, Load) and n.buffer.scope == SHARED
         ]
@@ -133,7 +133,7 @@ class _Planner:
         new = replace(stmt, then=then.stmt, otherwise=other.stmt if other else None)
         return _Done(new, head, [*read, *tail] if not waits else tail, False)
 
-    def _accesses(self, stmt: Stmt, pinned: tuple[tuple[Var, int], ...]) -> Iterator[Access]:
+    def _accesses(self, stmt: Stmt, pinned: tuple[tuple[Var, int], ...]) -> Iterator[SharedAccess]:
         own: set[Buffer] = set()
         if isinstance(stmt, Store):
             own = {stmt.buffer}
@@ -144,38 +144,38 @@ class _Planner:
                 if not isinstance(node, Load) or node.buffer in own:
                     continue
                 if node.buffer.scope == SHARED:
-                    yield Access(node.buffer, False, node.indices, pinned)
+                    yield SharedAccess(node.buffer, False, node.indices, pinned)
         match stmt:
             case Store() if stmt.buffer.scope == SHARED:
-                yield Access(stmt.buffer, True, stmt.indices, pinned)
+                yield SharedAccess(stmt.buffer, True, stmt.indices, pinned)
             case StoreAll():
                 for store in stmt.stores:
                     if store.buffer.scope == SHARED:
-                        yield Access(store.buffer, True, store.indices, pinned)
+                        yield SharedAccess(store.buffer, True, store.indices, pinned)
             case ThreadReduce():
                 for store in stmt.targets:
                     if store.buffer.scope == SHARED:
-                        yield Access(store.buffer, True, None, pinned)
+                        yield SharedAccess(store.buffer, True, None, pinned)
             case Intrinsic():
                 for region in stmt.inputs:
                     if region.buffer.scope == SHARED:
-                        yield Access(region.buffer, False, None, pinned)
+                        yield SharedAccess(region.buffer, False, None, pinned)
                 for region in stmt.outputs:
                     if region.buffer.scope == SHARED:
-                        yield Access(region.buffer, True, None, pinned)
+                        yield SharedAccess(region.buffer, True, None, pinned)
             case Prefetch():
                 return
 
     # -- conflicts ---------------------------------------------------------------------------------
 
-    def _conflict(self, before: list[Access], after: list[Access]) -> bool:
+    def _conflict(self, before: list[SharedAccess], after: list[SharedAccess]) -> bool:
         return any(
             a.buffer is b.buffer and a.writes != b.writes and not self._one_thread(a, b)
             for a in before
             for b in after
         )
 
-    def _one_thread(self, a: Access, b: Access) -> bool:
+    def _one_thread(self, a: SharedAccess, b: SharedAccess) -> bool:
         """Whether two accesses meet in an element only if one thread makes both."""
         mine, theirs = dict(a.pinned), dict(b.pinned)
         for var in self.threads:
@@ -186,7 +186,7 @@ class _Planner:
                 return False
         return True
 
-    def _step(self, access: Access, var: Var) -> tuple[int, int] | None:
+    def _step(self, access: SharedAccess, var: Var) -> tuple[int, int] | None:
         """Dimension and step if an index is `var * step` plus less than a step: the element then
         tells the thread."""
         for i, expr in enumerate(access.indices or ()):

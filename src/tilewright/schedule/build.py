@@ -22,7 +22,7 @@ from tilewright.errors import TilewrightError, UserError
 from tilewright.gpu_target import GpuTarget
 from tilewright.measure.compile_worker import COMPILE, CompileRequest
 from tilewright.measure.inputs import random_array
-from tilewright.measure.runtime import Device, DeviceOptions, Program
+from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
 from tilewright.schedule import compiler, nest
@@ -67,7 +67,7 @@ class Function:
         self._inputs = program.inputs
         self._outputs = program.outputs
         self._arguments = program.arguments
-        self._loaded: Program | None = None
+        self._loaded: LoadedProgram | None = None
 
     def __repr__(self) -> str:
         given = ", ".join(str(argument_type(b)) for b in self._inputs)
@@ -189,7 +189,7 @@ class Function:
     def _result(buffer: Buffer, result: NDArray[Any]) -> NDArray[Any]:
         return result.view(np.bool_) if buffer.dtype == BOOL else result
 
-    def _program(self) -> Program:
+    def _program(self) -> LoadedProgram:
         if self._loaded is None:
             self._loaded = _device(self.target).load(self.vmfb)
         return self._loaded

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.schedule.evaluate_source import kernel_source
-from tilewright.schedule.nest import Buffer, Kernel, Program
+from tilewright.schedule.nest import Buffer, Kernel, LoopProgram
 from tilewright.schedule.types import bits, is_float, numpy_type
 
 
@@ -68,7 +68,7 @@ class Memory:
 
 
 def evaluate(
-    program: Program, inputs: Sequence[npt.NDArray[Any]], order: str = "forward", seed: int = 0
+    program: LoopProgram, inputs: Sequence[npt.NDArray[Any]], order: str = "forward", seed: int = 0
 ) -> list[npt.NDArray[Any]]:
     """The outputs of a program.
 

@@ -9,7 +9,7 @@ from tilewright.errors import did_you_mean
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import TRUE, Expr, Load, Reduce, TensorRead, Var, index
 from tilewright.schedule.nest import For, If, Intrinsic, Region, Stmt, Store, StoreAll
-from tilewright.schedule.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
+from tilewright.schedule.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorOp
 from tilewright.schedule.walk import flat, reads, transform
 
 BODY = "body"
@@ -126,7 +126,7 @@ def _place(region: Region, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def decl_tensor_intrin(
-    op: Operation | Tensor,
+    op: TensorOp | Tensor,
     emit: Callable[..., Any],
     name: str = "tensor_intrin",
     phases: Sequence[str] = PHASES,

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.nest import Kernel, Program
+from tilewright.schedule.nest import Kernel, LoopProgram
 from tilewright.schedule.types import bits
 from tilewright.schedule.walk import statements
 
@@ -23,7 +23,7 @@ _WORKGROUPS = {
 _OTHER_WORKGROUPS = (65535, 65535, 65535)
 
 
-def check_limits(program: Program, target: GpuTarget) -> None:
+def check_limits(program: LoopProgram, target: GpuTarget) -> None:
     """Raises ScheduleError where a kernel needs more threads, workgroups or shared memory than
     the target has, with the numbers."""
     for kernel in program.kernels:

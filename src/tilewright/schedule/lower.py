@@ -18,8 +18,8 @@ from tilewright.schedule.nest import (
     For,
     Intrinsic,
     Kernel,
+    LoopProgram,
     Prefetch,
-    Program,
     Stmt,
     Store,
     StoreAll,
@@ -28,7 +28,7 @@ from tilewright.schedule.nest import (
 from tilewright.schedule.plan import Plan, StagePlan
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage_lowering import StageLowering
-from tilewright.schedule.tensor import Operation, PlaceholderOp, Tensor
+from tilewright.schedule.tensor import PlaceholderOp, Tensor, TensorOp
 from tilewright.schedule.threads import virtual_serialized
 from tilewright.schedule.walk import (
     expressions,
@@ -38,7 +38,7 @@ from tilewright.schedule.walk import (
 )
 
 
-def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -> Program:
+def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -> LoopProgram:
     """The loop nests of a schedule.
 
     args: the tensors that the caller hands over, in the order in which it does: every placeholder
@@ -56,7 +56,7 @@ def _is_placeholder(tensor: Tensor) -> bool:
 def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
     tensors: list[Tensor] = []
     for arg in args:
-        if isinstance(arg, Operation):
+        if isinstance(arg, TensorOp):
             tensors.extend(arg.outputs)
         elif isinstance(arg, Tensor):
             tensors.append(arg)
@@ -131,7 +131,7 @@ class Lowering:
 
     # -- program -----------------------------------------------------------------------------------
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> LoopProgram:
         kernels: list[Kernel] = []
         temporaries: list[Buffer] = []
         for stage in self.plan.stages:
@@ -143,7 +143,7 @@ class Lowering:
                     for b, t in zip(plan.buffers, stage.op.outputs, strict=True)
                     if t not in self.tensors
                 )
-        return Program(
+        return LoopProgram(
             name,
             tuple(self.buffers[t] for t in self.tensors),
             tuple(self.buffers[t] for t in self.tensors if _is_placeholder(t)),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.schedule.lower import lower_program
-from tilewright.schedule.nest import Program
+from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.printer import show
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -15,7 +15,7 @@ from tilewright.target import Target
 class Lowered:
     """The loop nests of a schedule. `print` shows them as readable loops; `program` is the tree."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoopProgram) -> None:
         self.program = program
 
     @property

@@ -218,7 +218,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Program:
+class LoopProgram:
     """All kernels of a schedule, in the order in which they run.
 
     arguments: buffers of the tensors given to `lower`, in that order.

@@ -27,8 +27,8 @@ from tilewright.schedule.nest import (
     If,
     Intrinsic,
     Kernel,
+    LoopProgram,
     Prefetch,
-    Program,
     Region,
     Seq,
     Stmt,
@@ -68,9 +68,9 @@ def show_expr(expr: Expr, names: dict[Var, str] | None = None) -> str:
     return _Printer(names or {}).expr(expr)
 
 
-def show(program: Program | Kernel | Stmt) -> str:
+def show(program: LoopProgram | Kernel | Stmt) -> str:
     """A program, a kernel or a statement as indented loops."""
-    if isinstance(program, Program):
+    if isinstance(program, LoopProgram):
         lines = list(_program(program))
     elif isinstance(program, Kernel):
         lines = list(_Printer(_names(program.body)).stmt(program.body, 0))
@@ -79,7 +79,7 @@ def show(program: Program | Kernel | Stmt) -> str:
     return "\n".join(lines)
 
 
-def _program(program: Program) -> Iterator[str]:
+def _program(program: LoopProgram) -> Iterator[str]:
     arguments = ", ".join(f"{b.name}: {_type(b)}" for b in program.arguments)
     yield f"def {program.name}({arguments}):"
     for buffer in program.temporaries:

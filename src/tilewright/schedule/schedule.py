@@ -11,7 +11,7 @@ from tilewright.schedule.expr import TensorRead
 from tilewright.schedule.rewrite import read_cached, rfactored, write_cached
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.stage_base import INLINE, Placed, StageBase, memory_scope
-from tilewright.schedule.tensor import ComputeOp, IterVar, Operation, PlaceholderOp, Tensor
+from tilewright.schedule.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorOp
 from tilewright.schedule.trace import Recorder, Trace, primitive
 from tilewright.schedule.walk import reads
 
@@ -25,7 +25,7 @@ def create_schedule(ops: Any) -> Schedule:
     outputs = []
     for item in given:
         op = item.op if isinstance(item, Tensor) else item
-        if not isinstance(op, Operation):
+        if not isinstance(op, TensorOp):
             raise ScheduleError(f"create_schedule: {item!r} is neither a tensor nor an operation")
         if op not in outputs:
             outputs.append(op)
@@ -40,13 +40,13 @@ class Schedule:
     `schedule[tensor]` is the stage of a tensor (or of an operation, or by name).
     """
 
-    def __init__(self, outputs: Sequence[Operation]) -> None:
+    def __init__(self, outputs: Sequence[TensorOp]) -> None:
         self.outputs = tuple(outputs)
         self.output_tensors = frozenset(t for op in outputs for t in op.outputs)
         self.stages: list[Stage] = []
         self.groups: list[Group] = []
         self.recorder = Recorder(self)
-        self._of: dict[Operation | Tensor, Stage] = {}
+        self._of: dict[TensorOp | Tensor, Stage] = {}
         for op in _in_order(outputs):
             self.add_stage(op, len(self.stages))
 
@@ -59,9 +59,9 @@ class Schedule:
             raise ScheduleError(f"stage '{key.name}' belongs to another schedule")
         if isinstance(key, str):
             return self.named(key)
-        if isinstance(key, Tensor | Operation):
+        if isinstance(key, Tensor | TensorOp):
             stage = self._of.get(key)
-            if stage is None and isinstance(key, Operation):
+            if stage is None and isinstance(key, TensorOp):
                 stage = self._of.get(key.outputs[0])
             if stage is not None:
                 return stage
@@ -82,7 +82,7 @@ class Schedule:
 
     def tensor(self, key: Any, where: str) -> Tensor:
         """A tensor of this schedule, given itself or by an operation with one output."""
-        if isinstance(key, Operation) and key.num_outputs == 1:
+        if isinstance(key, TensorOp) and key.num_outputs == 1:
             key = key.outputs[0]
         if not isinstance(key, Tensor):
             raise ScheduleError(f"{where}: {key!r} is no tensor")
@@ -121,7 +121,7 @@ class Schedule:
 
     # -- changing stages ---------------------------------------------------------------------------
 
-    def add_stage(self, op: Operation, position: int) -> Stage:
+    def add_stage(self, op: TensorOp, position: int) -> Stage:
         """Makes the stage of a new operation."""
         taken = {s.name for s in self.stages}
         name, number = op.name, 0
@@ -344,10 +344,10 @@ class UnknownStageError(ScheduleError, UnknownNameError):
         UnknownNameError.__init__(self, "stage", name, names)
 
 
-def _in_order(outputs: Iterable[Operation]) -> list[Operation]:
+def _in_order(outputs: Iterable[TensorOp]) -> list[TensorOp]:
     """All operations behind the outputs, producers first."""
-    found: dict[Operation, None] = {}
-    active: list[tuple[Operation, bool]] = [(op, False) for op in reversed(list(outputs))]
+    found: dict[TensorOp, None] = {}
+    active: list[tuple[TensorOp, bool]] = [(op, False) for op in reversed(list(outputs))]
     while active:
         op, done = active.pop()
         if op in found:

@@ -14,9 +14,9 @@ from tilewright.schedule.tensor import (
     REDUCE,
     ComputeOp,
     IterVar,
-    Operation,
     PlaceholderOp,
     Tensor,
+    TensorOp,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Placed(ABC):
 class StageBase(Placed):
     """The state of a stage, and the checks that its primitives share."""
 
-    def __init__(self, schedule: Schedule, op: Operation, name: str) -> None:
+    def __init__(self, schedule: Schedule, op: TensorOp, name: str) -> None:
         self.schedule = schedule
         self.name = name
         self.group: Group | None = None
@@ -86,7 +86,7 @@ class StageBase(Placed):
         self._place_root()
         self.reset(op)
 
-    def reset(self, op: Operation) -> None:
+    def reset(self, op: TensorOp) -> None:
         """Starts anew with another operation of the same outputs: no splits, no marks."""
         self.op = op
         self.leaf_iter_vars: list[IterVar] = []

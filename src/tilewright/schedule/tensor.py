@@ -60,7 +60,7 @@ class Tensor:
         self.shape = shape
         self.dtype = dtype
         self.index = index
-        self.op: Operation
+        self.op: TensorOp
 
     @property
     def ndim(self) -> int:
@@ -119,7 +119,7 @@ class TensorSlice:
         return self._tensor._read(self._given)
 
 
-class Operation:
+class TensorOp:
     """What makes tensors. `outputs` are known by identity and outlive changes by a schedule."""
 
     __slots__ = ("name", "outputs")
@@ -143,13 +143,13 @@ class Operation:
     reduce_axis = axis
 
 
-class PlaceholderOp(Operation):
+class PlaceholderOp(TensorOp):
     """A tensor that the caller hands over."""
 
     __slots__ = ()
 
 
-class ComputeOp(Operation):
+class ComputeOp(TensorOp):
     """Every element of the outputs by an expression of its indices.
 
     body: one expression for each output; all of them reductions over the same axes, or none.

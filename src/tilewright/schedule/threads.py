@@ -27,8 +27,8 @@ from tilewright.schedule.nest import (
     If,
     Intrinsic,
     Kernel,
+    LoopProgram,
     Prefetch,
-    Program,
     Region,
     Seq,
     Stmt,
@@ -52,7 +52,7 @@ from tilewright.schedule.walk import (
 _UNROLLED = 16
 
 
-def serialize(program: Program) -> Program:
+def serialize(program: LoopProgram) -> LoopProgram:
     """The program without threads: blocks become parallel loops, threads serial ones between their
     barriers, reductions over threads loops."""
     return replace(program, kernels=tuple(_serialized(k) for k in program.kernels))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.measure.statistics import Measurement
 from tilewright.schedule import nest
 from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr, Load
-from tilewright.schedule.nest import Program, Stmt
+from tilewright.schedule.nest import LoopProgram, Stmt
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import children, inner
 
@@ -40,7 +40,7 @@ class Timing(Measurement):
         )
 
 
-def operations(program: Program) -> int:
+def operations(program: LoopProgram) -> int:
     """Arithmetic operations and function calls on elements in one run of a program, as its loops
     are: what a schedule computes twice is counted twice, and what bounds leave out is counted."""
     return sum(_operations(kernel.body) for kernel in program.kernels)

@@ -112,7 +112,7 @@ class Recorder:
         from tilewright.schedule.expr import Expr
         from tilewright.schedule.intrinsic import TensorIntrinsic
         from tilewright.schedule.stage import Stage
-        from tilewright.schedule.tensor import Operation, Tensor
+        from tilewright.schedule.tensor import Tensor, TensorOp
 
         if value is None or isinstance(value, str | bool | int | float):
             return value
@@ -120,7 +120,7 @@ class Recorder:
             return self._axis(value)
         if isinstance(value, Stage):
             return {"stage": value.name}
-        if isinstance(value, Operation):
+        if isinstance(value, TensorOp):
             return {"stage": self.schedule[value].name}
         if isinstance(value, Tensor):
             return {"tensor": [self.schedule[value].name, value.index]}

@@ -11,9 +11,8 @@ from tilewright.search import (
     random_search,
     xgboost_search,
 )
-from tilewright.search.budget import Allocation, Patience, Task, TrialAllocator
+from tilewright.search.budget import Allocation, BudgetTask, Patience, TrialAllocator
 from tilewright.search.interface import Strategy
-from tilewright.search.options import Option, OptionValue, parse_assignments, parse_options
 from tilewright.search.registry import (
     DEFAULT_STRATEGY,
     check_strategy,
@@ -23,15 +22,16 @@ from tilewright.search.registry import (
     register,
     strategies,
 )
+from tilewright.search.strategy_options import Option, OptionValue, parse_assignments, parse_options
 
 __all__ = [
     "DEFAULT_STRATEGY",
     "Allocation",
+    "BudgetTask",
     "Option",
     "OptionValue",
     "Patience",
     "Strategy",
-    "Task",
     "TrialAllocator",
     "annealing",
     "auto",

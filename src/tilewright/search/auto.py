@@ -9,12 +9,12 @@ from itertools import islice
 import numpy as np
 
 from tilewright.search.features import FeatureTable, description, scaling
+from tilewright.search.first_batch import Opening, start_options
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import Opening, start_options
-from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.registry import register
-from tilewright.search.surrogate import Kernel, Surrogate
+from tilewright.search.strategy_options import Option
+from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.search.transfer import Transfer, ranges
 from tilewright.search.unseen import UnseenSampler
 from tilewright.space.constraints import BoolArray
@@ -101,7 +101,7 @@ class AutoSearch(Strategy):
                 self.experience,
                 self.space.descriptor_names,
                 ranges(self.space.describe_many(pool)),
-                Kernel(self.option("transfer_length"), self.option("transfer_noise")),
+                CovarianceKernel(self.option("transfer_length"), self.option("transfer_noise")),
                 self._with_prior,
             )
 
@@ -214,7 +214,7 @@ class AutoSearch(Strategy):
         at, expected = self._columns(values), self._expected(pool)[:, 0]
         seen, of_trials = self._columns(self._table(told)), self._expected(told)[:, 0]
         times, belief = self.history.times(), self.option("belief")
-        kernel = Kernel(
+        kernel = CovarianceKernel(
             self.option("length"),
             self.option("noise"),
             self.option("spread"),

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.search.features import FeatureTable, description, encoding_and_prior
+from tilewright.search.first_batch import Opening, start_options
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import Opening, start_options
 from tilewright.search.optional import load
-from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.ranker import is_telling
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.uncertainty import Forest, GaussianProcess, Model, choose_batch
 from tilewright.search.unseen import UnseenSampler
 from tilewright.trial import Configuration

@@ -37,7 +37,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Task:
+class BudgetTask:
     """Something to share trials with.
 
     `share` is the task's part of the program's time by default (all its occurrences, 0 to 1; any
@@ -63,7 +63,7 @@ class Allocation:
 
 @dataclass
 class _State:
-    task: Task
+    task: BudgetTask
     patience: Patience | None
     trials: int = 0
     done: bool = False
@@ -99,7 +99,7 @@ class TrialAllocator:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[BudgetTask],
         *,
         batch: int = 16,
         minimum: int = 16,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.search.first_batch import Opening, start_options
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import Opening, start_options
-from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler
 from tilewright.trial import Configuration, Value
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 
 from tilewright.search.interface import Strategy
-from tilewright.search.options import Option
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import by_pipeline
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration

@@ -9,12 +9,12 @@ from itertools import islice
 import numpy as np
 
 from tilewright.search.features import FeatureTable, encoding_and_prior, scaling
+from tilewright.search.first_batch import start_options
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import start_options
-from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.ranking import Ranking
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.search.history import History
 from tilewright.search.optional import load
-from tilewright.search.options import Option, OptionValue, parse_options
+from tilewright.search.strategy_options import Option, OptionValue, parse_options
 from tilewright.search.transfer import Experience
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration, Trial

@@ -6,9 +6,9 @@ from itertools import islice
 
 import numpy as np
 
-from tilewright.search.opening import start_options
-from tilewright.search.options import Option
+from tilewright.search.first_batch import start_options
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.trajectory import Path, Proposal, TrajectorySearch
 from tilewright.trial import Configuration
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.search.interface import Strategy
-from tilewright.search.options import Option
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler, by_pipeline
 from tilewright.trial import Configuration
 

@@ -30,7 +30,7 @@ FACTORS = (1.0, 0.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CovarianceKernel:
     """How alike the times of two configurations are taken to be.
 
     Half of what a Matérn 5/2 kernel over all features says, and half of the mean of one for each
@@ -80,7 +80,7 @@ class Kernel:
             total += between[at.reshape(-1, 1), to.reshape(1, -1)]
         return np.asarray(total / self.knobs)
 
-    def fitted(self, x: FloatArray, residual: FloatArray) -> Kernel:
+    def fitted(self, x: FloatArray, residual: FloatArray) -> CovarianceKernel:
         """The kernel among `FACTORS` times this one's length and noise that makes the residuals at
         `x` most likely (their variance integrated out under what `spread` says of it)."""
         if len(residual) < _FITTED_FROM:
@@ -126,7 +126,7 @@ class Surrogate:
 
     def __init__(
         self,
-        kernel: Kernel,
+        kernel: CovarianceKernel,
         pool: FloatArray,
         pool_mean: FloatArray,
         trials: FloatArray,

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.search.first_batch import Opening
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import Opening
 from tilewright.search.pool import Pool
 from tilewright.search.unseen import UnseenSampler
 from tilewright.trial import Configuration

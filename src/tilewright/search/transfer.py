@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.search.ranking import informative, log_times
-from tilewright.search.surrogate import Kernel
+from tilewright.search.surrogate import CovarianceKernel
 from tilewright.space.descriptors import PRIOR, aligned
 from tilewright.space.interface import FloatArray
 
@@ -58,7 +58,7 @@ class Transfer:
         experience: Sequence[Experience],
         names: Sequence[str],
         ranges: FloatArray,
-        kernel: Kernel,
+        kernel: CovarianceKernel,
         use_prior: bool,
     ) -> None:
         wanted = [n for n in names if n != PRIOR and not n.startswith(_OF_SHAPES)]

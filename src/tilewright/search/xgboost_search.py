@@ -8,14 +8,14 @@ import numpy as np
 
 from tilewright.search.chains import Cooling, anneal
 from tilewright.search.features import FeatureTable, description, scaling, spread
+from tilewright.search.first_batch import Opening, start_options
 from tilewright.search.interface import Strategy
-from tilewright.search.opening import Opening, start_options
 from tilewright.search.optional import load
-from tilewright.search.options import Option
 from tilewright.search.pool import Pool
 from tilewright.search.ranker import Ranker, is_telling
 from tilewright.search.ranking import log_times
 from tilewright.search.registry import register
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration

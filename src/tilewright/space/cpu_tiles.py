@@ -30,7 +30,7 @@ from tilewright.tiling import (
     LEVELS,
     PEELING,
     REDUCTION_LEVELS,
-    DispatchConfiguration,
+    CompilationInfo,
     DispatchTemplate,
     Tiling,
     Translation,
@@ -314,7 +314,7 @@ class PipelineSpace:
                 out[at, vector, loop] = 0
         return out
 
-    def configure(self, configuration: Configuration) -> DispatchConfiguration:
+    def configure(self, configuration: Configuration) -> CompilationInfo:
         """The whole dispatch's configuration; the compiler's own, exactly, for the default."""
         if self.own and configuration == self.default:
             return self.template.default

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.space.interface import Restriction, Space
-from tilewright.tiling import DispatchConfiguration
+from tilewright.tiling import CompilationInfo
 from tilewright.trial import Configuration, Value
 
 
@@ -39,5 +39,5 @@ class DispatchSpace(ABC):
         """Whether a user may hold the knob to this value in any of the pipelines."""
 
     @abstractmethod
-    def lower(self, configuration: Configuration) -> DispatchConfiguration:
+    def lower(self, configuration: Configuration) -> CompilationInfo:
         """What the compiler reads for a configuration; its own choice, exactly, for the default."""

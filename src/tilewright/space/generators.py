@@ -25,7 +25,7 @@ from tilewright.space.gpu_generators import gpu_dispatch_space
 from tilewright.space.interface import Space
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.target import Target
-from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
 
@@ -68,7 +68,7 @@ class CpuDispatchSpace(DispatchSpace):
             for own in member.knobs
         )
 
-    def lower(self, configuration: Configuration) -> DispatchConfiguration:
+    def lower(self, configuration: Configuration) -> CompilationInfo:
         """What the compiler reads for a configuration; its own choice, exactly, for the default."""
         values = dict(configuration.items)
         member = self.members[str(values.pop(MEMBER_KNOB))]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.gpu import LOWERING_CONFIG, Entries, GpuConfiguration, GpuTemplate, Tree, render
+from tilewright.gpu import LOWERING_CONFIG, Entries, GpuCompilationInfo, GpuTemplate, Tree, render
 from tilewright.space.constraints import Constraint
 from tilewright.space.gpu_cost import columns
 from tilewright.space.gpu_member import WORKGROUP_SIZES, Computed, GpuSpace
@@ -107,7 +107,7 @@ class ExplicitMember:
 
         return of
 
-    def configure(self, configuration: Configuration) -> GpuConfiguration:
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         values = dict(configuration.items)
         own = self.template.own
         x, y, z = (int(c.compute(*(values[k] for k in c.knobs))) for c in self.recipe.threads)
@@ -119,7 +119,7 @@ class ExplicitMember:
             {**dict(own.settings), **dict(self.recipe.settings)},
         )
         self.recipe.write(draft, values)
-        return GpuConfiguration(
+        return GpuCompilationInfo(
             Translation(self.name.partition(".")[0]),
             (),
             root=self.template.root,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from tilewright.gpu import GpuConfiguration, GpuTemplate
+from tilewright.gpu import GpuCompilationInfo, GpuTemplate
 from tilewright.gpu_target import GpuTarget
 from tilewright.space.dispatch_space import DispatchSpace
 from tilewright.space.gpu_attention import attention_recipe
@@ -57,7 +57,7 @@ class GpuDispatchSpace(DispatchSpace):
                 return True
         return any(knob in member.computed for member in self.members.values())
 
-    def lower(self, configuration: Configuration) -> GpuConfiguration:
+    def lower(self, configuration: Configuration) -> GpuCompilationInfo:
         """What the compiler reads for a configuration; its own choice, exactly, for the default."""
         if configuration == self.default:
             return self._template.configuration

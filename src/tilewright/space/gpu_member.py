@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.errors import UserError
-from tilewright.gpu import GpuConfiguration
+from tilewright.gpu import GpuCompilationInfo
 from tilewright.space.constraints import Constraint
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.interface import Restriction
@@ -35,7 +35,7 @@ class GpuMember(Protocol):
     def computed(self) -> Mapping[str, Computed]:
         """What a user may restrict beside the knobs."""
 
-    def configure(self, configuration: Configuration) -> GpuConfiguration: ...
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo: ...
 
 
 class Computed:
@@ -132,11 +132,11 @@ class _FixedNumber:
 class OwnMember:
     """The compiler's own choice, where no space has it: a space of one point."""
 
-    def __init__(self, configuration: GpuConfiguration, name: str) -> None:
+    def __init__(self, configuration: GpuCompilationInfo, name: str) -> None:
         self.name = name
         self.computed: dict[str, Computed] = {}
         self._configuration = configuration
         self.space = SearchSpace(name, (), (), Configuration(()))
 
-    def configure(self, configuration: Configuration) -> GpuConfiguration:
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         return self._configuration

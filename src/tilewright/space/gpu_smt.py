@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.gpu import GpuConfiguration, GpuTemplate
+from tilewright.gpu import GpuCompilationInfo, GpuTemplate
 from tilewright.gpu_target import ROCM, GpuTarget
 from tilewright.smt_program import Assertion, ConstraintProgram
 from tilewright.space.constraints import Constraint
@@ -271,12 +271,12 @@ class SmtMember:
                 found[knob.name] = int(self.model.compute(knob.name, numbers))
         return found
 
-    def configure(self, configuration: Configuration) -> GpuConfiguration:
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         values = dict(configuration.items)
         assignment = self.assignment(values)
         lowering, options, settings = _edits(self, values, assignment)
         shown = [f"{n} {values[n]}" for n in (*self.free, *(k.name for k in self.extras))]
-        return GpuConfiguration(
+        return GpuCompilationInfo(
             Translation(self.program.pipeline),
             (),
             root=self.template.root,

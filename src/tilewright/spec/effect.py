@@ -13,7 +13,7 @@ from tilewright.spec import library
 
 
 @dataclass(frozen=True)
-class Change:
+class ConfigurationChange:
     """A dispatch function whose configuration differs between two compilations of a program.
 
     `before` and `after` are the configurations as text: the translation info, then `op:
@@ -45,7 +45,7 @@ def applied(program: str | ir.Module | ir.Operation) -> dict[str, str]:
 
 def changed_configurations(
     before: str | ir.Module | ir.Operation, after: str | ir.Module | ir.Operation
-) -> list[Change]:
+) -> list[ConfigurationChange]:
     """The functions that both programs have and that are configured differently, in order.
 
     Both arguments as for :func:`applied`: the same program compiled without and with a spec. A
@@ -53,7 +53,7 @@ def changed_configurations(
     """
     old = _functions(before)
     return [
-        Change(name, old[name].configuration, new.configuration, new.entry)
+        ConfigurationChange(name, old[name].configuration, new.configuration, new.entry)
         for name, new in _functions(after).items()
         if name in old and old[name].configuration != new.configuration
     ]

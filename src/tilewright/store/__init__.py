@@ -1,13 +1,13 @@
 """The database: every trial of every run, results to reuse, checkpoints to resume from."""
 
-from tilewright.store.database import EVERYTHING, Store
+from tilewright.store.database import EVERYTHING, Database
 from tilewright.store.paths import default_path
 from tilewright.store.records import (
-    Counts,
     Filter,
     Json,
     ListingRow,
-    Measurement,
+    ProgramMeasurement,
+    RowCounts,
     RunRecord,
     RunStatus,
     TaskKey,
@@ -18,14 +18,14 @@ from tilewright.store.records import (
 
 __all__ = [
     "EVERYTHING",
-    "Counts",
+    "Database",
     "Filter",
     "Json",
     "ListingRow",
-    "Measurement",
+    "ProgramMeasurement",
+    "RowCounts",
     "RunRecord",
     "RunStatus",
-    "Store",
     "TaskKey",
     "TaskRecord",
     "TaskResult",

@@ -16,11 +16,11 @@ from tilewright.store import codec, owner, prune, rows, transfer
 from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
 from tilewright.store.paths import default_path
 from tilewright.store.records import (
-    Counts,
     Filter,
     Json,
     ListingRow,
-    Measurement,
+    ProgramMeasurement,
+    RowCounts,
     RunRecord,
     RunStatus,
     TaskKey,
@@ -33,7 +33,7 @@ from tilewright.trial import Trial
 EVERYTHING = Filter()
 
 
-class Store:
+class Database:
     """An open database; a context manager. Get one from :meth:`open`.
 
     Every method that stores has committed when it returns, so what it stored outlives the process
@@ -281,7 +281,7 @@ class Store:
                 (run_id, kind, codec.clean(name), codec.dumps(data), self._clock()),
             )
 
-    def measurements(self, run_id: int, kind: str | None = None) -> list[Measurement]:
+    def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
         """What was measured in a run, oldest first."""
         found = self._db.query(
             "SELECT * FROM measurements WHERE run_id = ? AND kind = coalesce(?, kind)"
@@ -289,7 +289,9 @@ class Store:
             (run_id, kind),
         )
         return [
-            Measurement(r["run_id"], r["kind"], r["name"], json.loads(r["data"]), r["created"])
+            ProgramMeasurement(
+                r["run_id"], r["kind"], r["name"], json.loads(r["data"]), r["created"]
+            )
             for r in found
         ]
 
@@ -352,7 +354,7 @@ class Store:
             )
         return sorted(listed, key=lambda row: (-(row.last or 0.0), row.task_id))
 
-    def export(self, path: str | os.PathLike[str], which: Filter = EVERYTHING) -> Counts:
+    def export(self, path: str | os.PathLike[str], which: Filter = EVERYTHING) -> RowCounts:
         """Write runs, tasks, trials, results and measurements as JSON lines.
 
         The format is that of :mod:`tilewright.store.transfer`. The file appears whole or not at
@@ -360,7 +362,7 @@ class Store:
         """
         return transfer.export(self._db, Path(path), which)
 
-    def import_(self, path: str | os.PathLike[str]) -> Counts:
+    def import_(self, path: str | os.PathLike[str]) -> RowCounts:
         """Merge an exported file; gives what was new. All of it or, on a UserError, nothing.
 
         Importing the same file twice adds nothing the second time.
@@ -376,7 +378,7 @@ class Store:
         not_compiler: str | None = None,
         keep_results: bool = True,
         dry_run: bool = False,
-    ) -> Counts:
+    ) -> RowCounts:
         """Delete runs that meet every condition given, with their trials; gives what went.
 
         The conditions: begun more than `older_than_s` seconds ago, for that target, by that

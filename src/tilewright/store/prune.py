@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.errors import UserError
 from tilewright.store import owner
 from tilewright.store.connection import Connection
-from tilewright.store.records import Counts, RunStatus
+from tilewright.store.records import RowCounts, RunStatus
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _DryRun(Exception):
     """Rolls the transaction back after counting."""
 
 
-def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: bool) -> Counts:
+def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: bool) -> RowCounts:
     """See :meth:`tilewright.store.Store.prune`."""
     which, values = condition.sql("runs.created", "runs")
     if not which:
@@ -45,7 +45,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
             "prune: say which runs to delete: an age, a target or a compiler version "
             "(--older-than, --target, --compiler, --not-compiler)"
         )
-    counts = Counts()
+    counts = RowCounts()
     with contextlib.suppress(_DryRun), db.transaction() as sqlite:
         before = _count(sqlite)
         alive = [
@@ -74,7 +74,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
             )
         sqlite.execute("DROP TABLE kept_runs")
         after = _count(sqlite)
-        counts = Counts(*(b - a for b, a in zip(before, after, strict=True)))
+        counts = RowCounts(*(b - a for b, a in zip(before, after, strict=True)))
         if dry_run:
             raise _DryRun
     if not dry_run and any(vars(counts).values()):
@@ -86,6 +86,6 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
 
 
 def _count(sqlite: sqlite3.Connection) -> tuple[int, ...]:
-    """Rows of each table, in the order of the fields of `Counts`."""
+    """Rows of each table, in the order of the fields of `RowCounts`."""
     tables = ("runs", "tasks", "trials", "results", "measurements")
     return tuple(sqlite.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables)

@@ -114,7 +114,7 @@ class TaskResult:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class ProgramMeasurement:
     """A measurement of a whole program or variant, as the session described it."""
 
     run_id: int
@@ -156,7 +156,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowCounts:
     """How many rows of each kind an export wrote, an import added or a prune removed."""
 
     runs: int = 0

@@ -33,8 +33,8 @@ from tilewright.errors import UserError
 from tilewright.store import codec, rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import (
-    Counts,
     Filter,
+    RowCounts,
     RunStatus,
     TaskKey,
     TaskResult,
@@ -47,7 +47,7 @@ FORMAT = "tilewright-db"
 VERSION = 1
 
 
-def export(db: Connection, path: Path, which: Filter) -> Counts:
+def export(db: Connection, path: Path, which: Filter) -> RowCounts:
     """See :meth:`tilewright.store.Store.export`."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -64,7 +64,7 @@ def export(db: Connection, path: Path, which: Filter) -> Counts:
     return counts
 
 
-def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> Counts:
+def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
     written = {"run": 0, "task": 0, "trial": 0, "result": 0, "measurement": 0}
 
     def line(kind: str, /, **values: object) -> None:
@@ -133,10 +133,10 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> Counts:
                 data=json.loads(row["data"]),
                 created=row["created"],
             )
-    return Counts(*written.values())
+    return RowCounts(*written.values())
 
 
-def import_(db: Connection, path: Path) -> Counts:
+def import_(db: Connection, path: Path) -> RowCounts:
     """See :meth:`tilewright.store.Store.import_`."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -198,8 +198,8 @@ class _Merge:
         self._tasks: dict[int, int] = {}
         self._added = {"run": 0, "task": 0, "trial": 0, "result": 0, "measurement": 0}
 
-    def counts(self) -> Counts:
-        return Counts(*self._added.values())
+    def counts(self) -> RowCounts:
+        return RowCounts(*self._added.values())
 
     def add(self, data: dict[str, Any]) -> None:
         """Add one line; ValueError, TypeError or KeyError when it is malformed."""

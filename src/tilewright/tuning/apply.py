@@ -27,7 +27,7 @@ _LISTED = 12
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TunedSpec:
     """What is to be applied: a spec, with the variant and flags that it was made for.
 
     `flag` is that of `iree-compile` which takes it.
@@ -132,12 +132,12 @@ def check_against(
     return _apply(Path(program), Path(tuned), None, target, tuple(iree_flags), input_type)
 
 
-def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) -> Tuned:
+def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) -> TunedSpec:
     """A result folder or a spec as what to compile with. UserError when it is neither."""
     if not given.exists():
         raise UserError(f"{given}: there is no such result folder or tuning spec")
     if not given.is_dir():
-        return Tuned(given, given, Variant("default", ()), target or "cpu", tuple(iree_flags))
+        return TunedSpec(given, given, Variant("default", ()), target or "cpu", tuple(iree_flags))
     if not (given / MANIFEST).is_file():
         raise UserError(
             f"{given}: the folder has no {MANIFEST}: it is no result of `tilewright tune`; "
@@ -165,7 +165,7 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
             f"the result was made with compiler {compiler}, this one is {installed}: "
             "what was fastest there need not be here"
         )
-    return Tuned(given, spec, variant, chosen, flags, tuple(notes))
+    return TunedSpec(given, spec, variant, chosen, flags, tuple(notes))
 
 
 def _apply(
@@ -208,7 +208,7 @@ def _apply(
     )
 
 
-def other_variant(tuned: Tuned, info: SpecInfo) -> tuple[str, ...]:
+def other_variant(tuned: TunedSpec, info: SpecInfo) -> tuple[str, ...]:
     """A note where a bare spec was made for another variant than it is used with."""
     if not info.variant or info.variant == tuned.variant.name:
         return ()
@@ -218,20 +218,20 @@ def other_variant(tuned: Tuned, info: SpecInfo) -> tuple[str, ...]:
     )
 
 
-def spec_flags(opened: OpenProgram, tuned: Tuned) -> tuple[str, ...]:
+def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
     """Every flag of the compile with the spec."""
     plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
     flag = opened.target.spec_flag if tuned.flag == SPEC_FLAG else tuned.flag
     return (*plain, f"{flag}{tuned.spec}")
 
 
-def spec_info(opened: OpenProgram, tuned: Tuned) -> SpecInfo:
+def spec_info(opened: OpenProgram, tuned: TunedSpec) -> SpecInfo:
     """The entries of the spec. UserError for a file that is no spec."""
     info: SpecInfo = opened.run(REPORT, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
     return info
 
 
-def prove(opened: OpenProgram, tuned: Tuned, vmfb: Path | None) -> Proof:
+def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
     """Compile with the spec and without, and see what it changed; `vmfb` is made besides."""
     plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
     with_spec = spec_flags(opened, tuned)
@@ -272,7 +272,7 @@ def install(made: Path, output: Path) -> None:
         raise UserError(f"{output}: cannot write it ({error.strerror})") from error
 
 
-def check_changes(tuned: Tuned, program: Path, info: SpecInfo, proof: Proof) -> None:
+def check_changes(tuned: TunedSpec, program: Path, info: SpecInfo, proof: Proof) -> None:
     """Raises UserError where a spec that has entries changed nothing."""
     if not info.entries or proof.changes:
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session, write_whole
-from tilewright.tiling import DispatchConfiguration
+from tilewright.tiling import CompilationInfo
 
 if TYPE_CHECKING:
     from tilewright.ir.splice import SplicedTemplate
@@ -31,7 +31,7 @@ class CandidateRequest:
     configured: Path
     executable: str
     entry: str
-    configuration: DispatchConfiguration | None
+    configuration: CompilationInfo | None
     repeats: int
     flags: tuple[str, ...]
     vmfb: Path

@@ -13,7 +13,7 @@ from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
 from tilewright.tuning.confirm import Confirmed, entry_request
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import SPEC, SpecRequest
@@ -28,7 +28,7 @@ Choice = Configuration | None
 class Company:
     """The choices that hold up together: a configuration for each task, None to leave it alone."""
 
-    prepared: Prepared
+    prepared: PreparedVariant
     choices: dict[str, Choice] = field(default_factory=dict)
     build: Build | None = None
     spec: Path | None = None
@@ -41,7 +41,7 @@ class Company:
 
 def write_spec(
     context: RunContext,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     chosen: Sequence[tuple[DispatchTask, Configuration]],
     path: Path,
     header: tuple[tuple[str, str], ...] = (),
@@ -58,7 +58,7 @@ def write_spec(
 def try_in_company(
     context: RunContext,
     programs: Programs,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     confirmed: Sequence[Confirmed],
     plain: Build,
     within_s: float | None = None,
@@ -128,7 +128,7 @@ def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confir
 def _build(
     context: RunContext,
     programs: Programs,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     rivals: Sequence[dict[str, Choice]],
     stem: str,
 ) -> tuple[list[Build], list[dict[str, Choice]]]:
@@ -168,7 +168,7 @@ def _compare(
 def _combine(
     context: RunContext,
     programs: Programs,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     winners: dict[str, Configuration],
     builds: list[Build],
     kept: list[dict[str, Choice]],

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.device_code import workgroup_sizes
 from tilewright.errors import UserError
-from tilewright.gpu import GpuConfiguration
+from tilewright.gpu import GpuCompilationInfo
 from tilewright.space.interface import Space
 from tilewright.space.knobs import ChoiceKnob
 from tilewright.toolchain import versions
@@ -28,8 +28,8 @@ from tilewright.trial import Configuration, Status
 from tilewright.tuning.applied import spec_applies
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import MANIFEST
-from tilewright.tuning.prepare import Prepared, nothing_to_tune
-from tilewright.tuning.stages import Compiled, DispatchCompiler
+from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
+from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 
 SUMMARY = "summary.json"
@@ -99,7 +99,7 @@ class CompileOnlyResult:
         }
 
 
-def compile_only(context: RunContext, prepared: Prepared, source: Path) -> CompileOnlyResult:
+def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -> CompileOnlyResult:
     """Sample, compile, count and write summary.json. UserError when no dispatch has a space."""
     begin = time.monotonic()
     if not prepared.tasks:
@@ -168,14 +168,14 @@ def _has(space: Space, configuration: Configuration, knob: str, name: str) -> bo
 
 
 def _dispatch(
-    context: RunContext, prepared: Prepared, task: DispatchTask, count: int
+    context: RunContext, prepared: PreparedVariant, task: DispatchTask, count: int
 ) -> CompiledDispatch:
     compiler = DispatchCompiler(
         task, context.compilers, prepared.flags, context.options.keep_candidates, _TIMEOUT_S
     )
     candidates = sample(task, count, context.options.seed)
     begin = time.monotonic()
-    compiled: list[Compiled] = []
+    compiled: list[CompiledCandidate] = []
     step = max(1, context.target.cores) * 4
     # Of programs, by their digests: one that another candidate became before is not written again.
     verdicts: dict[str, bool | None] = {}
@@ -212,11 +212,11 @@ def _sizes(task: DispatchTask) -> dict[str, float]:
     return {space.name: float(space.size_estimate(rng).points) for space in pipelines}
 
 
-def _size_found(task: DispatchTask, one: Compiled) -> bool | None:
+def _size_found(task: DispatchTask, one: CompiledCandidate) -> bool | None:
     """Whether the code has workgroups of the size that the configuration asks for; None where the
     code does not tell."""
     configuration = task.lower(one.configuration)
-    if not isinstance(configuration, GpuConfiguration) or not configuration.workgroup_size:
+    if not isinstance(configuration, GpuCompilationInfo) or not configuration.workgroup_size:
         return None
     sizes = workgroup_sizes(one.artifact.read_bytes())
     if not sizes:
@@ -234,7 +234,7 @@ def _choices(space: Space, candidates: Sequence[Configuration]) -> dict[str, dic
     return counts
 
 
-def _reason(one: Compiled) -> str:
+def _reason(one: CompiledCandidate) -> str:
     """Why a candidate has no program, without what differs from one to the next."""
     place, found, rest = one.message.partition(": ")
     # `-:33:19` or `file.mlir:4:8`: where in the dispatch's IR, of no use without it.
@@ -243,7 +243,10 @@ def _reason(one: Compiled) -> str:
 
 
 def _applied(
-    context: RunContext, prepared: Prepared, task: DispatchTask, good: Sequence[Compiled]
+    context: RunContext,
+    prepared: PreparedVariant,
+    task: DispatchTask,
+    good: Sequence[CompiledCandidate],
 ) -> str | None:
     """'' when the first candidate that is not the default is applied by what would be handed
     back, else why not; None where there is no such candidate."""

@@ -22,7 +22,7 @@ from tilewright.ir.walk import string_attribute
 
 
 @dataclass(frozen=True)
-class ConfiguredFunction:
+class DispatchFunction:
     """A dispatch function and its compute ops; `root` is the op that decides the configuration.
 
     None where the compiler configures no op of it.
@@ -51,13 +51,13 @@ def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
     return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (no `get`)
 
 
-def configured_functions(module: ir.Module) -> dict[str, ConfiguredFunction]:
+def configured_functions(module: ir.Module) -> dict[str, DispatchFunction]:
     """Every dispatch function of the program by its name, in order."""
-    found: dict[str, ConfiguredFunction] = {}
+    found: dict[str, DispatchFunction] = {}
     for function in dispatch_functions(module).values():
         ops = tuple(compute_ops(function))
         name = string_attribute(function, "sym_name")
-        found[name] = ConfiguredFunction(name, function, ops, _root(ops))
+        found[name] = DispatchFunction(name, function, ops, _root(ops))
     return found
 
 
@@ -84,7 +84,7 @@ def describe_functions(module: ir.Module) -> dict[str, str]:
     return {name: describe(found) for name, found in configured_functions(module).items()}
 
 
-def describe(found: ConfiguredFunction) -> str:
+def describe(found: DispatchFunction) -> str:
     """`DoubleTilingExpert: distribution 64,64,0; …`; attribute text for what is not modelled."""
     info = found.translation_info
     if info is None:

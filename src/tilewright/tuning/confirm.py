@@ -17,7 +17,7 @@ from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.events import WinnerFound
-from tilewright.tuning.prepare import Prepared, task_key
+from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
@@ -77,7 +77,7 @@ def entry_request(task: DispatchTask, configuration: Configuration) -> SpecEntry
 
 def confirm(
     context: RunContext,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     tasks: Sequence[DispatchTask],
     selector: Selector | None = None,
 ) -> list[Confirmed]:
@@ -132,7 +132,7 @@ def _plan(task: DispatchTask, trial: Trial, index: int) -> Candidate:
 
 def _compile_through_specs(
     context: RunContext,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     tasks: Sequence[DispatchTask],
     candidates: dict[str, list[Candidate]],
 ) -> None:
@@ -259,7 +259,7 @@ def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
     return f"wrong result: {wrong}" if wrong else ""
 
 
-def _record(context: RunContext, prepared: Prepared, outcome: Confirmed) -> None:
+def _record(context: RunContext, prepared: PreparedVariant, outcome: Confirmed) -> None:
     task, winner = outcome.task, outcome.winner
     speedup = winner.finalist.speedup if winner and winner.finalist else None
     context.store.record_result(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import WorkerPool
-from tilewright.store import Store
+from tilewright.store import Database
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.events import Event, Listener, Note, PhaseEnded, PhaseStarted
@@ -35,7 +35,7 @@ class RunContext:
     toolchain: Toolchain
     compilers: WorkerPool
     benchmark: Benchmark
-    store: Store
+    store: Database
     run_id: int
     compiler_version: str
     work: Path

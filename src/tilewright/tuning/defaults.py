@@ -13,7 +13,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
-from tilewright.tuning.prepare import Prepared, Skipped
+from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import REFERENCE, ReferenceRequest
@@ -34,7 +34,7 @@ INDEPENDENT_FLAGS = (
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
 
 
-def measure_defaults(context: RunContext, prepared: Prepared, program_s: float) -> None:
+def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: float) -> None:
     """Time every task as the compiler configures it, and rank the tasks by share of the program.
 
     Makes the inputs and the expected results first. A task whose default does not compile or run
@@ -126,7 +126,7 @@ def _measured_default(context: RunContext, task: DispatchTask) -> Measurement | 
     )
 
 
-def _time_default(context: RunContext, task: DispatchTask, prepared: Prepared) -> None:
+def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> None:
     """The default's time, and a check of its results against the reference.
 
     Where the float64 interpreter does not know the dispatch, the results of the dispatch compiled
@@ -165,7 +165,7 @@ def _time_default(context: RunContext, task: DispatchTask, prepared: Prepared) -
         task.failure = f"the compiler's default itself differs from the reference: {wrong}"
 
 
-def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: Prepared) -> str:
+def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> str:
     """Time the default anew with shorter submissions; '' or what failed.
 
     How often a dispatch is repeated in one is guessed for a large GPU. A small one, or a driver
@@ -207,7 +207,7 @@ def _independent_reference(context: RunContext, task: DispatchTask) -> str:
     return ""
 
 
-def _announce(context: RunContext, prepared: Prepared) -> None:
+def _announce(context: RunContext, prepared: PreparedVariant) -> None:
     rows = [
         DispatchRow(
             name=task.name,

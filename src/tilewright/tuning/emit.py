@@ -20,7 +20,7 @@ from tilewright.target import parse_target
 from tilewright.toolchain import CompileJob
 from tilewright.tuning.apply import (
     SpecEntryInfo,
-    Tuned,
+    TunedSpec,
     install,
     listed,
     resolve_tuned,
@@ -33,9 +33,9 @@ from tilewright.tuning.emit_tasks import (
     VERIFY,
     WRITE,
     Arrival,
+    EmitVerifyRequest,
     NumberRequest,
     PlanRequest,
-    VerifyRequest,
     Wanted,
     WriteRequest,
 )
@@ -109,7 +109,7 @@ def emit(
 
 
 class _Emission:
-    def __init__(self, opened: OpenProgram, tuned: Tuned) -> None:
+    def __init__(self, opened: OpenProgram, tuned: TunedSpec) -> None:
         self._opened = opened
         self._tuned = tuned
         self._plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
@@ -220,7 +220,7 @@ class _Emission:
         request = WriteRequest(self._opened.program.path, self._plain, tuple(kept), self._written)
         self._task(WRITE, request)
         result = self._opened.compilers.run(
-            [Job(VerifyRequest(self._written, self._plain, tuple(kept)), VERIFY, _TIMEOUT_S)]
+            [Job(EmitVerifyRequest(self._written, self._plain, tuple(kept)), VERIFY, _TIMEOUT_S)]
         )[0]
         if result.failure is not None:
             return result.failure.message

@@ -15,7 +15,7 @@ from tilewright.tuning.apply import parse_module
 from tilewright.tuning.worker_tasks import CONFIGURED
 
 if TYPE_CHECKING:
-    from tilewright.tuning.configured import ConfiguredFunction
+    from tilewright.tuning.configured import DispatchFunction
 
 NUMBER, PLAN, WRITE, VERIFY = (
     f"{__name__}:{name}" for name in ("number", "plan", "write", "verify")
@@ -175,7 +175,7 @@ def write(state: dict[str, Any], request: WriteRequest) -> None:
 
 
 @dataclass(frozen=True)
-class VerifyRequest:
+class EmitVerifyRequest:
     """Compile a program with configurations on its ops, and see which arrive at the dispatch."""
 
     program: Path
@@ -191,7 +191,7 @@ class Arrival:
     reason: str = ""
 
 
-def verify(state: dict[str, Any], request: VerifyRequest) -> dict[str, Arrival]:
+def verify(state: dict[str, Any], request: EmitVerifyRequest) -> dict[str, Arrival]:
     """Task: see VerifyRequest. Raises CompileError when the program does not compile."""
     from tilewright.tuning.configured import configured_functions
 
@@ -202,7 +202,7 @@ def verify(state: dict[str, Any], request: VerifyRequest) -> dict[str, Arrival]:
     return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
 
 
-def _arrival(one: Wanted, found: ConfiguredFunction | None) -> Arrival:
+def _arrival(one: Wanted, found: DispatchFunction | None) -> Arrival:
     if found is None:
         return Arrival(False, "with the attribute the compiler makes another dispatch of its op")
     if str(found.translation_info) != one.translation_info:

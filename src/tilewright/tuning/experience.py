@@ -12,7 +12,7 @@ from tilewright.search.history import seconds
 from tilewright.search.ranking import informative
 from tilewright.search.transfer import Experience, ranges
 from tilewright.space.generators import dispatch_space
-from tilewright.store import Json, Store, TaskKey, TaskRecord
+from tilewright.store import Database, Json, TaskKey, TaskRecord
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.tuning.task import DispatchTask
@@ -31,7 +31,7 @@ def space_to_json(task: DispatchTask, target: Target) -> Json:
 
 
 def experience(
-    store: Store, key: TaskKey, pipeline: str, run_id: int | None = None
+    store: Database, key: TaskKey, pipeline: str, run_id: int | None = None
 ) -> tuple[Experience, ...]:
     """The trials of other shapes of the same kind, target and compiler, configured by the compiler
     with the same pipeline; the nearest in size first.
@@ -58,7 +58,7 @@ def _distance(task: TaskRecord, key: TaskKey) -> tuple[float, int]:
 
 
 def _of_task(
-    store: Store, task: TaskRecord, pipeline: str, run_id: int | None
+    store: Database, task: TaskRecord, pipeline: str, run_id: int | None
 ) -> Experience | None:
     """The trials of a task as descriptors and times; None where there are too few of use."""
     records = store.trial_records(task_id=task.id)

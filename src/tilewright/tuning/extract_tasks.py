@@ -86,7 +86,7 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
     )
     from tilewright.ir.index_bounds import program_limits
     from tilewright.ir.signature import entry_points
-    from tilewright.ir.sizes import Sizes
+    from tilewright.ir.sizes import SizeEvaluator
     from tilewright.ir.target_info import target_info
 
     compiler = session(state, request.flags)
@@ -96,7 +96,7 @@ def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
     module = parse_module(compiler, text)
     signatures = entry_points(module, request.declared)
     body = entry_function(module, request.function or next(iter(signatures), ""))
-    sizes = Sizes() if body is None else Sizes.of_entry(body, request.arguments)
+    sizes = SizeEvaluator() if body is None else SizeEvaluator.of_entry(body, request.arguments)
     found = []
     request.folder.mkdir(parents=True, exist_ok=True)
     keep_device = not any(flag.startswith(_DEVICE_FLAGS) for flag in request.flags)

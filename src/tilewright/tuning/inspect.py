@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.measure.benchmark import Benchmark
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
-from tilewright.store import Store
+from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.context import RunContext
@@ -21,7 +21,13 @@ from tilewright.tuning.events import ignore
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import VariantChoice
-from tilewright.tuning.prepare import Prepared, extract, given_arguments, note_demotion, read_tasks
+from tilewright.tuning.prepare import (
+    PreparedVariant,
+    extract,
+    given_arguments,
+    note_demotion,
+    read_tasks,
+)
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant, resolve_variants
@@ -197,7 +203,7 @@ def _context(opened: OpenProgram, options: TuneOptions) -> RunContext:
         toolchain=opened.toolchain,
         compilers=opened.compilers,
         benchmark=cast(Benchmark, None),
-        store=cast(Store, None),
+        store=cast(Database, None),
         run_id=-1,
         compiler_version=installed_version("iree-base-compiler"),
         work=opened.work,
@@ -219,7 +225,7 @@ def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> Vari
     return info
 
 
-def _skipped(prepared: Prepared) -> tuple[SkippedInfo, ...]:
+def _skipped(prepared: PreparedVariant) -> tuple[SkippedInfo, ...]:
     return tuple(SkippedInfo(s.name, s.count, s.workload, s.reason) for s in prepared.skipped)
 
 

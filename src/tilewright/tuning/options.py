@@ -271,7 +271,7 @@ class TuneOptions:
     @property
     def strategy_settings(self) -> dict[str, str]:
         """The options of the strategy by name, as text; UserError for a text without `=`."""
-        from tilewright.search.options import parse_assignments
+        from tilewright.search.strategy_options import parse_assignments
 
         return parse_assignments(self.strategy_options)
 
@@ -307,8 +307,8 @@ class TuneOptions:
         `--time-limit`, another output directory. Parameter files count by where they are and
         their size (they can be too big to be read for this).
         """
-        from tilewright.search.options import parse_options
         from tilewright.search.registry import find_strategy
+        from tilewright.search.strategy_options import parse_options
 
         data = {spec.field: getattr(self, spec.field) for spec in option_table() if spec.identifies}
         data["strategy"] = self.strategy_name

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tilewright.tuning.company import Company
 from tilewright.tuning.confirm import Confirmed
-from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import Variant
 
@@ -27,6 +27,6 @@ class Outcome:
     default: Build
     default_s: float
     variants: dict[str, float | str] = field(default_factory=dict)
-    prepared: list[Prepared] = field(default_factory=list)
+    prepared: list[PreparedVariant] = field(default_factory=list)
     confirmed: list[Confirmed] = field(default_factory=list)
     companies: list[Company] = field(default_factory=list)

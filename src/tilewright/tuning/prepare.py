@@ -29,8 +29,8 @@ from tilewright.tuning.variants import (
 )
 from tilewright.tuning.worker_tasks import (
     CONFIGURE,
-    ConfiguredInfo,
     ConfigureRequest,
+    DispatchFacts,
 )
 
 # Names of the preceding system's configuration file, and the knobs that they are here.
@@ -66,7 +66,7 @@ class Skipped:
 
 
 @dataclass
-class Prepared:
+class PreparedVariant:
     """The dispatches of a program as one variant compiles it."""
 
     variant: Variant
@@ -80,7 +80,9 @@ class Prepared:
         return {task.workload.kind for task in self.tasks}
 
 
-def nothing_to_tune(source: Path, prepared: Sequence[Prepared], only: str | None) -> UserError:
+def nothing_to_tune(
+    source: Path, prepared: Sequence[PreparedVariant], only: str | None
+) -> UserError:
     """What to say of a program without tasks in any of its variants."""
     skipped = [one for each in prepared for one in each.skipped]
     if not skipped:
@@ -150,9 +152,9 @@ def read_tasks(
     variant: Variant,
     flags: tuple[str, ...],
     folder: Path,
-) -> Prepared:
+) -> PreparedVariant:
     """Read every dispatch's workload, template and space; equal workloads become one task."""
-    prepared = Prepared(variant, flags)
+    prepared = PreparedVariant(variant, flags)
     wanted = _select(context, extraction, prepared)
     jobs = [
         Job(
@@ -196,7 +198,7 @@ def _configured(context: RunContext, jobs: Sequence[Job]) -> list[Result]:
 
 
 def _select(
-    context: RunContext, extraction: Extraction, prepared: Prepared
+    context: RunContext, extraction: Extraction, prepared: PreparedVariant
 ) -> list[ExtractedDispatch]:
     wanted = []
     for dispatch in extraction.dispatches:
@@ -213,7 +215,7 @@ def _select(
 
 def _add(
     context: RunContext,
-    prepared: Prepared,
+    prepared: PreparedVariant,
     by_workload: dict[str, DispatchTask],
     result: Result,
     folder: Path,
@@ -223,7 +225,7 @@ def _add(
         reason = f"does not compile alone: {result.failure.message}"
         prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason))
         return
-    info: ConfiguredInfo = result.value
+    info: DispatchFacts = result.value
     if prepared.target is None:
         prepared.target = context.target.with_vectors(
             info.vector_bytes, info.features, info.processor
@@ -316,7 +318,7 @@ def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str,
     return (names,) if isinstance(names, str) else names
 
 
-def task_key(context: RunContext, prepared: Prepared, task: DispatchTask) -> TaskKey:
+def task_key(context: RunContext, prepared: PreparedVariant, task: DispatchTask) -> TaskKey:
     """The database's key of a task: results are reused only where all of it is equal."""
     assert prepared.target is not None
     own = without_preprocessing(prepared.variant.flags)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.stages import Compiled, Stages
+from tilewright.tuning.stages import CompiledCandidate, Stages
 
 Recorder = Callable[[Trial], None]
 Observer = Callable[[Trial, float | None], None]
@@ -37,7 +37,7 @@ class SearchLoop:
     record: Recorder
     observe: Observer = lambda trial, best: None
     stop: Callable[[], bool] = lambda: False
-    discard: Callable[[Compiled], None] = lambda compiled: None
+    discard: Callable[[CompiledCandidate], None] = lambda compiled: None
     known: list[Trial] = field(default_factory=list)
     seconds: dict[str, float] = field(
         default_factory=lambda: {"compile": 0.0, "measure": 0.0, "search": 0.0}
@@ -110,7 +110,7 @@ class SearchLoop:
         self.seconds["search"] += time.perf_counter() - begin
         return done
 
-    def _prepare(self, compiled: Sequence[Compiled]) -> None:
+    def _prepare(self, compiled: Sequence[CompiledCandidate]) -> None:
         """Tell the measurer of all that are to be measured, if it wants to know."""
         prepare = getattr(self.stages.measurer, "prepare", None)
         if prepare is not None:
@@ -119,7 +119,7 @@ class SearchLoop:
             prepare(new, self.best_s)
             self.seconds["measure"] += time.perf_counter() - begin
 
-    def _settle(self, compiled: Compiled, origin: str) -> Trial:
+    def _settle(self, compiled: CompiledCandidate, origin: str) -> Trial:
         """Measure one candidate and store the trial."""
         begin = time.perf_counter()
         try:
@@ -133,7 +133,7 @@ class SearchLoop:
         self._remember(trial)
         return trial
 
-    def _outcome(self, compiled: Compiled) -> Trial:
+    def _outcome(self, compiled: CompiledCandidate) -> Trial:
         if compiled.status is not Status.OK:
             return Trial(
                 compiled.configuration,

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from threadpoolctl import threadpool_limits
 
 from tilewright.measure.timing import TimingPolicy
-from tilewright.search.budget import Task, TrialAllocator
+from tilewright.search.budget import BudgetTask, TrialAllocator
 from tilewright.search.registry import create_strategy, find_strategy
 from tilewright.search.transfer import Experience
 from tilewright.trial import Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import experience, space_to_json
-from tilewright.tuning.prepare import Prepared, task_key
+from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.search_loop import Observer, SearchLoop
-from tilewright.tuning.stages import Compiled, DispatchCompiler, DispatchMeasurer, Stages
+from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler, DispatchMeasurer, Stages
 from tilewright.tuning.task import DispatchTask
 
 # What a trial is compiled and measured with; finalists are measured again with more care.
@@ -45,19 +45,21 @@ _MINIMUM = 8
 @dataclass
 class _Running:
     task: DispatchTask
-    prepared: Prepared
+    prepared: PreparedVariant
     loop: SearchLoop
     name: str
 
 
-def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequence[float]) -> None:
+def search(
+    context: RunContext, prepared: Sequence[PreparedVariant], program_s: Sequence[float]
+) -> None:
     """Try candidates for every task worth it, and leave the trials in the tasks.
 
     `program_s` is the time of each variant's program. The trials are shared out by expected gain
     for the program; a variant that is slower by default gets fewer.
     """
     running: dict[str, _Running] = {}
-    tasks: list[Task] = []
+    tasks: list[BudgetTask] = []
     effort = context.options.effort_preset
     hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
     fair = min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
@@ -105,21 +107,21 @@ def search(context: RunContext, prepared: Sequence[Prepared], program_s: Sequenc
             context.phase_s[key] = context.phase_s.get(key, 0.0) + seconds
 
 
-def _wanted(context: RunContext, tasks: Sequence[Task]) -> int:
+def _wanted(context: RunContext, tasks: Sequence[BudgetTask]) -> int:
     """Trials for the whole run: the effort's for each task, unless the user set the number."""
     if context.options.max_trials is not None:
         return context.options.max_trials
     return context.options.effort_preset.trials_per_dispatch * len(tasks)
 
 
-def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> Task:
+def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> BudgetTask:
     assert task.default_s is not None
     cores = context.target.cores
     # No processor of today does more than this; the floor only keeps trials from what is done.
     flops, rate = (2e15, 8e12) if context.target.is_gpu else (400e9 * cores, 200e9)
     floor = max(task.workload.flops / flops, task.workload.bytes / rate)
     points = task.space_points
-    return Task(
+    return BudgetTask(
         name,
         task.share * weight,
         task.default_s,
@@ -128,7 +130,7 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     )
 
 
-def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask, enough: int) -> bool:
+def _reuse(context: RunContext, prepared: PreparedVariant, task: DispatchTask, enough: int) -> bool:
     """Whether an earlier run has tuned this workload here with at least `enough` trials.
 
     Its best configuration is taken as the only trial, and confirmed again like any other.
@@ -157,7 +159,9 @@ def _reuse(context: RunContext, prepared: Prepared, task: DispatchTask, enough: 
     return True
 
 
-def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int) -> SearchLoop:
+def _loop(
+    context: RunContext, prepared: PreparedVariant, task: DispatchTask, seed: int
+) -> SearchLoop:
     earlier = context.store.trials(context.run_id, task.store_id)
     task.trials.extend(earlier)
     default = Trial(
@@ -195,7 +199,7 @@ def _loop(context: RunContext, prepared: Prepared, task: DispatchTask, seed: int
 
 
 def _experience(
-    context: RunContext, prepared: Prepared, task: DispatchTask
+    context: RunContext, prepared: PreparedVariant, task: DispatchTask
 ) -> tuple[Experience, ...]:
     """What the database knows of other shapes, for a strategy that can learn from it."""
     if not find_strategy(context.options.strategy_name).transfers:
@@ -214,7 +218,7 @@ def compile_limit_s(task: DispatchTask) -> float:
     return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))
 
 
-def discard(compiled: Compiled) -> None:
+def discard(compiled: CompiledCandidate) -> None:
     """Candidates' programs are not kept: thousands of them would fill the disk."""
     if compiled.artifact is not None:
         compiled.artifact.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
-from tilewright.store import RunRecord, RunStatus, Store
+from tilewright.store import Database, RunRecord, RunStatus
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning import outputs
@@ -31,7 +31,7 @@ from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import (
-    Prepared,
+    PreparedVariant,
     extract,
     given_arguments,
     note_demotion,
@@ -116,7 +116,7 @@ class TuningSession:
         """Workers, database and device, and the program as it was read; all are closed again."""
         with (
             scratch.folder() as work,
-            Store.open(self._database(work)) as store,
+            Database.open(self._database(work)) as store,
             compile_pool(self.target.cores) as compilers,
         ):
             self.target, note = accepted_target(self.target, compilers)
@@ -294,7 +294,7 @@ class TuningSession:
         program: Any,
         programs: Programs,
         outcome: Outcome,
-        first: Prepared,
+        first: PreparedVariant,
         chosen: Sequence[MeasuredVariant],
     ) -> None:
         for measured in chosen:
@@ -326,7 +326,7 @@ class TuningSession:
                 )
             outcome.companies.append(company)
 
-    def _prepare(self, context: RunContext, program: Any, variant: Variant) -> Prepared:
+    def _prepare(self, context: RunContext, program: Any, variant: Variant) -> PreparedVariant:
         folder = context.work / variant.name
         extraction, flags = extract(context, program, variant, folder)
         return read_tasks(context, extraction, variant, flags, folder)

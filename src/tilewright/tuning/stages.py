@@ -23,7 +23,7 @@ from tilewright.tuning.verification import check
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledCandidate:
     """A candidate as the compile stage leaves it.
 
     `status` is `ok` or says why there is no program; `artifact` is what the measure stage needs
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 class CompileStage(Protocol):
-    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+    def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         """A program for each configuration, in their order; failures are statuses."""
 
 
@@ -58,7 +58,7 @@ class MeasureStage(Protocol):
     """May also have `prepare(compiled, best_s)`: told the programs of a batch before they are
     measured one by one."""
 
-    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+    def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
         """Run one compiled candidate. `best_s` is the best time so far."""
 
 
@@ -112,7 +112,7 @@ class DispatchCompiler:
     def __post_init__(self) -> None:
         self._count = len(self.task.trials)
 
-    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+    def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         jobs = []
         for configuration in configurations:
             self._count += 1
@@ -160,17 +160,17 @@ class DispatchCompiler:
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"
 
-    def _outcome(self, result: Any) -> Compiled:
+    def _outcome(self, result: Any) -> CompiledCandidate:
         configuration, failure = result.job.tag, result.failure
         if failure is None:
-            return Compiled(
+            return CompiledCandidate(
                 configuration,
                 Status.OK,
                 result.job.payload.vmfb,
                 digest=str(result.value),
                 seconds=result.seconds,
             )
-        return Compiled(
+        return CompiledCandidate(
             configuration,
             failure.compile_status,
             message=failure.message,
@@ -194,7 +194,7 @@ class DispatchMeasurer:
     run_timeout_s: float = 60.0
     _best_s: float | None = field(default=None, init=False)
 
-    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+    def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
         phases = {"compile": compiled.seconds}
         configuration = compiled.configuration
         path = str(compiled.artifact)
@@ -233,7 +233,7 @@ class DispatchMeasurer:
             phase_s=phases,
         )
 
-    def prepare(self, compiled: Sequence[Compiled], best_s: float | None) -> None:
+    def prepare(self, compiled: Sequence[CompiledCandidate], best_s: float | None) -> None:
         """Measure many together, where that is how the benchmark does it."""
         if self.benchmark.round_size > 1:
             self._best_s = best_s
@@ -242,7 +242,7 @@ class DispatchMeasurer:
                     self.measure(one, best_s)
 
     def _failed(
-        self, compiled: Compiled, failure: WorkerFailure, phases: dict[str, float]
+        self, compiled: CompiledCandidate, failure: WorkerFailure, phases: dict[str, float]
     ) -> Trial:
         return Trial(
             compiled.configuration,

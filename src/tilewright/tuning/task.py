@@ -11,7 +11,7 @@ from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
-from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.worker_tasks import Reference
 from tilewright.workload import Workload
@@ -90,7 +90,7 @@ class DispatchTask:
         """What the results of candidates are compared with."""
         return self.reference.method if self.reference is not None else ""
 
-    def lower(self, configuration: Configuration) -> DispatchConfiguration:
+    def lower(self, configuration: Configuration) -> CompilationInfo:
         return self.space.lower(configuration)
 
     def describe(self, configuration: Configuration) -> str:

@@ -28,12 +28,12 @@ from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.template import Template
 from tilewright.search import DEFAULT_STRATEGY, create_strategy
 from tilewright.space.search_space import SearchSpace
-from tilewright.store import RunRecord, RunStatus, Store, TaskKey, TaskResult
+from tilewright.store import Database, RunRecord, RunStatus, TaskKey, TaskResult
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.stages import Compiled, FastestFirst, Stages
+from tilewright.tuning.stages import CompiledCandidate, FastestFirst, Stages
 from tilewright.workload import Workload
 
 _BATCH = 8
@@ -110,7 +110,7 @@ def tune_template(
         folder = stack.enter_context(scratch.folder())
         pool = stack.enter_context(compile_pool(chosen.cores, timeout_s=_COMPILE_S))
         bench = stack.enter_context(Benchmark(build.device_options(chosen)))
-        store = stack.enter_context(Store.open(database or folder / "trials.db"))
+        store = stack.enter_context(Database.open(database or folder / "trials.db"))
         session = _Session(template, args, chosen, folder, pool, bench)
         session.set_up(seed, reference)
         run, task = _open_run(store, session, space, seed, trials)
@@ -144,12 +144,12 @@ def tune_template(
     return result
 
 
-def _record(store: Store, run: int, task: int, trial: Trial) -> None:
+def _record(store: Database, run: int, task: int, trial: Trial) -> None:
     store.record_trial(run, task, trial)
 
 
 def _open_run(
-    store: Store, session: _Session, space: SearchSpace, seed: int, trials: int
+    store: Database, session: _Session, space: SearchSpace, seed: int, trials: int
 ) -> tuple[int, int]:
     """The unfinished run of this template, sizes and target, or a new one, and its task."""
     compiler = installed_version("iree-base-compiler")
@@ -224,20 +224,22 @@ class _Session:
 
     # -- stages ------------------------------------------------------------------------------------
 
-    def compile(self, configurations: Sequence[Configuration]) -> list[Compiled]:
+    def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         """A program for each configuration; a schedule that cannot be carried out is `invalid`."""
-        done: dict[Configuration, Compiled] = {}
+        done: dict[Configuration, CompiledCandidate] = {}
         ready: list[tuple[Configuration | None, Lowered]] = []
         for one in configurations:
             try:
                 schedule, tensors = self.template.schedule(*self.args, config=one)
                 ready.append((one, lower(schedule, tensors)))
             except ScheduleError as error:
-                done[one] = Compiled(one, Status.INVALID, message=str(error))
+                done[one] = CompiledCandidate(one, Status.INVALID, message=str(error))
         done.update((c.configuration, c) for c in self._compiled(ready))
         return [done[one] for one in configurations]
 
-    def _compiled(self, ready: Sequence[tuple[Configuration | None, Lowered]]) -> list[Compiled]:
+    def _compiled(
+        self, ready: Sequence[tuple[Configuration | None, Lowered]]
+    ) -> list[CompiledCandidate]:
         jobs, failed = [], []
         for one, lowered in ready:
             configuration = one or Configuration.of({})
@@ -247,25 +249,27 @@ class _Session:
                     lowered, self.target, destination=self.folder / f"{name}.vmfb"
                 )
             except UserError as error:
-                failed.append(Compiled(configuration, Status.INVALID, message=str(error)))
+                failed.append(CompiledCandidate(configuration, Status.INVALID, message=str(error)))
                 continue
             jobs.append(Job(request, tag=configuration))
         return [*failed, *(self._outcome(r) for r in self.pool.run(jobs))]
 
     @staticmethod
-    def _outcome(result: Result) -> Compiled:
+    def _outcome(result: Result) -> CompiledCandidate:
         if result.failure is not None:
             status = result.failure.status if hasattr(result.failure, "status") else None
-            return Compiled(
+            return CompiledCandidate(
                 result.job.tag,
                 status if isinstance(status, Status) else Status.COMPILE_ERROR,
                 message=result.failure.message,
                 seconds=result.seconds,
             )
         digest = hashlib.sha256(result.value.read_bytes()).hexdigest()
-        return Compiled(result.job.tag, Status.OK, result.value, digest, seconds=result.seconds)
+        return CompiledCandidate(
+            result.job.tag, Status.OK, result.value, digest, seconds=result.seconds
+        )
 
-    def measure(self, compiled: Compiled, best_s: float | None) -> Trial:
+    def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
         """Checks a candidate's outputs, then times it."""
         one, vmfb = compiled.configuration, str(compiled.artifact)
         program = self.plain.program

@@ -11,7 +11,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import CONVOLUTIONS, ConvolutionsRequest
 from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
-from tilewright.tuning.prepare import Prepared
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
@@ -26,7 +26,7 @@ _CHOSEN_VARIANTS = "chosen variants"
 
 
 def choose_variants(
-    context: RunContext, programs: Programs, outcome: Outcome, first: Prepared
+    context: RunContext, programs: Programs, outcome: Outcome, first: PreparedVariant
 ) -> list[MeasuredVariant]:
     """The variants worth tuning, fastest first; their times are in the outcome."""
     own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
@@ -129,7 +129,9 @@ def _compare_variants(
     return ratios
 
 
-def _im2col_choices(context: RunContext, programs: Programs, first: Prepared) -> list[Variant]:
+def _im2col_choices(
+    context: RunContext, programs: Programs, first: PreparedVariant
+) -> list[Variant]:
     """Variants that make only some of the program's convolutions matrix products."""
     if not im2col_applies(first.kinds):
         return []
@@ -148,7 +150,7 @@ def _im2col_choices(context: RunContext, programs: Programs, first: Prepared) ->
 
 
 def _worth_tuning(
-    context: RunContext, measured: list[MeasuredVariant], first: Prepared
+    context: RunContext, measured: list[MeasuredVariant], first: PreparedVariant
 ) -> list[MeasuredVariant]:
     """The fastest variants; a slower one only if tuning could make up for the difference.
 

@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.argument import ArgumentType
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
-from tilewright.tiling import DispatchConfiguration, DispatchTemplate
+from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.workload import Workload
 
 _MODULE = "tilewright.tuning.worker_tasks"
@@ -121,7 +121,7 @@ class ConfigureRequest:
 
 
 @dataclass(frozen=True)
-class ConfiguredInfo:
+class DispatchFacts:
     """A dispatch as the compiler configures it; `reason` says why there is no template.
 
     `arguments` have the sizes that the dispatch is tuned at; `values` are those of the arguments,
@@ -139,7 +139,7 @@ class ConfiguredInfo:
     values: tuple[tuple[int, int], ...] = ()
 
 
-def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInfo:
+def configure(state: dict[str, Any], request: ConfigureRequest) -> DispatchFacts:
     """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
     from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
     from tilewright.ir.lowering import UnreadableConfiguration
@@ -163,7 +163,7 @@ def configure(state: dict[str, Any], request: ConfigureRequest) -> ConfiguredInf
     except UnreadableConfiguration as error:
         reason = str(error)
     known = request.arguments or (None,) * len(signature.inputs)
-    return ConfiguredInfo(
+    return DispatchFacts(
         workload,
         template,
         tuple(
@@ -278,7 +278,7 @@ class SpecEntryRequest:
     configured: Path
     executable: str
     entry: str
-    configuration: DispatchConfiguration
+    configuration: CompilationInfo
 
 
 @dataclass(frozen=True)

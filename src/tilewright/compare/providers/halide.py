@@ -13,11 +13,11 @@ from tilewright.compare.providers.interface import (
     Budget,
     Built,
     Place,
-    Prepared,
+    PreparedTask,
     Provider,
     Threads,
 )
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.profiler.operation import Operation
 from tilewright.target import Target
 
@@ -33,7 +33,7 @@ class Halide(Provider):
     modules = ("halide",)
     pip = "halide"
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "Halide runs no programs"
@@ -66,8 +66,8 @@ class Halide(Provider):
         return Threads(int(told) if told.isdigit() else None, "HL_NUM_THREADS")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         hl = self._halide
         operation = task.workload.operation
         assert operation is not None
@@ -96,7 +96,7 @@ class Halide(Provider):
             parameter.set(buffer)
         into = hl.Buffer(out)
         pipeline.compile_jit(target)
-        return Prepared(
+        return PreparedTask(
             lambda: pipeline.realize(into),
             lambda _: [out],
             kept=(pipeline, parameters, buffers, into),

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target
@@ -93,7 +93,7 @@ class BuildContext:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchPoint:
     """A point of a search: seconds since it began, candidates so far, seconds of the best one."""
 
     wall_s: float
@@ -108,7 +108,7 @@ class Built:
 
     artifact: Any = None
     note: str = ""
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[SearchPoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Threads:
 
 
 @dataclass
-class Prepared:
+class PreparedTask:
     """A workload ready to run in the worker.
 
     call: runs it once and returns when the result is complete. outputs: the arrays of what `call`
@@ -189,10 +189,10 @@ class Provider(abc.ABC):
         return f"{self.name} is compared on processors only" if target.is_gpu else ""
 
     @abc.abstractmethod
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         """Why it does not have this workload, on a target that it runs on; '' when it does."""
 
-    def build(self, task: Task, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, context: BuildContext) -> Built:
         """Compile, in the main process, what the worker will run. Raises UserError."""
         return Built()
 
@@ -216,6 +216,6 @@ class Provider(abc.ABC):
 
     @abc.abstractmethod
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         """Make a task ready to run on these arguments (arrays of the element types)."""

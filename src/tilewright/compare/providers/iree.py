@@ -12,12 +12,12 @@ from tilewright.compare.providers.interface import (
     BuildContext,
     Built,
     Place,
-    Prepared,
-    Progress,
+    PreparedTask,
     Provider,
+    SearchPoint,
     Threads,
 )
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
 from tilewright.measure.runtime import Device, Parameters
@@ -42,14 +42,14 @@ class Iree(Provider):
     def reason_against_target(self, target: Target) -> str:
         return ""
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         return ""
 
-    def build(self, task: Task, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, context: BuildContext) -> Built:
         return self._compile(task, context, ())
 
     def _compile(
-        self, task: Task, context: BuildContext, more: tuple[str, ...], note: str = ""
+        self, task: ProviderTask, context: BuildContext, more: tuple[str, ...], note: str = ""
     ) -> Built:
         vmfb = context.folder / "program.vmfb"
         outcome = Toolchain().compile(
@@ -83,14 +83,14 @@ class Iree(Provider):
         return Threads(workers or None, f"{options.uri}: its threads named {_WORKER_NAME}-N")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         program = self._device.load(built.artifact, Parameters(task.parameters))
         on_device = self._device.arguments(task.inputs)
         if self._is_gpu:
             calls = InFlight(self._device, program, task.function, on_device)
-            return Prepared(calls.call, program.outputs, kept=(program,), timed=calls.timed)
-        return Prepared(
+            return PreparedTask(calls.call, program.outputs, kept=(program,), timed=calls.timed)
+        return PreparedTask(
             program.bind(task.function, on_device),
             program.outputs,
             kept=(program, on_device),
@@ -108,7 +108,7 @@ class IreeVariant(Iree):
         super().__init__(argument)
         (self._variant,) = resolve_variants([VariantChoice(argument)], "quick")
 
-    def build(self, task: Task, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, context: BuildContext) -> Built:
         return self._compile(task, context, self._variant.flags, " ".join(self._variant.flags))
 
 
@@ -120,13 +120,13 @@ class IreeTuned(Iree):
     about = "IREE tuned by tilewright: from the database, or within --budget"
     searches = True
 
-    def build(self, task: Task, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, context: BuildContext) -> Built:
         from tilewright import api
         from tilewright.tuning.apply import apply
 
         start = time.perf_counter()
         best: dict[str, Any] = {"whole": None, "trials": 0}
-        progress: list[Progress] = []
+        progress: list[SearchPoint] = []
 
         def listen(event: Event) -> None:
             """The whole program's best so far: a variant that was measured, or the trials' gain."""
@@ -142,7 +142,7 @@ class IreeTuned(Iree):
             if best["whole"] is not None:
                 # One dispatch does the work of an operation; of a program this is a bound.
                 seconds = best["whole"] * min(gains, default=1.0)
-                point = Progress(time.perf_counter() - start, best["trials"], seconds)
+                point = SearchPoint(time.perf_counter() - start, best["trials"], seconds)
                 if not task.workload.is_program:
                     progress.append(point)
 
@@ -179,7 +179,7 @@ def in_flight_flags(context: BuildContext) -> tuple[str, ...]:
     return (IN_FLIGHT_FLAG,) if context.place.is_gpu else ()
 
 
-def _own_flags(task: Task) -> tuple[str, ...]:
+def _own_flags(task: ProviderTask) -> tuple[str, ...]:
     operation = task.workload.operation
     return operation.flags if operation is not None else ()
 

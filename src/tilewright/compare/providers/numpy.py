@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import Budget, Built, Prepared, Provider, Threads
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.providers.interface import Budget, Built, PreparedTask, Provider, Threads
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.profiler.operation import swap_last
 from tilewright.target import Target
 
@@ -32,7 +32,7 @@ class NumPy(Provider):
     name = "numpy"
     about = "NumPy, which is its BLAS for matrix products"
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         if workload.is_program:
             return "NumPy runs no programs"
         if workload.element_type not in _TYPES:
@@ -55,8 +55,8 @@ class NumPy(Provider):
         return Threads(None, "NumPy's BLAS does not say how many threads it uses")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         operation = task.workload.operation
         assert operation is not None
         kind = operation.kind
@@ -66,8 +66,8 @@ class NumPy(Provider):
                 for i, a in enumerate(arguments)
             )
             out = np.empty(operation.result.shape or (), operation.result.dtype)
-            return Prepared(lambda: np.matmul(lhs, rhs, out=out), lambda result: [result])
-        return Prepared(
+            return PreparedTask(lambda: np.matmul(lhs, rhs, out=out), lambda result: [result])
+        return PreparedTask(
             lambda: kind.reference(operation, arguments),
             lambda result: [np.asarray(result, operation.result.dtype)],
         )

@@ -9,11 +9,11 @@ from tilewright.compare.providers.interface import (
     Budget,
     Built,
     Place,
-    Prepared,
+    PreparedTask,
     Provider,
     Threads,
 )
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.target import Target
 
 
@@ -25,7 +25,7 @@ class OnnxRuntime(Provider):
     modules = ("onnxruntime",)
     pip = "onnxruntime"
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         return "" if workload.is_onnx else "ONNX Runtime runs .onnx models only"
 
     def open(self, place: Place) -> None:
@@ -45,11 +45,11 @@ class OnnxRuntime(Provider):
         return Threads(self._options.intra_op_num_threads, "SessionOptions.intra_op_num_threads")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         session = self._runtime.InferenceSession(
             str(task.workload.program), self._options, providers=["CPUExecutionProvider"]
         )
         names = [one.name for one in session.get_inputs()]
         feeds = dict(zip(names, arguments, strict=True))
-        return Prepared(lambda: session.run(None, feeds), list, kept=(session,))
+        return PreparedTask(lambda: session.run(None, feeds), list, kept=(session,))

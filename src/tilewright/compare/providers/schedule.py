@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.compare.providers.interface import BuildContext, Built
 from tilewright.compare.providers.iree import Iree, in_flight_flags
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.target import Target
 
@@ -32,12 +32,12 @@ class ScheduleFile(Iree):
         if not Path(argument).is_file():
             raise UserError(f"--providers: schedule:{argument}: there is no such file")
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         if workload.operation is None:
             return "schedules are for operations"
         return "" if self._made(workload) is not None else f"{self.argument} has no schedule for it"
 
-    def build(self, task: Task, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, context: BuildContext) -> Built:
         from tilewright import te
 
         made = self._made(task.workload)
@@ -56,7 +56,7 @@ class ScheduleFile(Iree):
         vmfb.write_bytes(function.vmfb)
         return Built(str(vmfb))
 
-    def _made(self, workload: Workload) -> Any:
+    def _made(self, workload: ComparedWorkload) -> Any:
         """What the file's function returns. Raises UserError for a file that cannot be used."""
         try:
             found: Callable[..., Any] | None = runpy.run_path(self.argument).get(_FUNCTION)

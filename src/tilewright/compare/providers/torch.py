@@ -13,12 +13,12 @@ from tilewright.compare.providers.interface import (
     Budget,
     Built,
     Place,
-    Prepared,
+    PreparedTask,
     Provider,
     Threads,
 )
 from tilewright.compare.providers.torch_device import BACKENDS, Gpu, Processors, open_device
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.gpu_target import GpuTarget
 from tilewright.profiler.operation import Operation
 from tilewright.target import Target
@@ -39,7 +39,7 @@ class Torch(Provider):
             return f"torch computes on {' and '.join(BACKENDS)}, not on {target.backend}"
         return ""
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "torch runs no MLIR or ONNX programs"
@@ -67,8 +67,8 @@ class Torch(Provider):
         return self._device.threads()
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         operation = task.workload.operation
         assert operation is not None
         torch, device = self._torch, self._device
@@ -80,7 +80,7 @@ class Torch(Provider):
             with torch.inference_mode():
                 return function(*tensors)
 
-        return Prepared(
+        return PreparedTask(
             device.complete(call),
             lambda result: [_array(torch, device.back(result))],
             timed=device.timed(call),

@@ -22,13 +22,13 @@ from tilewright.compare.providers.interface import (
     Budget,
     Built,
     Place,
-    Prepared,
-    Progress,
+    PreparedTask,
     Provider,
+    SearchPoint,
     Threads,
 )
 from tilewright.compare.providers.tvm_programs import KINDS, tensor_program
-from tilewright.compare.workloads import Task, Workload
+from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.measure.statistics import median
 from tilewright.target import Target
 
@@ -50,7 +50,7 @@ class Tvm(Provider):
     pip = f"apache-tvm=={_VERSION} apache-tvm-ffi==0.1.14.post1 cloudpickle psutil tornado xgboost"
     searches = True
 
-    def reason_against(self, workload: Workload, target: Target) -> str:
+    def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         operation = workload.operation
         if operation is None:
             return "TVM is compared on single operations only"
@@ -82,8 +82,8 @@ class Tvm(Provider):
         return Threads(int(told) if told.isdigit() else None, "TVM_NUM_THREADS")
 
     def prepare(
-        self, task: Task, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> Prepared:
+        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
+    ) -> PreparedTask:
         operation = task.workload.operation
         assert operation is not None
         tvm = self._tvm
@@ -95,7 +95,7 @@ class Tvm(Provider):
         search = _Search(tvm, self._target, self._count, arrays, budget)
         compiled, note = search.run(module)
         main = compiled["main"]
-        return Prepared(
+        return PreparedTask(
             lambda: main(*arrays),
             lambda _: [arrays[-1].numpy()],
             Built(None, note, tuple(search.progress)),
@@ -119,7 +119,7 @@ class _Search:
         self._best_s = math.inf
         self._done = 0
         self._built: dict[str, Any] = {}
-        self.progress: list[Progress] = []
+        self.progress: list[SearchPoint] = []
 
     def run(self, module: Any) -> tuple[Any, str]:
         """The fastest compiled module found, and a line on the search."""
@@ -255,5 +255,5 @@ class _Search:
         self._done += 1
         self._best_s = min(self._best_s, median(times))
         wall = time.perf_counter() - self._start
-        self.progress.append(Progress(wall, self._done, self._best_s))
+        self.progress.append(SearchPoint(wall, self._done, self._best_s))
         return times

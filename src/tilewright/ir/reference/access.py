@@ -53,7 +53,7 @@ class IndexExpr:
     linear: tuple[tuple[int, ...], int] | None
 
 
-class Access:
+class OperandAccess:
     """An indexing map, taken apart once for the views that are made through it."""
 
     def __init__(self, map_: Any) -> None:
@@ -161,7 +161,7 @@ def _linear(expr: Any, loops: int) -> tuple[tuple[int, ...], int] | None:
 
 
 def loop_sizes(
-    accesses: Sequence[Access], shapes: Sequence[tuple[int, ...]], what: str
+    accesses: Sequence[OperandAccess], shapes: Sequence[tuple[int, ...]], what: str
 ) -> tuple[int, ...]:
     """Trip counts of the loops from the shapes of the operands that they index alone.
 

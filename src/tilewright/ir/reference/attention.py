@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from tilewright.ir.reference.access import Access, Box, boxes, index_array, loop_sizes
+from tilewright.ir.reference.access import Box, OperandAccess, boxes, index_array, loop_sizes
 from tilewright.ir.reference.body import Body, Lookup
 from tilewright.ir.reference.contraction import sum_of_products
 from tilewright.ir.reference.elements import Array, element_of
@@ -33,7 +33,7 @@ class Roles:
     k2: frozenset[int]
 
     @staticmethod
-    def of(accesses: Sequence[Access], outputs: int) -> Roles:
+    def of(accesses: Sequence[OperandAccess], outputs: int) -> Roles:
         q, k, v = (a.uses for a in accesses[:3])
         o = accesses[-outputs].uses
         batch = (q & v) | (k & o)
@@ -46,8 +46,11 @@ class Roles:
         return [*sorted(self.batch), *sorted(self.m), *sorted(self.k2)]
 
 
-def _accesses(op: Any) -> list[Access]:
-    return [Access(ir.AffineMapAttr(m).value) for m in ir.ArrayAttr(op.attributes["indexing_maps"])]
+def _accesses(op: Any) -> list[OperandAccess]:
+    return [
+        OperandAccess(ir.AffineMapAttr(m).value)
+        for m in ir.ArrayAttr(op.attributes["indexing_maps"])
+    ]
 
 
 def attention_lengths(op: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:

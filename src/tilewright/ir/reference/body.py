@@ -1,9 +1,10 @@
 """The region of a structured op as a straight line of vectorised steps.
 
-A block is compiled once: every operation becomes a `Step` that reads and writes numbered slots, and
-`scf.if` is flattened into both of its branches and a select (bodies have no side effects). The
-steps can then be evaluated for any set of slots over arrays of any broadcastable shapes, and
-inspected (`contraction` looks for a sum of products, `structured` for a reduction's combiner).
+A block is compiled once: every operation becomes a `BodyStep` that reads and writes numbered
+slots, and `scf.if` is flattened into both of its branches and a select (bodies have no side
+effects). The steps can then be evaluated for any set of slots over arrays of any broadcastable
+shapes, and inspected (`contraction` looks for a sum of products, `structured` for how a reduction
+combines).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Lookup = Callable[[Any], Array]
 
 
 @dataclass(frozen=True)
-class Step:
+class BodyStep:
     """One operation: `outputs = run(*inputs)` over slots; `element` is the first result's type."""
 
     name: str
@@ -48,8 +49,8 @@ class Body:
             self._slots[argument] = self._new_slot()
         self.constants: dict[int, Array] = {}
         self.indices: dict[int, int] = {}
-        self.steps: list[Step] = []
-        self.producer: dict[int, Step] = {}
+        self.steps: list[BodyStep] = []
+        self.producer: dict[int, BodyStep] = {}
         self.yields = tuple(self._compile(block))
         self._depends: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
 
@@ -95,7 +96,7 @@ class Body:
         results = list(results)
         outputs = tuple(self._new_slot() for _ in results)
         self._slots.update(zip(results, outputs, strict=True))
-        step = Step(name, run, tuple(inputs), outputs, element_of(results[0].type))
+        step = BodyStep(name, run, tuple(inputs), outputs, element_of(results[0].type))
         self.steps.append(step)
         self.producer.update(dict.fromkeys(outputs, step))
 

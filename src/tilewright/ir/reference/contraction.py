@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.reference.access import Access, boxes, full_box, index_array
+from tilewright.ir.reference.access import OperandAccess, boxes, full_box, index_array
 from tilewright.ir.reference.body import Body
 from tilewright.ir.reference.elements import Array, Element, signed
 
@@ -61,7 +61,7 @@ def _flatten(body: Body, slot: int, result: Element) -> list[int]:
 def contract(
     body: Body,
     factors: Sequence[Factor],
-    operands: Sequence[tuple[Access, Array]],
+    operands: Sequence[tuple[OperandAccess, Array]],
     sizes: tuple[int, ...],
     reduction: tuple[bool, ...],
     result: Element,
@@ -101,7 +101,7 @@ class _Part:
     loops already."""
 
     value: Array
-    access: Access | None
+    access: OperandAccess | None
 
     def view(self, sizes: tuple[int, ...]) -> Array:
         if self.access is None:
@@ -112,7 +112,7 @@ class _Part:
 def _evaluate(
     body: Body,
     factor: Factor,
-    operands: Sequence[tuple[Access, Array]],
+    operands: Sequence[tuple[OperandAccess, Array]],
     sizes: tuple[int, ...],
 ) -> _Part | None:
     spread = [a for a in factor.arguments if operands[a][0].results]

@@ -17,7 +17,14 @@ from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
 from tilewright.ir.reference import contraction
-from tilewright.ir.reference.access import Access, Box, boxes, full_box, index_array, loop_sizes
+from tilewright.ir.reference.access import (
+    Box,
+    OperandAccess,
+    boxes,
+    full_box,
+    index_array,
+    loop_sizes,
+)
 from tilewright.ir.reference.body import Body, Lookup
 from tilewright.ir.reference.elements import Array, Element, Unsupported, unsigned, wrap
 
@@ -32,7 +39,7 @@ _MAX_SEQUENTIAL = 2_000_000
 class Structure:
     """What the evaluation needs of an op: a map per operand (inputs first), and the loop kinds."""
 
-    accesses: tuple[Access, ...]
+    accesses: tuple[OperandAccess, ...]
     outputs: int
     reduction: tuple[bool, ...]
 
@@ -60,7 +67,7 @@ def structure(op: Any) -> Structure:
 
     The loops of a named op that no output depends on are its reductions.
     """
-    accesses = tuple(Access(ir.AffineMapAttr(m).value) for m in _maps(op))
+    accesses = tuple(OperandAccess(ir.AffineMapAttr(m).value) for m in _maps(op))
     outputs = len(op.results)
     if "iterator_types" in op.attributes:
         parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>", op.context)
@@ -95,7 +102,7 @@ def evaluate(op: Any, operands: Sequence[Array], captured: Lookup) -> list[Array
 
 
 @dataclass(frozen=True)
-class Combiner:
+class Accumulation:
     """`accumulator = accumulator (name) term`, minus the term when it is `negated`."""
 
     name: str
@@ -169,7 +176,7 @@ class _Run:
             for j, value in enumerate(values):
                 self.write(j, box, value)
 
-    def combiner(self, j: int) -> Combiner | None:
+    def combiner(self, j: int) -> Accumulation | None:
         """How output `j` is accumulated, when its new value is a known combination of the old one
         and a term that depends on no accumulator."""
         body, step = self.body, self.body.producer.get(self.body.yields[j])
@@ -184,10 +191,10 @@ class _Run:
             term = step.inputs[side]
             reads_accumulator = any(a >= len(self.inputs) for a in body.depends(term)[0])
             if step.inputs[1 - side] == accumulator and not reads_accumulator:
-                return Combiner(step.name, term, subtracts, step.element)
+                return Accumulation(step.name, term, subtracts, step.element)
         return None
 
-    def reduce(self, j: int, how: Combiner) -> None:
+    def reduce(self, j: int, how: Accumulation) -> None:
         factors = None
         if how.name in ("arith.addf", "arith.subf", "arith.addi", "arith.subi"):
             factors = contraction.recognise(self.body, how.term, how.element)
@@ -212,7 +219,7 @@ class _Run:
                 j, how, box, ufunc.reduce(_ordered(whole, how), axis=axes, keepdims=True)
             )
 
-    def accumulate(self, j: int, how: Combiner, box: Box, part: Array) -> None:
+    def accumulate(self, j: int, how: Accumulation, box: Box, part: Array) -> None:
         """Combine the reduction over the box into the output."""
         target = self.output(j, box)
         part = part[tuple(slice(0, 1) if n == 1 else slice(None) for n in target.shape)]
@@ -239,7 +246,7 @@ class _Run:
                     self.write(j, box, value)
 
 
-def _ordered(values: Array, how: Combiner) -> Array:
+def _ordered(values: Array, how: Accumulation) -> Array:
     """The terms in the form in which the combiner's ufunc orders or adds them."""
     if how.name in ("arith.maxui", "arith.minui"):
         return unsigned(values, how.element.width)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tilewright.schedule.codegen.machine import Machine, machine_for
+from tilewright.schedule.codegen.machine import Processor, machine_for
 from tilewright.schedule.codegen.module import FUNCTION, context, module_for
 
-__all__ = ["FUNCTION", "Machine", "context", "machine_for", "module_for"]
+__all__ = ["FUNCTION", "Processor", "context", "machine_for", "module_for"]

@@ -22,10 +22,10 @@ from tilewright.schedule.codegen.code import (
     Tensorized,
     Write,
 )
-from tilewright.schedule.codegen.machine import Machine
+from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.registers import Analysis
 from tilewright.schedule.codegen.values import ValueEmitter
-from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.types import bits
 
 _LINE_BYTES = 64
@@ -42,7 +42,7 @@ class KernelEmitter(ValueEmitter):
 
     def __init__(
         self,
-        machine: Machine,
+        machine: Processor,
         entry: ir.Operation,
         scratch: dict[Storage, ir.Value],
         block: Mapping[str, int],
@@ -255,12 +255,12 @@ class KernelEmitter(ValueEmitter):
         inputs = [self._view(part) for part in code.inputs]
         outputs = [self._view(part) for part in code.outputs]
         emit = code.node.intrinsic.emit
-        emit(Builder(self, self._machine, self._block), code.node.phase, inputs, outputs)
+        emit(IntrinsicBuilder(self, self._machine, self._block), code.node.phase, inputs, outputs)
         for part in code.outputs:
             self.changed(part.storage)
 
-    def _view(self, part: Part) -> View:
-        return View(
+    def _view(self, part: Part) -> BufferView:
+        return BufferView(
             self.memory[part.storage],
             self.linear(part.place),
             part.shape,

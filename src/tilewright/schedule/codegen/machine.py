@@ -32,7 +32,7 @@ _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdh
 
 
 @dataclass(frozen=True)
-class Machine:
+class Processor:
     """A processor.
 
     name: of the target, for messages. widths: of vectors, in bytes. features: extensions that the
@@ -75,7 +75,7 @@ class Machine:
         return None if on_stack else _WORKGROUP_LOCAL
 
 
-def machine_for(target: str | Target | None = None) -> Machine:
+def machine_for(target: str | Target | None = None) -> Processor:
     """The machine of a target: its name as :func:`tilewright.target.parse_target` takes it, or the
     target itself; this processor without one."""
     if target is None or isinstance(target, str):
@@ -84,11 +84,11 @@ def machine_for(target: str | Target | None = None) -> Machine:
 
 
 @functools.cache
-def _machine(target: Target) -> Machine:
+def _machine(target: Target) -> Processor:
     if isinstance(target, GpuTarget):
         register = target.vector_bytes
         spirv = target.backend not in (CUDA, ROCM)
-        return Machine(
+        return Processor(
             target.name,
             Widths(register, register, _SPIRV_LANES if spirv else None),
             target.backend,
@@ -103,7 +103,7 @@ def _machine(target: Target) -> Machine:
     else:
         register, features = _of_compiler(target)
     registers = 32 if register >= 64 or "avx512f" in features or "neon" in features else 16
-    return Machine(
+    return Processor(
         target.name,
         Widths(register, _REGISTERS_IN_VECTOR * register),
         features=features,

@@ -17,9 +17,9 @@ from tilewright.schedule.codegen.code import Code, Scope, Storage
 from tilewright.schedule.codegen.expand import Expander
 from tilewright.schedule.codegen.kernel import KernelEmitter
 from tilewright.schedule.codegen.linear import Atom, Linear
-from tilewright.schedule.codegen.machine import Machine, machine_for
+from tilewright.schedule.codegen.machine import Processor, machine_for
 from tilewright.schedule.codegen.registers import Analysis, bodies
-from tilewright.schedule.nest import Buffer, Kernel, Program
+from tilewright.schedule.nest import Buffer, Kernel, LoopProgram
 from tilewright.schedule.types import BOOL, bits
 from tilewright.target import Target
 
@@ -37,7 +37,7 @@ def context() -> ir.Context:
     return made
 
 
-def module_for(program: Program, target: str | Target | None = None) -> ir.Module:
+def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.Module:
     """The module of a program: `main` takes its inputs as tensors and returns its outputs.
 
     It lives in `context()`. Raises ScheduleError where unrolling makes too much code.
@@ -71,7 +71,7 @@ class _Made:
         self.executable: Executable | None = None
 
 
-def _kernel(number: int, kernel: Kernel, machine: Machine) -> _Made:
+def _kernel(number: int, kernel: Kernel, machine: Processor) -> _Made:
     made = _Made(kernel)
     storages = {
         buffer: Storage(buffer.name, buffer.size, buffer.dtype, nest.GLOBAL)
@@ -121,7 +121,7 @@ _Dimension = tuple[Atom | None, int]
 
 
 def _expanded(
-    expander: Expander, kernel: Kernel, machine: Machine
+    expander: Expander, kernel: Kernel, machine: Processor
 ) -> tuple[list[_Dimension], list[_Dimension], list[Code]]:
     """The workgroups' dimensions, the threads', and the code within them."""
     body = kernel.body
@@ -166,7 +166,7 @@ def _ids(grid: Sequence[_Dimension], block: Sequence[_Dimension]) -> dict[Atom, 
     return ids
 
 
-def _large(code: Sequence[Code], machine: Machine) -> list[Storage]:
+def _large(code: Sequence[Code], machine: Processor) -> list[Storage]:
     """Storages that neither the stack nor the memory of a workgroup has room for, in the order in
     which the emitter allocates."""
     if machine.is_gpu:
@@ -240,7 +240,7 @@ def _own(
 # -- the host --------------------------------------------------------------------------------------
 
 
-def _host(program: Program, kernels: Sequence[_Made]) -> None:
+def _host(program: LoopProgram, kernels: Sequence[_Made]) -> None:
     outside = set(program.arguments)
 
     def tensor(buffer: Buffer) -> ir.Type:

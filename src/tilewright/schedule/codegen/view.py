@@ -12,11 +12,11 @@ from tilewright.schedule.codegen import scalars
 from tilewright.schedule.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from tilewright.schedule.codegen.machine import Machine
+    from tilewright.schedule.codegen.machine import Processor
     from tilewright.schedule.codegen.values import ValueEmitter
 
 
-class View:
+class BufferView:
     """A region of a buffer.
 
     flat: the memref of one dimension that it lies in. offset: its first element there (a value of
@@ -84,7 +84,7 @@ class View:
             memref.StoreOp(value, self.flat, place)
 
 
-class Builder:
+class IntrinsicBuilder:
     """Helps emitters of intrinsics.
 
     The MLIR context, location and insertion point are set while an emitter runs, so that the
@@ -93,7 +93,7 @@ class Builder:
     machine: what code is made for. block: threads of a workgroup in each dimension, by tag.
     """
 
-    def __init__(self, emitter: ValueEmitter, machine: Machine, block: Mapping[str, int]) -> None:
+    def __init__(self, emitter: ValueEmitter, machine: Processor, block: Mapping[str, int]) -> None:
         self._emitter = emitter
         self.machine = machine
         self.block = block

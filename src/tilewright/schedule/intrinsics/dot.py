@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, vector
 
 from tilewright.schedule import reducers
-from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
@@ -56,7 +56,12 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         c = compute((m, lanes), lambda r, i: product((r,), i), name="c")
     name = f"byte_dot_{m}x{lanes}x{k}"
 
-    def emit(builder: Builder, phase: str, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
         instruction, is_signed = _instruction(builder, name, lanes)
         (out,) = outputs
         zero = builder.constant(0, "i32", lanes)
@@ -88,7 +93,7 @@ def _row(m: int, row: int) -> tuple[int, ...]:
     return () if m == 1 else (row,)
 
 
-def _instruction(builder: Builder, name: str, lanes: int) -> tuple[str, bool]:
+def _instruction(builder: IntrinsicBuilder, name: str, lanes: int) -> tuple[str, bool]:
     """The instruction for so many lanes, and whether it takes signed bytes on both sides."""
     for table, is_signed in ((_X86, False), (_ARM, True)):
         if lanes in table:
@@ -99,7 +104,7 @@ def _instruction(builder: Builder, name: str, lanes: int) -> tuple[str, bool]:
 
 
 def _dot(
-    builder: Builder,
+    builder: IntrinsicBuilder,
     instruction: str,
     is_signed: bool,
     total: ir.Value,

@@ -9,7 +9,7 @@ from iree.compiler.dialects import vector
 
 from tilewright.schedule import reducers
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.expr import as_expr
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
@@ -31,7 +31,12 @@ def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
         (m,), lambda i: reducers.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
     )
 
-    def emit(builder: Builder, phase: str, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
         (out,) = outputs
         zero = builder.constant(0, dtype)
         if phase == "reset":

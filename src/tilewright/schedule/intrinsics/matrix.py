@@ -9,7 +9,7 @@ from iree.compiler.dialects import gpu
 
 from tilewright.schedule import reducers
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import cast
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
@@ -56,7 +56,12 @@ def wmma(
     )
     name = f"wmma_{k}_{dtype}_{accumulator}{'_columns' if b_columns else ''}"
 
-    def emit(builder: Builder, phase: str, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
         _check(builder, name)
         (out,) = outputs
         sums = _matrix(accumulator, "COp")
@@ -84,13 +89,13 @@ def _matrix(dtype: str, operand: str) -> ir.Type:
     return scalars.parsed_type(f'!gpu.mma_matrix<{_SIDE}x{_SIDE}x{dtype}, "{operand}">')
 
 
-def _load(view: View, type_: ir.Type, place: ir.Value, transposed: bool) -> ir.Value:
+def _load(view: BufferView, type_: ir.Type, place: ir.Value, transposed: bool) -> ir.Value:
     return gpu.SubgroupMmaLoadMatrixOp(
         type_, view.flat, [place], view.strides[-2], transpose=transposed or None
     ).result
 
 
-def _check(builder: Builder, name: str) -> None:
+def _check(builder: IntrinsicBuilder, name: str) -> None:
     machine = builder.machine
     if machine.backend not in ("cuda", "vulkan"):
         raise builder.unsupported(name, "subgroup matrix operations (cuda, vulkan)")

@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import vector
 
 from tilewright.schedule import reducers
-from tilewright.schedule.codegen.view import Builder, View
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
@@ -47,7 +47,12 @@ def outer_product(
     )
     name = f"outer_product_{m}x{n}x{k}_{dtype}{'_rows' if a_rows else ''}"
 
-    def emit(builder: Builder, phase: str, inputs: Sequence[View], outputs: Sequence[View]) -> None:
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
         _check(builder, name, m, n, dtype)
         (out,) = outputs
         zero = builder.constant(0.0, dtype, n)
@@ -72,7 +77,7 @@ def outer_product(
     return decl_tensor_intrin(c.op, emit, name=name)
 
 
-def _check(builder: Builder, name: str, m: int, n: int, dtype: str) -> None:
+def _check(builder: IntrinsicBuilder, name: str, m: int, n: int, dtype: str) -> None:
     machine = builder.machine
     if machine.is_gpu or not machine.features & frozenset(_FEATURES):
         raise builder.unsupported(name, "AVX2, AVX-512 or Neon")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.modules.options import ModuleOptions, read_options
+from tilewright.modules.module_source import ModuleOptions, read_options
 
 
 def test_texts_become_values(tmp_path: Path) -> None:

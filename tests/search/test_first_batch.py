@@ -5,7 +5,7 @@ import pytest
 from synthetic import matmul, rugged, tiny
 
 from tilewright.search.features import FeatureTable, scaling, spread
-from tilewright.search.opening import Opening
+from tilewright.search.first_batch import Opening
 from tilewright.search.pool import Pool, all_members
 from tilewright.search.unseen import UnseenSampler
 

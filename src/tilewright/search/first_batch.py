@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from tilewright.search.features import scaling, spread
-from tilewright.search.options import Option
+from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration

@@ -12,9 +12,9 @@ from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions, Parameters
-from tilewright.modules.compiling import Compiled, compiled_program, module_target
+from tilewright.modules.compiling import CompiledModule, compiled_program, module_target
 from tilewright.modules.functions import LIST, ModuleFunction, takes_integers
-from tilewright.modules.options import ModuleOptions
+from tilewright.modules.module_source import ModuleOptions
 from tilewright.toolchain import check_versions
 
 _LIST_TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ class OpenModule:
     parameters: Parameters
     folder: Path
     timeout_s: float
-    compiled: Compiled | None = None
+    compiled: CompiledModule | None = None
 
     def limits(self, function: str) -> Mapping[int, int]:
         """By position, what integers of this function must stay below."""
@@ -104,7 +104,7 @@ def is_compiled(path: Path) -> bool:
 
 
 def _opened(
-    path: Path, vmfb: Path, options: ModuleOptions, folder: Path, compiled: Compiled | None
+    path: Path, vmfb: Path, options: ModuleOptions, folder: Path, compiled: CompiledModule | None
 ) -> Iterator[OpenModule]:
     imported = [(scope, str(file)) for scope, file in (compiled.parameters if compiled else ())]
     given = [(one.scope, str(one.path)) for one in options.parameters]

@@ -460,6 +460,27 @@ def test_another_pipeline_starts_from_the_compilers_tiles():
     assert other.configure(other.default).translation.pipeline == "DoubleTilingExpert"
 
 
+def test_a_tile_of_the_compilers_that_is_larger_than_the_loop():
+    dispatch = corpus.last("matmul_odd")
+    root = dispatch.template.root_op
+    own = root.tiling
+    large = {level: list(sizes) for level, sizes in own.levels}
+    large["cache_parallel"] = [2 * root.extents[0], *([0] * (len(root.extents) - 1))]
+    tiling = Tiling.of({level: tuple(sizes) for level, sizes in large.items()})
+    ops = tuple(
+        replace(op, tiling=tiling) if i == dispatch.template.root else op
+        for i, op in enumerate(dispatch.template.ops)
+    )
+    template = replace(dispatch.template, ops=ops)
+    space = dispatch_space(template, dispatch.workload, corpus.TARGET)
+    assert space.space.default_is_member
+    assert space.lower(space.default) == template.default
+    knob = next(
+        k for k in space.members["DoubleTilingExpert"].space.knobs if k.name == "cache_parallel_m"
+    )
+    assert knob.values[-2:] == (2 * root.extents[0], 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,9 @@ def test_what_survives_is_carried_and_the_rest_told(emitted: EmittedProgram) -> 
     (carried,) = emitted.carried
     assert carried.op == "linalg.matmul"
     assert "matmul_64x64x64_f32" in carried.function
-    assert carried.configuration.startswith("DoubleTilingExpert: distribution ")
+    assert re.match(
+        "DoubleTilingExpert( enable_loop_peeling)?: distribution ", carried.configuration
+    )
     (lost,) = emitted.dropped
     assert "conv" in lost.function
     assert lost.reason

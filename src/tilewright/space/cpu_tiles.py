@@ -149,14 +149,10 @@ class PipelineSpace:
                     domain = sizes.reduction_sizes(extent, lanes, default, self._innermost(loop))
                 else:
                     domain = sizes.cache_sizes(extent, default)
-                self.knobs.append(
-                    TileKnob(
-                        f"{level}_{self.names[loop]}",
-                        domain,
-                        full=extent,
-                        limit=max(extent, *domain),
-                    )
-                )
+                # The compiler's own tile can be larger than the loop.
+                most = max(extent, *domain)
+                name = f"{level}_{self.names[loop]}"
+                self.knobs.append(TileKnob(name, domain, full=most, limit=most))
         parallel = [self.names[i] for i in self._loops(reduction=False)]
         if self.rules.inner_parallel and len(parallel) > 1:
             self.knobs.append(ChoiceKnob(INNER, (NO_LOOP, *parallel)))

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docstring_markdown import paragraphs
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 REFERENCE = ROOT / "docs" / "reference"
@@ -254,7 +256,7 @@ def options_page() -> str:
         for o in option_table()
     ]
     lines += _table(("option", "field", "default", "meaning", "must match to resume"), rows)
-    lines += ["", "## Efforts", "", *_paragraphs(inspect.getdoc(Effort) or ""), ""]
+    lines += ["", "## Efforts", "", *paragraphs(inspect.getdoc(Effort) or ""), ""]
     fields = [f.name for f in dataclasses.fields(Effort)]
     rows = [tuple(_value(getattr(e, name)) for name in fields) for e in EFFORTS.values()]
     lines += _table(fields, rows)
@@ -306,7 +308,7 @@ def _module(module: str) -> list[str]:
     dotted = module if module == "tilewright" else f"tilewright.{module}"
     tree = _parse(dotted)
     title, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
-    lines = [f"## {dotted}", "", title, "", *_paragraphs(text), ""]
+    lines = [f"## {dotted}", "", title, "", *paragraphs(text), ""]
     for node in _public(dotted, tree):
         lines += _class(node) if isinstance(node, ast.ClassDef) else _function(node, "###")
     return lines
@@ -392,7 +394,7 @@ _SHOWN_AS = dict.fromkeys(
 def _class(node: ast.ClassDef) -> list[str]:
     bases = [ast.unparse(b) for b in node.bases if ast.unparse(b) not in ("Protocol", "ABC")]
     lines = [f"### class {node.name}" + (f"({', '.join(bases)})" if bases else ""), ""]
-    lines += [*_paragraphs(ast.get_docstring(node) or ""), ""]
+    lines += [*paragraphs(ast.get_docstring(node) or ""), ""]
     fields = [
         f"    {ast.unparse(part)}"
         for part in node.body
@@ -430,7 +432,7 @@ def _function(node: ast.FunctionDef, level: str, owner: str = "") -> list[str]:
     else:
         signature = _wrapped(shown, arguments, returns)
     lines = [f"{level} {shown}", "", "```python", *signature.splitlines(), "```", ""]
-    return [*lines, *_paragraphs(ast.get_docstring(node) or ""), ""]
+    return [*lines, *paragraphs(ast.get_docstring(node) or ""), ""]
 
 
 def _without_self(arguments: ast.arguments) -> ast.arguments:
@@ -467,56 +469,6 @@ def _parts(arguments: ast.arguments) -> list[str]:
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:
     return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default is not None else "")
-
-
-# -- docstrings as Markdown ------------------------------------------------------------------------
-
-_ROLE = re.compile(r":(?:class|func|meth|mod|data):`~?\.?([^`]+)`")
-
-
-def _paragraphs(text: str) -> list[str]:
-    """A docstring as Markdown.
-
-    Names of parameters at the start of a line (`name: what it is`) become list items; indented
-    text, and examples, become code.
-    """
-    blocks = re.split(r"\n\s*\n", _ROLE.sub(r"`\1`", text).strip("\n").rstrip())
-    out: list[str] = []
-    for block in blocks:
-        lines = block.splitlines()
-        if lines and all(line.startswith("    ") for line in lines):
-            if out[-2:] == ["```", ""]:
-                out[-2:] = [""]
-            else:
-                out.append("```python")
-            out += [*(line[4:] for line in lines), "```", ""]
-        elif lines and lines[0].startswith(">>>"):
-            out += [
-                "```python",
-                *(re.sub(r"\s*# doctest:.*", "", line) for line in lines),
-                "```",
-                "",
-            ]
-        else:
-            out += [*_items(lines), ""]
-    return out[:-1]
-
-
-_PARAMETER = re.compile(r"^([a-z_][\w, ]*): (.*)$")
-
-
-def _items(lines: list[str]) -> list[str]:
-    out: list[str] = []
-    for line in lines:
-        match = _PARAMETER.match(line)
-        if match and len(match[1].split()) <= 3:
-            if out and not out[-1].startswith(("- ", "  ")):
-                out.append("")
-            names = ", ".join(f"`{name.strip()}`" for name in match[1].split(","))
-            out.append(f"- {names}: {match[2]}")
-        else:
-            out.append(line if not line.startswith("    ") else f"  {line.strip()}")
-    return out
 
 
 def _page(lines: list[str]) -> str:

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tilewright.kernels import make_selection, make_suite, parse_operation
 from tilewright.profiler import (
     CompileOptions,
     GeneratedFolder,
@@ -30,9 +31,6 @@ from tilewright.profiler import (
     Verification,
     compile_dispatches,
     generate,
-    make_selection,
-    make_suite,
-    parse_operation,
     run_dispatches,
 )
 from tilewright.target import parse_target, usable_cores

@@ -121,9 +121,13 @@ PAGES = {
             "modules.values",
         ],
     ),
+    "kernels": (
+        "Kernels to be measured: operations, their programs, what NumPy says of them.",
+        ["kernels", "kernels.operation", "kernels.kinds", "kernels.shapes", "kernels.suite"],
+    ),
     "profiler": (
         "The dispatch profiler: kernels generated, compiled, verified, measured.",
-        ["profiler", "profiler.operation", "profiler.names", "profiler.report"],
+        ["profiler", "profiler.names", "profiler.report"],
     ),
     "compare": (
         "Workloads with providers side by side, and their results.",

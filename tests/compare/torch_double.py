@@ -59,7 +59,7 @@ class Tensor:
     def dtype(self) -> Any:
         return self.value.dtype
 
-    def transpose(self, first: int, second: int) -> Tensor:
+    def swapaxes(self, first: int, second: int) -> Tensor:
         return Tensor(self._torch, np.swapaxes(self.value, first, second), self.device)
 
     def numpy(self) -> Any:

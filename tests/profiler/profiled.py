@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.kernels import parse_operation
 from tilewright.profiler import (
     CompileOptions,
     GeneratedFolder,
@@ -13,7 +14,6 @@ from tilewright.profiler import (
     compile_dispatches,
     generate,
     parse_configs,
-    parse_operation,
 )
 from tilewright.target import parse_target
 
@@ -23,12 +23,6 @@ VERIFY = RunOptions(profile=False)
 
 SQUARE = "matmul_24x24x24_f32t_f32t_f32t"
 OTHER = "softmax_16x32_f32t_f32t"
-
-# A small size for every dimension that a kind can have.
-SMALL = {
-    "m": 5, "n": 7, "k": 12, "slices": 3, "batch": 2, "h": 8, "w": 9, "ci": 3, "co": 4,
-    "kh": 3, "kw": 2, "sh": 2, "sw": 1, "dh": 1, "dw": 2, "ph": 1, "pw": 2, "k1": 6, "k2": 4,
-}  # fmt: skip
 
 # A product of two square matrices; the tests put other steps around it.
 _PROGRAM = """

@@ -24,6 +24,7 @@ from profiled import (
 )
 
 from tilewright.errors import UserError
+from tilewright.kernels import parse_operation
 from tilewright.profiler import (
     ConfigurationChoice,
     GeneratedFolder,
@@ -32,7 +33,6 @@ from tilewright.profiler import (
     generate,
     parse_configs,
     parse_configuration,
-    parse_operation,
 )
 from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
 from tilewright.profiler.folder import MANIFEST, CompileRecord

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from tilewright.kernels.operation import ElementTypes
 from tilewright.measure.peak import Peak
 from tilewright.profiler import peaks
-from tilewright.profiler.operation import ElementTypes
 from tilewright.target import parse_target
 
 F32 = ElementTypes("f32", "f32")

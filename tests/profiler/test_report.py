@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
+from tilewright.kernels.kinds import parse_operation
+from tilewright.kernels.operation import ElementTypes
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.verify import Comparison
-from tilewright.profiler import ProfileOutcome, Selected, Verification, parse_operation
+from tilewright.profiler import ProfileOutcome, Selected, Verification
 from tilewright.profiler.folder import CompileRecord, DispatchEntry, OperationFolder
-from tilewright.profiler.operation import ElementTypes
 from tilewright.profiler.report import (
     CLASSIC_COLUMNS,
     COLUMNS,

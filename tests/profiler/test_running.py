@@ -13,7 +13,6 @@ from profiled import (
     FAULTS,
     HANGS,
     NO_PROGRAM,
-    SMALL,
     SQUARE,
     VERIFY,
     compiled,
@@ -22,18 +21,17 @@ from profiled import (
     sabotage,
     square,
 )
+from small_kernels import SMALL
 
 from tilewright.errors import UserError
+from tilewright.kernels import KINDS, OperationKind, make_operation
 from tilewright.measure.inputs import InputFile
 from tilewright.profiler import (
-    KINDS,
     GeneratedFolder,
-    OperationKind,
     ProfileOutcome,
     RunOptions,
     Verification,
     compile_dispatches,
-    make_operation,
     run_dispatches,
 )
 from tilewright.profiler.running import check_compiled, make_references

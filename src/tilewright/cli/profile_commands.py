@@ -13,7 +13,8 @@ from tilewright.cli import words
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.profiler import ProfileOutcome, Selected, SuiteSelection
+    from tilewright.kernels import SuiteSelection
+    from tilewright.profiler import ProfileOutcome, Selected
     from tilewright.profiler.folder import CompileRecord
     from tilewright.profiler.peaks import Peaks
     from tilewright.profiler.report import Numbers
@@ -37,8 +38,8 @@ def _option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[F], F]
 
 def _which(function: F) -> F:
     """The options that all three commands share: where the dispatches are, and which."""
-    from tilewright.profiler.kinds import KINDS
-    from tilewright.profiler.shapes import dimension_options
+    from tilewright.kernels.kinds import KINDS
+    from tilewright.kernels.shapes import dimension_options
 
     for name, (_, about) in reversed(dimension_options().items()):
         function = _option(f"--problem-{name}", "SIZES", f"{about[:1].upper()}{about[1:]}.")(
@@ -58,8 +59,8 @@ def _which(function: F) -> F:
 
 def _selection(given: dict[str, Any], **more: str | None) -> SuiteSelection:
     """The selection of the shared options; takes them out of `given`."""
-    from tilewright.profiler.shapes import dimension_options
-    from tilewright.profiler.suite import make_selection
+    from tilewright.kernels.shapes import dimension_options
+    from tilewright.kernels.suite import make_selection
 
     sizes = {}
     for name, (dimensions, _) in dimension_options().items():
@@ -93,11 +94,11 @@ def generate(directory: Path, **given: Any) -> None:
 
     What is there already stays.
     """
+    from tilewright.kernels.shapes import read_shapes
+    from tilewright.kernels.suite import make_suite
     from tilewright.profiler.configurations import parse_configs
     from tilewright.profiler.generating import GenerateOptions
     from tilewright.profiler.generating import generate as run
-    from tilewright.profiler.shapes import read_shapes
-    from tilewright.profiler.suite import make_suite
     from tilewright.toolchain import check_versions
 
     forms = {name: given.pop(name) for name in ("types", "layouts", "variants")}

@@ -11,7 +11,6 @@ from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:
-    from tilewright.measure.verify import Comparison
     from tilewright.modules.running import RunResult, Tolerance
 
 # Results that are not those expected: no mistake of the user's, and not done either.
@@ -81,7 +80,8 @@ def command(
     elif not expected:
         _print(result, limit)
     for index, comparison in enumerate(result.comparisons):
-        click.echo(f"result[{index}]: {_verdict(comparison)}")
+        verdict = "as expected" if comparison.ok else f"DIFFERENT: {comparison}"
+        click.echo(f"result[{index}]: {verdict}")
     return 0 if result.ok else DIFFERENT
 
 
@@ -114,16 +114,3 @@ def _print(result: RunResult, limit: int | None) -> None:
         click.echo(f"result[{index}]: {format_value(output, kind, shown)}")
     if not result.outputs:
         click.echo(f"{result.function}: no results")
-
-
-def _verdict(comparison: Comparison) -> str:
-    if comparison.ok:
-        return "as expected"
-    if not comparison.worst_index:
-        return f"DIFFERENT: {comparison.reason}"
-    place = ", ".join(map(str, comparison.worst_index))
-    return (
-        f"DIFFERENT: {comparison.reason}; worst at [{place}]: {comparison.actual:g} where "
-        f"{comparison.expected:g} is expected (off by {comparison.error:.3g}, allowed "
-        f"{comparison.tolerance:.3g})"
-    )

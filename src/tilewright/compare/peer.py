@@ -15,7 +15,6 @@ from tilewright.compare.results import ComparisonRow, ProviderOutcome
 from tilewright.compare.worker import About, Sample, WorkerSetup
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.verify import Comparison
-from tilewright.profiler.running import describe
 
 _START_TIMEOUT_S = 300.0
 
@@ -75,7 +74,7 @@ class PeerEntry:
         """Fail where a result is wrong."""
         wrong = next((c for c in comparisons if not c.ok), None)
         if wrong is not None:
-            self.fail(ProviderOutcome.FAILED, f"wrong numbers: {describe(wrong)}")
+            self.fail(ProviderOutcome.FAILED, f"wrong numbers: {wrong}")
 
     def failed(self, failure: WorkerFailure) -> None:
         """What the worker's failure makes of the row."""

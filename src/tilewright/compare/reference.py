@@ -14,6 +14,13 @@ from tilewright.compare.providers.interface import Place
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
+from tilewright.kernels.worker_tasks import (
+    EMIT,
+    ENTRY,
+    REFERENCE,
+    EmitRequest,
+    OperationReferenceRequest,
+)
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool, session
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
@@ -27,7 +34,6 @@ from tilewright.measure.inputs import (
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.modules.compiling import find_limits
-from tilewright.profiler.worker_tasks import EMIT, REFERENCE, EmitRequest, OperationReferenceRequest
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program
@@ -106,7 +112,7 @@ def _operation_task(workload: ComparedWorkload, options: TaskOptions, folder: Pa
         workload,
         options.target,
         mlir,
-        "main",
+        ENTRY,
         made.value.inputs,
         made.value.expected,
         NUMPY,

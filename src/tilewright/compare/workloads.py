@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.kernels.kinds import KINDS, parse_operation
+from tilewright.kernels.operation import ElementTypes, Operation, make_operation, parse_types
+from tilewright.kernels.shapes import Shape, predefined, read_shapes
+from tilewright.kernels.suite import SuiteSelection, make_suite
 from tilewright.measure.inputs import InputSet
-from tilewright.profiler import KINDS, Operation, make_operation, parse_operation, read_shapes
-from tilewright.profiler.names import parse_types
-from tilewright.profiler.operation import ElementTypes
-from tilewright.profiler.shapes import Shape, predefined
-from tilewright.profiler.suite import SuiteSelection, make_suite
 from tilewright.target import Target
 
 PROGRAM = "program"

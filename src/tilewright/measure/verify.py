@@ -70,8 +70,8 @@ class Comparison:
             return self.reason
         place = ", ".join(map(str, self.worst_index))
         return (
-            f"{self.reason}; worst at [{place}]: {self.actual:.6g} instead of {self.expected:.6g}, "
-            f"allowed are {self.tolerance:.2g} more or less"
+            f"{self.reason}; worst at [{place}]: {self.actual:.6g} where {self.expected:.6g} is "
+            f"expected (off by {self.error:.3g}, allowed {self.tolerance:.3g})"
         )
 
 

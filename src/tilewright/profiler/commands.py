@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewright.kernels.operation import Operation
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.profiler.compiling import Selected
-from tilewright.profiler.operation import Operation
 from tilewright.toolchain import IREE_COMPILE
 from tilewright.tuning.files import write_text
 from tilewright.tuning.worker_tasks import CONFIGURED

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.kernels.operation import Operation
 from tilewright.measure import machine
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, Result
@@ -21,7 +22,6 @@ from tilewright.profiler.folder import (
     GeneratedFolder,
     OperationFolder,
 )
-from tilewright.profiler.operation import Operation
 from tilewright.profiler.worker_tasks import COMPILE_DISPATCH, CompileAnswer, DispatchRequest
 from tilewright.target import Target, usable_cores
 from tilewright.toolchain import installed_version

@@ -16,10 +16,10 @@ import numpy as np
 
 from tilewright import scratch
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.kernels.operation import Operation
 from tilewright.measure.pool import Job, Result, WorkerPool
 from tilewright.profiler.folder import OperationFolder, TunedConfiguration
 from tilewright.profiler.names import DEFAULT, NamedTiling, format_configuration
-from tilewright.profiler.operation import Operation
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import Database, TaskKey
 from tilewright.target import Target

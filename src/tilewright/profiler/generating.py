@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.kernels.operation import Operation
+from tilewright.kernels.worker_tasks import EMIT, EmitRequest
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.profiler.configurations import Chooser, ConfigurationChoice
 from tilewright.profiler.folder import DispatchEntry, GeneratedFolder, OperationFolder
-from tilewright.profiler.operation import Operation
-from tilewright.profiler.worker_tasks import EMIT, EmitRequest, chunks
 from tilewright.store import Database, default_path
 from tilewright.target import Target
 
@@ -102,8 +102,8 @@ def _open_store(options: GenerateOptions) -> Database | None:
 def _emit(folders: Sequence[OperationFolder], flags: tuple[str, ...], pool: WorkerPool) -> set[str]:
     programs = [(folder.operation.name, folder.program) for folder in folders]
     jobs = [
-        Job(EmitRequest(group, flags), EMIT, _EMIT_TIMEOUT_S)
-        for group in chunks(programs, _PER_JOB)
+        Job(EmitRequest(tuple(programs[i : i + _PER_JOB]), flags), EMIT, _EMIT_TIMEOUT_S)
+        for i in range(0, len(programs), _PER_JOB)
     ]
     written: set[str] = set()
     for result in pool.run(jobs):

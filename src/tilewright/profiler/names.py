@@ -1,40 +1,27 @@
-"""Names of operations and configurations, and back.
+"""Names of configurations and dispatches, and back.
 
-**Operations.** `matmul_768x512x1024_f16t_f16t_f16t`: the kind, its variant where it has several
-(`conv2d_nhwc_hwcf_…`, `reduction_sum_…`), the sizes of its dimensions in their order, and for each
-operand and the result an element type with a letter: `t` stored row-major, `n` transposed.
-Dimensions that are not the extent of anything are written apart, with a word before them:
-`conv2d_nhwc_hwcf_1x56x56x64x64_k3x3_s1x1_d1x1_p1x1_f32t_f32t_f32t` has the filter's size, strides,
-dilations and padding, `matmul_splitk_128x128x4096_splitk4_f32t_f32t_f32t` the number of slices.
+`tile_config_default` is what the compiler chooses by itself. Others tell the tile sizes of the root
+op, one for each of its loops, outermost first, 0 where a level does not tile a loop:
+`tile_config_64x128x0_vp8x32x0_vr0x0x4_DoubleTilingExpert_peel`. First the tiles that are handed to
+workers (distribution), then the levels inside them that tile anything: `cp` and `cr` tiles for the
+caches (of parallel loops, of reductions), `vp`, `vr` and `vi` tiles that become vectors (of
+parallel loops, of reductions, of the innermost parallel loop). Last the pipeline, as IREE calls it,
+and what is switched on in it (`peel`: loop peeling).
 
-**Configurations.** `tile_config_default` is what the compiler chooses by itself. Others tell the
-tile sizes of the root op, one for each of its loops, outermost first, 0 where a level does not tile
-a loop: `tile_config_64x128x0_vp8x32x0_vr0x0x4_DoubleTilingExpert_peel`. First the tiles that are
-handed to workers (distribution), then the levels inside them that tile anything: `cp` and `cr`
-tiles for the caches (of parallel loops, of reductions), `vp`, `vr` and `vi` tiles that become
-vectors (of parallel loops, of reductions, of the innermost parallel loop). Last the pipeline, as
-IREE calls it, and what is switched on in it (`peel`: loop peeling).
-
-A dispatch is called by both names, joined by `_`; `parse_dispatch` reads all of that. `format_*`
-and `parse_*` are inverse.
+A dispatch is called by the names of its operation (:mod:`tilewright.kernels.operation`) and of its
+configuration, joined by `_`; `parse_dispatch` reads all of that. `format_*` and `parse_*` are
+inverse.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.errors import UnknownNameError, UserError
-from tilewright.profiler.operation import (
-    ROW_MAJOR,
-    Dimension,
-    ElementTypes,
-    Operation,
-    OperationKind,
-    make_operation,
-)
+from tilewright.errors import UserError
+from tilewright.kernels.kinds import EXAMPLE, parse_operation
+from tilewright.kernels.operation import Operation
 from tilewright.tiling import LEVELS, PEELING, Tiling, Translation
 
 PREFIX = "tile_config_"
@@ -48,78 +35,6 @@ _OPTIONS = {word: option for option, word in _OPTION_WORDS.items()}
 _OTHER_OPTION = "with-"
 _TILES = re.compile(r"([a-z]*)([0-9]+(?:x[0-9]+)*)")
 _PIPELINE = re.compile(r"[A-Z][A-Za-z0-9]*")
-_EXAMPLE = "matmul_768x512x1024_f16t_f16t_f16t"
-
-
-# -- operations ------------------------------------------------------------------------------------
-
-
-def format_operation(operation: Operation) -> str:
-    """The name of an operation."""
-    kind = operation.kind
-    words = [kind.name, *([operation.variant] if operation.variant else [])]
-    sizes = iter(operation.sizes)
-    for word, dimensions in _groups(kind):
-        words.append(word + "x".join(str(next(sizes)) for _ in dimensions))
-    types = operation.types
-    words += [types.operand + letter for letter in operation.layout]
-    return "_".join([*words, types.result + ROW_MAJOR])
-
-
-def parse_operation(name: str) -> Operation:
-    """The operation of a name. Raises UserError for what is none."""
-    from tilewright.profiler.kinds import KINDS
-
-    for kind in KINDS.values():
-        match = _pattern(kind).fullmatch(name)
-        if match is not None and kind.has_variant(match["variant"] or ""):
-            return _matched(kind, match, name)
-    raise UserError(f"'{name}' names no operation; a name is such as {_EXAMPLE}")
-
-
-def _matched(kind: OperationKind, match: re.Match[str], name: str) -> Operation:
-    words = match["operands"].split("_")
-    types = {word[:-1] for word in words[:-1]}
-    variant = match["variant"] or ""
-    layout = "".join(word[-1] for word in words[:-1])
-    found = [t for t in kind.types(variant) if {t.operand} == types and t.result == words[-1][:-1]]
-    if not found or layout not in kind.layouts or words[-1][-1] != ROW_MAJOR:
-        raise UserError(
-            f"'{name}': {kind.name} has no operands {match['operands']} (types: "
-            f"{', '.join(t.name for t in kind.types(variant))}; layouts: {', '.join(kind.layouts)})"
-        )
-    sizes = [int(s) for s in re.findall(r"[0-9]+", match["sizes"])]
-    dims = {d.name: size for d, size in zip(kind.dimensions, sizes, strict=True)}
-    return make_operation(kind, dims, found[0], layout, variant)
-
-
-def _groups(kind: OperationKind) -> Iterator[tuple[str, list[Dimension]]]:
-    """Dimensions that are written together, with the word before them."""
-    for word, dimensions in itertools.groupby(kind.dimensions, lambda d: d.word):
-        yield word, list(dimensions)
-
-
-def _pattern(kind: OperationKind) -> re.Pattern[str]:
-    sizes = "_".join(
-        re.escape(word) + "x".join(["[0-9]+"] * len(dimensions))
-        for word, dimensions in _groups(kind)
-    )
-    variant = "(?:_(?P<variant>[a-z_]+))?" if kind.variants != ("",) else "(?P<variant>)"
-    operands = "_".join(["[a-z]+[0-9]+[tn]"] * (len(kind.operands) + 1))
-    return re.compile(f"{kind.name}{variant}_(?P<sizes>{sizes})_(?P<operands>{operands})")
-
-
-def parse_types(text: str, option: str = "--types") -> ElementTypes:
-    """Element types by their name: `f32`, `i8`, `f16-f32`. Raises UnknownNameError."""
-    from tilewright.profiler.operation import ALL_TYPES
-
-    known = {types.name: types for types in ALL_TYPES}
-    if text not in known:
-        raise UnknownNameError("element type", text, known, option)
-    return known[text]
-
-
-# -- configurations --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -192,5 +107,5 @@ def parse_dispatch(name: str) -> tuple[Operation, NamedTiling | None]:
     """What the name of a dispatch says: all of it. Raises UserError for what names none."""
     operation, mark, rest = name.partition(f"_{PREFIX}")
     if not mark:
-        raise UserError(f"'{name}' names no dispatch; a name is such as {_EXAMPLE}_{DEFAULT}")
+        raise UserError(f"'{name}' names no dispatch; a name is such as {EXAMPLE}_{DEFAULT}")
     return parse_operation(operation), parse_configuration(PREFIX + rest)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.kernels.operation import ElementTypes
 from tilewright.measure.machine import describe
 from tilewright.measure.peak import Peak, machine_peak
-from tilewright.profiler.operation import ElementTypes
 from tilewright.target import Target
 
 # Vector instructions by the feature that shows them, widest first.

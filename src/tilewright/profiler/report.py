@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from tilewright.errors import UserError
+from tilewright.kernels.operation import ROW_MAJOR, Operation
 from tilewright.profiler.names import parse_configuration
-from tilewright.profiler.operation import ROW_MAJOR, Operation
 from tilewright.profiler.peaks import TOLERANCE, Peaks
 from tilewright.profiler.running import ProfileOutcome, Verification
 from tilewright.trial import Status

@@ -8,8 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import UserError
+from tilewright.kernels.worker_tasks import (
+    REFERENCE,
+    OperationReferenceRequest,
+    ReferenceData,
+    kept_reference,
+)
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.machine import describe as describe_machine
+from tilewright.measure.machine import describe
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
@@ -17,12 +23,6 @@ from tilewright.measure.timing import CAREFUL, TimingPolicy
 from tilewright.measure.verify import Comparison
 from tilewright.profiler.compiling import Selected
 from tilewright.profiler.folder import CompileRecord
-from tilewright.profiler.worker_tasks import (
-    REFERENCE,
-    OperationReferenceRequest,
-    ReferenceData,
-    kept_reference,
-)
 from tilewright.trial import Status
 
 _REFERENCE_TIMEOUT_S = 1800.0
@@ -156,7 +156,7 @@ def make_references(
     if jobs:
         workers = min(options.jobs, len(jobs))
         # Operations too large for this machine must end a worker, not the machine.
-        memory = describe_machine().memory_bytes
+        memory = describe().memory_bytes
         with WorkerPool(
             None,
             workers,
@@ -212,17 +212,5 @@ def _verified(benchmark: Benchmark, outcome: ProfileOutcome, data: ReferenceData
         status=Status.WRONG_RESULT,
         verification=Verification.FAILED,
         comparison=comparison,
-        message=describe(comparison),
-    )
-
-
-def describe(comparison: Comparison) -> str:
-    """A comparison that failed, in words: how much is wrong, and the worst element."""
-    if not comparison.worst_index:
-        return comparison.reason
-    where = ", ".join(map(str, comparison.worst_index))
-    return (
-        f"{comparison.reason}; worst at [{where}]: {comparison.actual:.6g} where "
-        f"{comparison.expected:.6g} is expected (off by {comparison.error:.3g}, allowed "
-        f"{comparison.tolerance:.3g})"
+        message=str(comparison),
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewright.errors import UserError
+from tilewright.kernels.suite import SuiteSelection
 from tilewright.profiler.compiling import Selected
 from tilewright.profiler.folder import GeneratedFolder
 from tilewright.profiler.names import DEFAULT
 from tilewright.profiler.patterns import match_names
-from tilewright.profiler.suite import SuiteSelection
 
 
 def select(

@@ -1,56 +1,20 @@
-"""What workers do for the profiler: build programs, compile dispatches, make references."""
+"""What workers do for the profiler: compile dispatches."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright.measure.compile_worker import session, write_whole
-from tilewright.measure.inputs import InputFile, InputSet, random_inputs, write_outputs
 from tilewright.profiler.folder import TunedConfiguration
-from tilewright.profiler.names import parse_operation
 from tilewright.tuning.worker_tasks import CONFIGURED
 
-_MODULE = "tilewright.profiler.worker_tasks"
-EMIT, COMPILE_DISPATCH, REFERENCE = (
-    f"{_MODULE}:{name}" for name in ("emit", "compile_dispatch", "reference")
-)
+COMPILE_DISPATCH = f"{__name__}:compile_dispatch"
 
 _TEMPLATES = "tilewright.profiler.templates"
 _MOST_TEMPLATES = 16
-# A new number makes all references anew: when what NumPy computes here has changed.
-_REFERENCES = 1
-_INDEX = "reference.json"
-
-
-@dataclass(frozen=True)
-class EmitRequest:
-    """Write the programs of operations, given by name, to these files."""
-
-    programs: tuple[tuple[str, Path], ...]
-    flags: tuple[str, ...]
-
-
-def emit(state: dict[str, Any], request: EmitRequest) -> list[str]:
-    """Task: see EmitRequest. The names of those written; a file with the same content is left."""
-    from tilewright.profiler.builder import build_program
-
-    context = session(state, request.flags).context
-    written = []
-    for name, path in request.programs:
-        module = build_program(parse_operation(name), context)
-        text = module.operation.get_asm().encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_bytes() != text:
-            write_whole(path, text)
-            written.append(name)
-    return written
 
 
 @dataclass(frozen=True)
@@ -117,76 +81,3 @@ def _template(state: dict[str, Any], request: DispatchRequest) -> bytes:
         compiler = session(state, request.flags)
         kept[key] = compiler.compile(source, compile_to=CONFIGURED, name=request.program.name)
     return kept[key]
-
-
-@dataclass(frozen=True)
-class OperationReferenceRequest:
-    """Make an operation's inputs and, unless `inputs_only`, what NumPy says of its result."""
-
-    operation: str
-    folder: Path
-    seed: int
-    inputs_only: bool = False
-
-
-@dataclass(frozen=True)
-class ReferenceData:
-    """Inputs, and the .npz file of the expected result (None: not computed)."""
-
-    inputs: InputSet
-    expected: Path | None
-
-
-def reference(state: dict[str, Any], request: OperationReferenceRequest) -> ReferenceData:
-    """Task: see ReferenceRequest. What an earlier request has made is not made again."""
-    kept = kept_reference(request)
-    if kept is not None:
-        return kept
-    index = request.folder / _INDEX
-    operation = parse_operation(request.operation)
-    index.unlink(missing_ok=True)
-    inputs = random_inputs(request.folder, operation.arguments, seed=request.seed)
-    expected: Path | None = None
-    if not request.inputs_only:
-        expected = request.folder / "expected.npz"
-        wide = np.int64 if operation.types.is_integer else np.float64
-        values = [a.load().astype(wide) for a in inputs.arguments if isinstance(a, InputFile)]
-        write_outputs(expected, [np.ascontiguousarray(operation.kind.reference(operation, values))])
-    content = {
-        "key": _reference_key(request),
-        "inputs": inputs.key,
-        "expected": expected is not None,
-    }
-    # Written last: with it, everything is there.
-    write_whole(index, json.dumps(content).encode())
-    return ReferenceData(inputs, expected)
-
-
-def kept_reference(request: OperationReferenceRequest) -> ReferenceData | None:
-    """What an earlier request has made for this one; None when it has to be made."""
-    try:
-        content = json.loads((request.folder / _INDEX).read_bytes())
-        whole = content["expected"] or request.inputs_only
-        if content["key"] != _reference_key(request) or not whole:
-            return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    operation = parse_operation(request.operation)
-    files = [request.folder / f"input_{i}.npy" for i in range(len(operation.arguments))]
-    expected = request.folder / "expected.npz" if content["expected"] else None
-    if not all(f.is_file() for f in (*files, *([expected] if expected else []))):
-        return None
-    arguments = tuple(
-        InputFile(str(file.resolve()), kind)
-        for file, kind in zip(files, operation.arguments, strict=True)
-    )
-    return ReferenceData(InputSet(content["inputs"], arguments), expected)
-
-
-def _reference_key(request: OperationReferenceRequest) -> str:
-    return f"{_REFERENCES}/{request.operation}/{request.seed}"
-
-
-def chunks(items: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
-    """The items in groups of at most `size`."""
-    return [tuple(items[i : i + size]) for i in range(0, len(items), size)]

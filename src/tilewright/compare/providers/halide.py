@@ -18,7 +18,7 @@ from tilewright.compare.providers.interface import (
     Threads,
 )
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
-from tilewright.profiler.operation import Operation
+from tilewright.kernels.operation import Operation
 from tilewright.target import Target
 
 _AUTOSCHEDULER = "Adams2019"

@@ -11,7 +11,6 @@ import numpy as np
 
 from tilewright.compare.providers.interface import Budget, Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
-from tilewright.profiler.operation import swap_last
 from tilewright.target import Target
 
 _PRODUCTS = ("matmul", "batch_matmul", "matmul_splitk", "matvec")
@@ -61,10 +60,7 @@ class NumPy(Provider):
         assert operation is not None
         kind = operation.kind
         if kind.name in _PRODUCTS:
-            lhs, rhs = (
-                swap_last(a) if a.ndim > 1 and operation.transposed(i) else a
-                for i, a in enumerate(arguments)
-            )
+            lhs, rhs = operation.row_major(arguments)
             out = np.empty(operation.result.shape or (), operation.result.dtype)
             return PreparedTask(lambda: np.matmul(lhs, rhs, out=out), lambda result: [result])
         return PreparedTask(

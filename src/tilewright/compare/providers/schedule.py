@@ -20,7 +20,7 @@ class ScheduleFile(Iree):
     """A Python file with a function `schedule(operation)`.
 
     It returns a schedule and its tensors, inputs in the operation's order and the result last, or
-    None where it has none for the operation (a :class:`tilewright.profiler.Operation`).
+    None where it has none for the operation (a :class:`tilewright.kernels.Operation`).
     """
 
     name = "schedule"

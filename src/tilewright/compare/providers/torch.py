@@ -20,7 +20,7 @@ from tilewright.compare.providers.interface import (
 from tilewright.compare.providers.torch_device import BACKENDS, Gpu, Processors, open_device
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.gpu_target import GpuTarget
-from tilewright.profiler.operation import Operation
+from tilewright.kernels.operation import Operation
 from tilewright.target import Target
 
 Function = Callable[..., Any]
@@ -122,14 +122,6 @@ def _array(torch: Any, tensor: Any) -> Array:
 # -- the kinds: each gives a function of tensors, and the tensors that it takes --------------------
 
 
-def _plain(operation: Operation, tensors: Sequence[Any]) -> list[Any]:
-    """Operands as if they were stored row-major, as views."""
-    return [
-        t.transpose(-1, -2) if i < len(operation.layout) and operation.transposed(i) else t
-        for i, t in enumerate(tensors)
-    ]
-
-
 def _steps(torch: Any, names: Sequence[str]) -> Function:
     apply: Mapping[str, Function] = {
         "add": lambda x, y: x + y,
@@ -159,11 +151,11 @@ def _widens(operation: Operation) -> bool:
 
 def _matmul(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Function, list[Any]]:
     if operation.types.operand == "i8":
-        return torch._int_mm, _plain(operation, tensors)
+        return torch._int_mm, operation.row_major(tensors)
     if _widens(operation):
         multiply = torch.bmm if operation.kind.name == "batch_matmul" else torch.mm
-        return functools.partial(multiply, out_dtype=torch.float32), _plain(operation, tensors)
-    return torch.matmul, _plain(operation, tensors)
+        return functools.partial(multiply, out_dtype=torch.float32), operation.row_major(tensors)
+    return torch.matmul, operation.row_major(tensors)
 
 
 def _matmul_steps(
@@ -172,7 +164,7 @@ def _matmul_steps(
     steps = _steps(torch, getattr(operation.kind, "steps", ())[1:])
     return (
         lambda lhs, rhs, bias: steps(torch.addmm(bias, lhs, rhs), bias),
-        _plain(operation, tensors),
+        operation.row_major(tensors),
     )
 
 
@@ -223,13 +215,13 @@ def _attention(torch: Any, operation: Operation, tensors: list[Any]) -> tuple[Fu
     def attend(query: Any, key: Any, value: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(query, key, value)
 
-    return attend, _plain(operation, tensors)
+    return attend, operation.row_major(tensors)
 
 
 def _elementwise(
     torch: Any, operation: Operation, tensors: list[Any]
 ) -> tuple[Function, list[Any]]:
-    return _steps(torch, operation.variant.split("_")), _plain(operation, tensors)
+    return _steps(torch, operation.variant.split("_")), operation.row_major(tensors)
 
 
 _KINDS: Mapping[str, Callable[[Any, Operation, list[Any]], tuple[Function, list[Any]]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.profiler.operation import Operation
+from tilewright.kernels.operation import Operation
 
 
 def tensor_program(tvm: Any, operation: Operation) -> Any:

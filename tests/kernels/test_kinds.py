@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from profiled import SMALL
+from small_kernels import SMALL
 
 from tilewright.ir.reference import evaluate, reduction_length
 from tilewright.ir.session import CompilerSession
+from tilewright.kernels.kinds import KINDS
+from tilewright.kernels.operation import Operation, make_operation
+from tilewright.kernels.worker_tasks import build_program
 from tilewright.measure.inputs import random_array
-from tilewright.profiler.builder import build_program
-from tilewright.profiler.kinds import KINDS
-from tilewright.profiler.operation import Operation, make_operation
 
 
 def small_operations() -> list[Operation]:

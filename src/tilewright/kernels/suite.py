@@ -11,10 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.profiler.kinds import KINDS, find_kinds
-from tilewright.profiler.names import parse_types
-from tilewright.profiler.operation import ElementTypes, Operation, OperationKind, make_operation
-from tilewright.profiler.shapes import Shape, SizeChoices, parse_sizes, predefined
+from tilewright.kernels.kinds import KINDS, find_kinds
+from tilewright.kernels.operation import (
+    ElementTypes,
+    Operation,
+    OperationKind,
+    make_operation,
+    parse_types,
+)
+from tilewright.kernels.shapes import Shape, SizeChoices, parse_sizes, predefined
 
 ALL = "all"
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.profiler.operation import Array
+from tilewright.kernels.operation import Array
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import Scalars
+    from tilewright.kernels.program_builder import Scalars
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.profiler.kinds import KINDS
-from tilewright.profiler.names import parse_operation
-from tilewright.profiler.shapes import Shape, dimension_options, read_shapes
-from tilewright.profiler.suite import SuiteSelection, make_selection, make_suite
+from tilewright.kernels.kinds import KINDS, parse_operation
+from tilewright.kernels.shapes import Shape, dimension_options, read_shapes
+from tilewright.kernels.suite import SuiteSelection, make_selection, make_suite
 
 
 def select(kinds: str | None = None, *, types: str | None = None, layouts: str | None = None,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.profiler.kinds import KINDS
-from tilewright.profiler.shapes import dimension_options, parse_sizes, read_shapes
+from tilewright.kernels.kinds import KINDS
+from tilewright.kernels.shapes import dimension_options, parse_sizes, read_shapes
 
 SHAPES = Path(__file__).resolve().parents[2] / "benchmarks" / "shapes"
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.profiler.kinds import KINDS
-from tilewright.profiler.names import parse_types
-from tilewright.profiler.operation import ElementTypes, OperationKind
+from tilewright.kernels.kinds import KINDS
+from tilewright.kernels.operation import ElementTypes, OperationKind, parse_types
 from tilewright.tuning.files import read_text
 
 # A mistyped range must not fill the disk.

@@ -1,7 +1,6 @@
-"""Builds the program of an operation with the MLIR bindings. Runs in compile workers.
+"""The words in which kinds say their programs; the dialects of MLIR are known here only.
 
-The kinds say what to build in the words of :class:`ProgramBuilder`; the dialects are
-known here only.
+Runs in compile workers.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, linalg, tensor
+from iree.compiler.dialects import arith, linalg, tensor
 from iree.compiler.dialects import math as functions
 
 from tilewright.argument import ArgumentType
-from tilewright.profiler.operation import Operation
-
-ENTRY = "main"
 
 Loops = Sequence[int]
 Body = Callable[..., Any]
@@ -29,23 +25,6 @@ _TYPES = {
     "f16": ir.F16Type,
     "bf16": ir.BF16Type,
 }
-
-
-def build_program(operation: Operation, context: ir.Context) -> ir.Module:
-    """A module with one public function, `main`, that takes the operation's arguments and returns
-    its result. The context must know IREE's dialects, as that of a compiler session does."""
-    context.load_all_available_dialects()
-    with context, ir.Location.unknown():
-        module = ir.Module.create()
-        build = ProgramBuilder()
-        types = [build.tensor_type(t) for t in operation.arguments]
-        with ir.InsertionPoint(module.body):
-            main = func.FuncOp(ENTRY, (types, [build.tensor_type(operation.result)]))
-            block = main.add_entry_block()
-        with ir.InsertionPoint(block):
-            func.ReturnOp([operation.kind.emit(operation, build, list(block.arguments))])
-        module.operation.verify()
-        return module
 
 
 class ProgramBuilder:

@@ -1,9 +1,15 @@
-"""What is profiled, as plain data: element types, dimensions, operations and what a kind must say.
+"""Operations to be measured, as plain data: element types, dimensions, what a kind must say.
 
 An operation is a kind with sizes, element types and layouts: what is computed, and nothing of how.
-With a configuration it is a dispatch. The kinds themselves are in the modules registered in
-:mod:`tilewright.profiler.kinds`; each says which operations there are, the program that computes
-one, and what NumPy says of the result.
+The kinds themselves are in the modules registered in :mod:`tilewright.kernels.kinds`; each says
+which operations there are, the program that computes one, and what NumPy says of the result.
+
+An operation is named `matmul_768x512x1024_f16t_f16t_f16t`: the kind, its variant where it has
+several (`conv2d_nhwc_hwcf_…`, `reduction_sum_…`), the sizes of its dimensions in their order, and
+for each operand and the result an element type with a letter: `t` stored row-major, `n` transposed.
+Dimensions that are not the extent of anything are written apart, with a word before them:
+`conv2d_nhwc_hwcf_1x56x56x64x64_k3x3_s1x1_d1x1_p1x1_f32t_f32t_f32t` has the filter's size, strides,
+dilations and padding, `matmul_splitk_128x128x4096_splitk4_f32t_f32t_f32t` the number of slices.
 """
 
 from __future__ import annotations
@@ -11,20 +17,22 @@ from __future__ import annotations
 import abc
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
 from tilewright.argument import ArgumentType
-from tilewright.errors import UserError
+from tilewright.errors import UnknownNameError, UserError
 
 if TYPE_CHECKING:
-    from tilewright.profiler.builder import ProgramBuilder
+    from tilewright.kernels.program_builder import ProgramBuilder
 
 Array = NDArray[Any]
+Axes = tuple[str, ...]
+A = TypeVar("A", bound=Any)
 
 ROW_MAJOR, TRANSPOSED = "t", "n"
 """Letters of an operand's layout, as the BLAS libraries for GPUs write them and IREE's first
@@ -61,6 +69,14 @@ FLOATS = (*SAME, *MIXED)
 ALL_TYPES = (*FLOATS, *INTEGER)
 
 
+def parse_types(text: str, option: str = "--types") -> ElementTypes:
+    """Element types by their name: `f32`, `i8`, `f16-f32`. Raises UnknownNameError."""
+    known = {types.name: types for types in ALL_TYPES}
+    if text not in known:
+        raise UnknownNameError("element type", text, known, option)
+    return known[text]
+
+
 @dataclass(frozen=True)
 class Dimension:
     """One size of an operation.
@@ -79,11 +95,13 @@ class Dimension:
 class OperationKind(abc.ABC):
     """A kind of operation.
 
-    dimensions: in the order in which names list them. operands: what the inputs are called, those
-    that have a layout. transposable: positions of the operands that can be stored transposed.
+    dimensions: in the order in which names list them, which is that of the loops of its programs,
+        outermost first. operands: what the inputs are called, those that have a layout. axes: the
+        dimensions of each operand and, last, of the result, all stored row-major. transposable:
+        positions of the operands that can be stored with their last two axes exchanged.
     variants: forms of the kind that differ in more than sizes. shapes: the predefined ones, by
-    dimension (what is left out takes its default). aliases: further names of dimensions in options
-    and shape files; one that stands for several sets all of them to one value.
+        dimension (what is left out takes its default). aliases: further names of dimensions in
+        options and shape files; one that stands for several sets all of them to one value.
     """
 
     name: str
@@ -91,6 +109,7 @@ class OperationKind(abc.ABC):
     dialect = "linalg"
     dimensions: tuple[Dimension, ...]
     operands: tuple[str, ...] = ("lhs", "rhs")
+    axes: tuple[Axes, ...]
     transposable: tuple[int, ...] = ()
     variants: tuple[str, ...] = ("",)
     shapes: tuple[Mapping[str, int], ...]
@@ -101,6 +120,7 @@ class OperationKind(abc.ABC):
         return ALL_TYPES
 
     def has_variant(self, variant: str) -> bool:
+        """Whether there is this variant."""
         return variant in self.variants
 
     @property
@@ -116,12 +136,20 @@ class OperationKind(abc.ABC):
         """Why there is no operation of these sizes; '' when there is."""
         return ""
 
-    @abc.abstractmethod
+    def variant_axes(self, variant: str) -> tuple[Axes, ...]:
+        """`axes`, for kinds whose variants differ in them."""
+        return self.axes
+
+    def extent(self, operation: Operation, axis: str) -> int:
+        """The size along an axis."""
+        return operation[axis]
+
     def arguments(self, operation: Operation) -> tuple[ArgumentType, ...]:
         """The arguments of the program, operands first."""
-
-    @abc.abstractmethod
-    def result(self, operation: Operation) -> ArgumentType: ...
+        *operands, _ = operation.axes
+        return tuple(
+            ArgumentType(operation.types.operand, operation.shape(axes)) for axes in operands
+        )
 
     @abc.abstractmethod
     def flops(self, operation: Operation) -> int:
@@ -158,7 +186,7 @@ class OperationKind(abc.ABC):
 @dataclass(frozen=True)
 class Operation:
     """A kind with a size for each of its dimensions, element types, and a layout letter for each
-    operand. `name` identifies it (:mod:`tilewright.profiler.names`)."""
+    operand."""
 
     kind: OperationKind
     sizes: tuple[int, ...]
@@ -172,25 +200,63 @@ class Operation:
 
     @property
     def dims(self) -> Mapping[str, int]:
+        """The sizes by the names of the dimensions."""
         names = (d.name for d in self.kind.dimensions)
         return MappingProxyType(dict(zip(names, self.sizes, strict=True)))
 
     @property
     def name(self) -> str:
-        from tilewright.profiler.names import format_operation
-
-        return format_operation(self)
+        """What identifies it (see the module); :func:`kinds.parse_operation` reads it back."""
+        words = [self.kind.name, *([self.variant] if self.variant else [])]
+        sizes = iter(self.sizes)
+        for word, dimensions in grouped_dimensions(self.kind):
+            words.append(word + "x".join(str(next(sizes)) for _ in dimensions))
+        words += [self.types.operand + letter for letter in self.layout]
+        return "_".join([*words, self.types.result + ROW_MAJOR])
 
     def transposed(self, operand: int) -> bool:
+        """Whether an operand is stored with its last two axes exchanged."""
         return self.layout[operand] == TRANSPOSED
 
     @property
+    def axes(self) -> tuple[Axes, ...]:
+        """The axes of each operand as it is stored and, last, of the result."""
+        *operands, result = self.kind.variant_axes(self.variant)
+        return (
+            *(
+                (*axes[:-2], axes[-1], axes[-2]) if self.transposed(i) else axes
+                for i, axes in enumerate(operands)
+            ),
+            result,
+        )
+
+    @property
+    def loops(self) -> tuple[tuple[int, ...], ...]:
+        """The loops that index each operand and, last, the result; loops are numbered as the
+        dimensions."""
+        number = {d.name: i for i, d in enumerate(self.kind.dimensions)}
+        return tuple(tuple(number[axis] for axis in axes) for axes in self.axes)
+
+    def shape(self, axes: Axes) -> tuple[int, ...]:
+        """The sizes along axes."""
+        return tuple(self.kind.extent(self, axis) for axis in axes)
+
+    def row_major(self, values: Sequence[A]) -> list[A]:
+        """Values of the arguments (anything with `swapaxes`) as views that are stored row-major."""
+        return [
+            value.swapaxes(-1, -2) if i < len(self.layout) and self.transposed(i) else value
+            for i, value in enumerate(values)
+        ]
+
+    @property
     def arguments(self) -> tuple[ArgumentType, ...]:
+        """The types of the program's arguments."""
         return self.kind.arguments(self)
 
     @property
     def result(self) -> ArgumentType:
-        return self.kind.result(self)
+        """The type of the program's result."""
+        return ArgumentType(self.types.result, self.shape(self.axes[-1]))
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -199,6 +265,7 @@ class Operation:
 
     @property
     def flops(self) -> int:
+        """Arithmetic operations of one run."""
         return self.kind.flops(self)
 
     @property
@@ -207,6 +274,12 @@ class Operation:
         return sum(
             math.prod(t.shape or ()) * t.dtype.itemsize for t in (*self.arguments, self.result)
         )
+
+
+def grouped_dimensions(kind: OperationKind) -> Iterator[tuple[str, list[Dimension]]]:
+    """Dimensions that a name has together, with the word before them."""
+    for word, dimensions in itertools.groupby(kind.dimensions, lambda d: d.word):
+        yield word, list(dimensions)
 
 
 def make_operation(
@@ -228,8 +301,3 @@ def make_operation(
     if reason:
         raise UserError(f"{kind.name}: {reason}")
     return operation
-
-
-def swap_last(array: Array) -> Array:
-    """The array with its last two axes exchanged."""
-    return array.swapaxes(-1, -2)

@@ -247,17 +247,14 @@ PLAYED = """
     from test_tune_command import RESULT
     from dataclasses import replace
 
-    class Toolchain:
-        def stop(self):
-            Path("stopped").touch()
-
     class Session:
-        toolchain = Toolchain()
         stops = 0
         def __init__(self, program, options, listener):
             self.listener = listener
         def request_stop(self):
             Session.stops += 1
+        def abort(self):
+            Path("stopped").touch()
         def run(self):
             self.listener(events.PhaseStarted("search"))
             heed = {heed}

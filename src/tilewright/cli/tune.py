@@ -133,7 +133,7 @@ def _stoppable(session: TuningSession, view: RunView) -> Iterator[None]:
             session.request_stop()
 
         def abort(self) -> None:
-            session.toolchain.stop()
+            session.abort()
 
     with interruptible(Run()):
         yield

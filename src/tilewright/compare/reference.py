@@ -37,6 +37,7 @@ from tilewright.modules.compiling import find_limits
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
@@ -84,7 +85,11 @@ def made_task(
             yield replace(task, target=opened.target, mlir=opened.program.path, flags=flags)
         else:
             opened = stack.enter_context(
-                open_program(workload.program, options.target, iree_flags=options.iree_flags)
+                open_program(
+                    workload.program,
+                    options.target,
+                    TuneOptions(iree_flags=options.iree_flags),
+                )
             )
             yield _program_task(workload, opened, options, folder)
 
@@ -132,7 +137,7 @@ def _program_task(
     program = opened.program
     name = pick_function(program.functions, None)
     signature = program.functions[name]
-    flags = (*program.input_flags, *opened.target.flags, *options.iree_flags)
+    flags = opened.flags()
     given = [one for text in options.inputs for one in parse_input(text)]
     limits = find_limits(opened, flags).get(name, {})
     values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=index_bounds(limits))

@@ -26,7 +26,7 @@ from tilewright.tuning.apply import (
     spec_flags,
 )
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.programs import program_flags
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
@@ -75,7 +75,7 @@ def compiled_program(
     with open_program(
         path,
         parse_target(tuned.target, options.threads) if tuned else module_target(options),
-        iree_flags=tuned.iree_flags if tuned else options.iree_flags,
+        TuneOptions(iree_flags=tuned.iree_flags if tuned else options.iree_flags),
         input_type=options.input_type,
     ) as opened:
         strategy = find_strategy(opened, tuned, entry) if tuned else None
@@ -90,7 +90,7 @@ def _compile(
 ) -> CompiledModule:
     proof = prove_strategy(opened, strategy) if strategy else None
     variant = strategy.tuned.variant if strategy else DEFAULT_VARIANT
-    plain = program_flags(opened.program, opened.target, opened.iree_flags, variant)
+    plain = opened.flags(variant)
     wanted = with_limits and options.compile_to is None
     limits = find_limits(opened, plain) if wanted else {}
     flags = spec_flags(opened, strategy.tuned) if strategy else plain

@@ -36,20 +36,13 @@ from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.files import check_writable_file
-from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import (
-    PreparedVariant,
-    extract,
-    given_arguments,
-    read_tasks,
-    task_key,
-)
+from tilewright.tuning.prepare import PreparedVariant, take_apart, task_key, use_given_arguments
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import compile_limit_s
 from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.variants import DEFAULT_VARIANT
 
 RECORD_TIMING = TimingPolicy(
     warmup_max_s=0.02,
@@ -136,39 +129,19 @@ class RecordSession:
         options = self.request.options
         target = parse_target(options.target, options.threads)
         with (
-            open_program(
-                self.request.program,
-                target,
-                iree_flags=options.iree_flags,
-                function=options.function,
-            ) as opened,
+            open_program(self.request.program, target, options, listener=self._listen) as opened,
             Database.open(options.db) as store,
             Benchmark(DeviceOptions.cpu(target.cores)) as benchmark,
         ):
-            context = RunContext(
-                options=options,
-                target=target,
-                toolchain=opened.toolchain,
-                compilers=opened.compilers,
-                benchmark=benchmark,
-                store=store,
-                run_id=-1,
-                compiler_version=installed_version("iree-base-compiler"),
-                work=opened.work,
-                listener=self._listen,
-            )
-            return self._record(context, opened)
+            return self._record(RunContext(**vars(opened), benchmark=benchmark, store=store))
 
     def _listen(self, event: Event) -> None:
         if isinstance(event, Note):
             self._say(event.text)
 
-    def _record(self, context: RunContext, opened: OpenProgram) -> Recording | None:
-        if context.options.inputs:
-            context.arguments = given_arguments(context, opened.program)
-        folder = opened.work / DEFAULT_VARIANT.name
-        extraction, flags = extract(context, opened.program, DEFAULT_VARIANT, folder)
-        prepared = read_tasks(context, extraction, DEFAULT_VARIANT, flags, folder)
+    def _record(self, context: RunContext) -> Recording | None:
+        use_given_arguments(context)
+        prepared = take_apart(context)
         task = self._choose(prepared)
         given = self.request
         selection = select(task.space, given.knobs, given.points, context.options.seed)
@@ -179,7 +152,7 @@ class RecordSession:
         measure_defaults(context, prepared, 1.0)
         if not prepared.tasks:
             raise UserError(f"{given.program}: {prepared.skipped[-1].reason}")
-        context.run_id = self._begin(context, opened, task, selection)
+        context.run_id = self._begin(context, task, selection)
         try:
             trials = self._measure(context, prepared, task, selection)
         except BaseException:
@@ -220,16 +193,10 @@ class RecordSession:
 
     # -- the run in the database ---------------------------------------------------------------
 
-    def _begin(
-        self,
-        context: RunContext,
-        opened: OpenProgram,
-        task: DispatchTask,
-        selection: RecordingSelection,
-    ) -> int:
+    def _begin(self, context: RunContext, task: DispatchTask, selection: RecordingSelection) -> int:
         """A new run, or the unfinished one of the same recording that `--resume` goes on with."""
         digest = self._digest(context, task, selection)
-        store, program = context.store, opened.program
+        store, program = context.store, context.program
         if context.options.resume:
             found = store.find_resumable(
                 program.digest, context.target.key, context.compiler_version, digest

@@ -14,8 +14,8 @@ from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import CompileJob, installed_version
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
-from tilewright.tuning.programs import program_flags
 from tilewright.tuning.variants import Variant
 from tilewright.tuning.worker_tasks import CONFIGURED
 
@@ -178,9 +178,8 @@ def _apply(
 ) -> AppliedProgram:
     tuned = resolve_tuned(given, target, iree_flags)
     machine = parse_target(tuned.target)
-    with open_program(
-        program, machine, iree_flags=tuned.iree_flags, input_type=input_type
-    ) as opened:
+    options = TuneOptions(iree_flags=tuned.iree_flags)
+    with open_program(program, machine, options, input_type=input_type) as opened:
         info = spec_info(opened, tuned)
         made = opened.work / "program.vmfb"
         proof = prove(opened, tuned, made if output is not None else None)
@@ -220,7 +219,7 @@ def other_variant(tuned: TunedSpec, info: SpecInfo) -> tuple[str, ...]:
 
 def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
     """Every flag of the compile with the spec."""
-    plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
+    plain = opened.flags(tuned.variant)
     flag = opened.target.spec_flag if tuned.flag == SPEC_FLAG else tuned.flag
     return (*plain, f"{flag}{tuned.spec}")
 
@@ -233,7 +232,7 @@ def spec_info(opened: OpenProgram, tuned: TunedSpec) -> SpecInfo:
 
 def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
     """Compile with the spec and without, and see what it changed; `vmfb` is made besides."""
-    plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
+    plain = opened.flags(tuned.variant)
     with_spec = spec_flags(opened, tuned)
     to_configured = f"--compile-to={CONFIGURED}"
     before, after = opened.work / "before.mlir", opened.work / "after.mlir"

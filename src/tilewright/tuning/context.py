@@ -1,4 +1,4 @@
-"""What all parts of a tuning run share: target, workers, database, budget, listener."""
+"""What all parts of a tuning run share: the program, the device, the database, the budget."""
 
 from __future__ import annotations
 
@@ -6,65 +6,53 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.pool import WorkerPool
 from tilewright.store import Database
-from tilewright.target import Target
-from tilewright.toolchain import Toolchain
-from tilewright.tuning.events import Event, Listener, Note, PhaseEnded, PhaseStarted
-from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.events import PhaseEnded, PhaseStarted
+from tilewright.tuning.opening import OpenProgram
 
 
 class Interrupted(Exception):
     """The user asked the run to stop, and nothing worth writing out has been found yet."""
 
 
-@dataclass
-class RunContext:
-    """Handed to every part of a run.
+@dataclass(kw_only=True)
+class RunContext(OpenProgram):
+    """An opened program with what a run needs besides; handed to every part of the run.
 
     `compilers` and `benchmark` never work at the same time: on a CPU the compiler would disturb
-    what is measured. `phase_s` collects seconds by phase. `arguments`: the shape or value of each
-    of the program's arguments, once they are known and if its own types leave sizes open.
+    what is measured. `run_id` is the run's in the database, once it is there. `phase_s` collects
+    seconds by phase.
     """
 
-    options: TuneOptions
-    target: Target
-    toolchain: Toolchain
-    compilers: WorkerPool
     benchmark: Benchmark
     store: Database
-    run_id: int
-    compiler_version: str
-    work: Path
-    listener: Listener
+    run_id: int = -1
     started: float = field(default_factory=time.monotonic)
     phase_s: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     stopping: bool = False
-    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
-
-    def emit(self, event: Event) -> None:
-        self.listener(event)
-
-    def note(self, text: str, warning: bool = False) -> None:
-        """Tell the user something, and keep it for the log."""
-        self.notes.append(text)
-        self.emit(Note(text, warning))
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[None]:
-        """Tell that a phase begins and ends, and add up its seconds."""
+        """Tell that a phase begins and ends, and add up its seconds.
+
+        Args:
+            name: of the phase; `phase_s` has it.
+            detail: what is done in it, in words.
+        """
         self.emit(PhaseStarted(name, detail))
         begin = time.monotonic()
         try:
             yield
         finally:
             seconds = time.monotonic() - begin
-            self.phase_s[name] = self.phase_s.get(name, 0.0) + seconds
+            self.add_seconds(name, seconds)
             self.emit(PhaseEnded(name, seconds))
+
+    def add_seconds(self, phase: str, seconds: float) -> None:
+        """Count seconds as spent in a phase."""
+        self.phase_s[phase] = self.phase_s.get(phase, 0.0) + seconds
 
     def request_stop(self) -> None:
         """End the search at the next candidate; what was found is confirmed and written out."""
@@ -91,5 +79,6 @@ class RunContext:
 
     @property
     def out_of_time(self) -> bool:
+        """Whether the search must end: the user asked for it, or its deadline has passed."""
         deadline = self.search_deadline
         return self.stopping or (deadline is not None and time.monotonic() >= deadline)

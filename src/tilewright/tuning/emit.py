@@ -41,7 +41,7 @@ from tilewright.tuning.emit_tasks import (
 )
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.programs import program_flags
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.worker_tasks import CONFIGURED
 
 _TIMEOUT_S = 1800.0
@@ -102,9 +102,8 @@ def emit(
     source, destination = Path(program), Path(output)
     check_writable_file(destination, "--emit-mlir")
     found = resolve_tuned(Path(tuned), target, tuple(iree_flags))
-    with open_program(
-        source, parse_target(found.target), iree_flags=found.iree_flags, input_type=input_type
-    ) as opened:
+    options = TuneOptions(iree_flags=found.iree_flags)
+    with open_program(source, parse_target(found.target), options, input_type=input_type) as opened:
         return _Emission(opened, found).run(destination)
 
 
@@ -112,7 +111,7 @@ class _Emission:
     def __init__(self, opened: OpenProgram, tuned: TunedSpec) -> None:
         self._opened = opened
         self._tuned = tuned
-        self._plain = program_flags(opened.program, opened.target, opened.iree_flags, tuned.variant)
+        self._plain = opened.flags(tuned.variant)
         self._written = opened.work / "emitted.mlir"
         self._lost: list[Lost] = []
 

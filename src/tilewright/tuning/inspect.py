@@ -6,28 +6,16 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from tilewright.measure.benchmark import Benchmark
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
-from tilewright.store import Database
 from tilewright.target import parse_target
-from tilewright.toolchain import installed_version
-from tilewright.tuning.context import RunContext
-from tilewright.tuning.events import ignore
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import VariantChoice
-from tilewright.tuning.prepare import (
-    PreparedVariant,
-    extract,
-    given_arguments,
-    note_demotion,
-    read_tasks,
-)
+from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant, resolve_variants
@@ -162,67 +150,39 @@ def inspect(
     )
     options = request.options
     machine = parse_target(options.target, options.threads)
-    with open_program(
-        request.program,
-        machine,
-        iree_flags=options.iree_flags,
-        function=function,
-        input_type=input_type,
-    ) as opened:
-        return _inspect(opened, options)
+    with open_program(request.program, machine, options, input_type=input_type) as opened:
+        return _inspect(opened)
 
 
-def _inspect(opened: OpenProgram, options: TuneOptions) -> Inspection:
-    context = _context(opened, options)
+def _inspect(opened: OpenProgram) -> Inspection:
+    options, program = opened.options, opened.program
     wanted = resolve_variants(options.variants, options.effort_preset)
-    if options.inputs:
-        context.arguments = given_arguments(context, opened.program)
-    found = tuple(_variant(context, opened, variant) for variant in wanted)
-    stripped = opened.program.stripped
-    if stripped:
-        context.notes.append(
-            f"{stripped} configurations in the input are left out of account; tuning removes them"
+    use_given_arguments(opened)
+    found = tuple(_variant(opened, variant) for variant in wanted)
+    if program.stripped:
+        opened.note(
+            f"{program.stripped} configurations in the input are left out of account; tuning "
+            "removes them"
         )
     return Inspection(
-        program=opened.program.source,
-        dialect=opened.program.dialect,
-        functions=tuple(opened.program.functions),
-        target=context.target.key,
-        compiler=context.compiler_version,
+        program=program.source,
+        dialect=program.dialect,
+        functions=tuple(program.functions),
+        target=opened.target.key,
+        compiler=opened.compiler_version,
         variants=found,
-        notes=tuple(dict.fromkeys(context.notes)),
+        notes=tuple(dict.fromkeys(opened.notes)),
     )
 
 
-def _context(opened: OpenProgram, options: TuneOptions) -> RunContext:
-    """What extracting and reading dispatches needs: they neither measure nor store anything, so
-    there is no device and no database behind it."""
-    return RunContext(
-        options=options,
-        target=opened.target,
-        toolchain=opened.toolchain,
-        compilers=opened.compilers,
-        benchmark=cast(Benchmark, None),
-        store=cast(Database, None),
-        run_id=-1,
-        compiler_version=installed_version("iree-base-compiler"),
-        work=opened.work,
-        listener=ignore,
-    )
-
-
-def _variant(context: RunContext, opened: OpenProgram, variant: Variant) -> VariantInfo:
-    folder = opened.work / variant.name
-    extraction, flags = extract(context, opened.program, variant, folder)
-    note_demotion(context, opened.program, extraction)
-    prepared = read_tasks(context, extraction, variant, flags, folder)
-    info = VariantInfo(
+def _variant(opened: OpenProgram, variant: Variant) -> VariantInfo:
+    prepared = take_apart(opened, variant)
+    return VariantInfo(
         name=variant.name,
         flags=tuple(variant.flags),
         dispatches=tuple(_dispatch(task) for task in prepared.tasks),
         skipped=_skipped(prepared),
     )
-    return info
 
 
 def _skipped(prepared: PreparedVariant) -> tuple[SkippedInfo, ...]:

@@ -1,78 +1,157 @@
-"""A program opened for looking into and compiling, without a device to run it on."""
+"""A program opened: read by IREE, with workers to compile it and what is known of it so far."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright import scratch
 from tilewright.errors import UserError
+from tilewright.ir.program import Program
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.target import Target
-from tilewright.toolchain import Toolchain, check_versions
+from tilewright.toolchain import Toolchain, check_versions, installed_version
+from tilewright.tuning.events import Event, Listener, Note, ignore
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.runner_choice import accepted_target
+from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
 from tilewright.tuning.worker_tasks import LOAD, LoadRequest
-
-if TYPE_CHECKING:
-    from tilewright.ir.program import Program
 
 LOAD_TIMEOUT_S = 600.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenProgram:
-    """A program that IREE has read, workers to compile it, and a folder that goes with them.
+    """A program that IREE has read: all that is needed to compile it and to take it apart.
 
-    `iree_flags` are the user's own; `program_flags` of :mod:`tilewright.tuning.programs` adds the
-    target's and a variant's.
+    There is no device behind it and no database: see `context.RunContext` for a run with both.
+
+    target: what it is compiled for; it learns the processor's vectors when the program is compiled.
+    options: the user's; of a program that is only opened, its flags, function and inputs count.
+    work: a folder that goes with the program. notes: what the user was told, for the log.
+    arguments: the shape or value of each of the program's arguments, once they are known and if its
+        own types leave sizes open.
     """
 
     program: Program
     target: Target
+    options: TuneOptions
     toolchain: Toolchain
     compilers: WorkerPool
     work: Path
-    iree_flags: tuple[str, ...] = ()
+    listener: Listener = ignore
+    compiler_version: str = field(
+        default_factory=lambda: installed_version("iree-base-compiler"), kw_only=True
+    )
+    notes: list[str] = field(default_factory=list, kw_only=True)
+    arguments: tuple[tuple[int, ...] | int | None, ...] = field(default=(), kw_only=True)
 
-    def run(self, task: str, payload: Any, timeout_s: float, what: str) -> Any:
-        """Run one task in a worker; UserError, beginning with `what`, when it fails."""
+    def emit(self, event: Event) -> None:
+        """Tell the listener.
+
+        Args:
+            event: what happened.
+        """
+        self.listener(event)
+
+    def note(self, text: str, warning: bool = False) -> None:
+        """Tell the user something, and keep it for the log.
+
+        Args:
+            text: a sentence.
+            warning: whether it may need attention.
+        """
+        self.notes.append(text)
+        self.emit(Note(text, warning))
+
+    def flags(
+        self, variant: Variant = DEFAULT_VARIANT, spec: Path | None = None
+    ) -> tuple[str, ...]:
+        """Every flag of `iree-compile` for the program.
+
+        Args:
+            variant: whose flags come last.
+            spec: a tuning spec to compile with.
+
+        Returns:
+            The flags of the program's input, the target, the user, the variant and the spec.
+        """
+        plain = (*self.program.input_flags, *self.target.flags, *self.options.iree_flags)
+        with_spec = (f"{self.target.spec_flag}{spec}",) if spec is not None else ()
+        return (*plain, *variant.flags, *with_spec)
+
+    def run(self, task: str, payload: Any, timeout_s: float, what: str = "") -> Any:
+        """Run one task in a worker.
+
+        Args:
+            task: the task.
+            payload: what it is asked.
+            timeout_s: seconds after which it is ended.
+            what: begins the message of a failure; by default the program's name.
+
+        Returns:
+            The task's answer.
+
+        Raises:
+            UserError: the task failed.
+        """
         (result,) = self.compilers.run([Job(payload, task, timeout_s)])
         if result.failure is None:
             return result.value
         if result.failure.is_user_error:
             raise UserError(result.failure.message)
-        raise UserError(f"{what}: {result.failure.message}")
+        raise UserError(f"{what or self.program.source}: {result.failure.message}")
 
 
 @contextmanager
 def open_program(
     path: Path,
     target: Target,
+    options: TuneOptions | None = None,
     *,
-    iree_flags: Sequence[str] = (),
-    function: str | None = None,
     input_type: str | None = None,
+    listener: Listener = ignore,
 ) -> Iterator[OpenProgram]:
     """Read a program in a worker (a malformed one can crash the parser); all is gone at the end.
 
-    Raises UserError for a program that cannot be read or is not one.
+    Args:
+        path: MLIR or an ONNX model.
+        target: what it is to be compiled for.
+        options: of those, `function` and the directory of tools of a configuration file decide
+            how the program is read; by default none is given.
+        input_type: its dialect, where it cannot be told from the program.
+        listener: is told what is noted of the program.
+
+    Yields:
+        The program; its target is the nearest one that the compiler accepts.
+
+    Raises:
+        UserError: it cannot be read or is not a program, or the tools do not know the processor.
     """
     check_versions()
-    toolchain = Toolchain()
+    options = options or TuneOptions()
+    toolchain = Toolchain(options.config.iree_bin if options.config else None)
+    if not target.is_gpu and target.cpu != "host":
+        toolchain.check_processor(target.cpu)
     with (
         scratch.folder() as work,
         compile_pool(target.cores) as compilers,
     ):
-        target, _ = accepted_target(target, compilers)
-        request = LoadRequest(path.absolute(), work, function, input_type, target.declaration)
+        target, note = accepted_target(target, compilers)
+        request = LoadRequest(
+            path.absolute(), work, options.function, input_type, target.declaration
+        )
         (result,) = compilers.run([Job(request, LOAD, LOAD_TIMEOUT_S)])
         failure = result.failure
         if failure is not None:
             place = "" if failure.is_user_error else f"{path}: IREE cannot read the program: "
             raise UserError(place + failure.message)
         program = replace(result.value, source=path)
-        yield OpenProgram(program, target, toolchain, compilers, work, tuple(iree_flags))
+        opened = OpenProgram(program, target, options, toolchain, compilers, work, listener)
+        if note:
+            opened.note(note, warning=True)
+        yield opened

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import UserError
-from tilewright.ir.program import Program, choose_function
+from tilewright.ir.program import choose_function
 from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job, Result
@@ -17,9 +17,9 @@ from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
 from tilewright.target import Target
-from tilewright.tuning.context import RunContext
 from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
-from tilewright.tuning.programs import program_flags, program_inputs
+from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.programs import program_inputs
 from tilewright.tuning.task import DispatchTask, repeats_for, rotations_for
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
@@ -99,63 +99,87 @@ def nothing_to_tune(
     return UserError(f"{source}: no tunable dispatch ({'; '.join(reasons)})")
 
 
-def extract(
-    context: RunContext, program: Program, variant: Variant, folder: Path
-) -> tuple[Extraction, tuple[str, ...]]:
-    """Compile a program to its dispatches; UserError with the compiler's line if it does not."""
-    flags = program_flags(program, context.target, context.options.iree_flags, variant)
+def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extraction:
+    """Compile a program to its dispatches, and note what the compiler makes of its types.
+
+    Args:
+        opened: the program; its target learns what the compiler knows of the processor.
+        variant: as which it is compiled.
+
+    Returns:
+        The dispatches, each in a file of the variant's folder.
+
+    Raises:
+        UserError: it does not compile; with the compiler's line.
+    """
+    program = opened.program
     request = ExtractRequest(
         program.path,
-        flags,
-        folder,
+        opened.flags(variant),
+        opened.work / variant.name,
         program.functions,
-        context.options.function,
-        context.arguments,
+        opened.options.function,
+        opened.arguments,
     )
-    job = Job(request, EXTRACT, _EXTRACT_TIMEOUT_S)
-    (result,) = context.compilers.run([job])
-    if result.failure is not None:
-        raise UserError(f"{program.source}: {result.failure.message}")
-    extraction: Extraction = result.value
-    context.target = context.target.with_vectors(
+    extraction: Extraction = opened.run(EXTRACT, request, _EXTRACT_TIMEOUT_S)
+    opened.target = opened.target.with_vectors(
         extraction.vector_bytes, extraction.features, extraction.processor
     )
-    return extraction, without_preprocessing(flags)
+    _note_demotion(opened, extraction)
+    return extraction
 
 
-def note_demotion(context: RunContext, program: Program, extraction: Extraction) -> None:
+def _note_demotion(opened: OpenProgram, extraction: Extraction) -> None:
     """Say once that IREE computes in f32 what the program has in f64."""
     text = (
         "IREE compiles the program's f64 as f32 unless told otherwise "
         "(--iree-flag=--iree-input-demote-f64-to-f32=false)"
     )
     compiled = extraction.signatures.items()
-    demoted = any(demotes_f64(program.functions.get(name), one) for name, one in compiled)
-    if demoted and text not in context.notes:
-        context.note(text)
+    known = opened.program.functions
+    demoted = any(demotes_f64(known.get(name), one) for name, one in compiled)
+    if demoted and text not in opened.notes:
+        opened.note(text)
 
 
-def given_arguments(
-    context: RunContext, program: Program
-) -> tuple[tuple[int, ...] | int | None, ...]:
-    """The sizes of the program's arguments as the user's inputs have them."""
-    extraction, _ = extract(context, program, DEFAULT_VARIANT, context.work / "signature")
-    name = choose_function(extraction.signatures, context.options.function)
-    signature = extraction.signatures[name]
-    folder = context.work / "inputs"
-    return argument_sizes(program_inputs(context.options, signature, extraction.limits, folder))
+def use_given_arguments(opened: OpenProgram) -> None:
+    """Where the user gave inputs, the program's arguments have their sizes.
+
+    Args:
+        opened: the program, before it is taken apart.
+
+    Raises:
+        UserError: it does not compile, or the inputs are not its arguments.
+    """
+    if opened.options.inputs:
+        extraction = extract(opened)
+        name = choose_function(extraction.signatures, opened.options.function)
+        signature, folder = extraction.signatures[name], opened.work / "inputs"
+        inputs = program_inputs(opened.options, signature, extraction.limits, folder)
+        opened.arguments = argument_sizes(inputs)
+
+
+def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> PreparedVariant:
+    """The dispatches of a program as a variant compiles it: `extract`, then `read_tasks`."""
+    return read_tasks(opened, extract(opened, variant), variant)
 
 
 def read_tasks(
-    context: RunContext,
-    extraction: Extraction,
-    variant: Variant,
-    flags: tuple[str, ...],
-    folder: Path,
+    opened: OpenProgram, extraction: Extraction, variant: Variant = DEFAULT_VARIANT
 ) -> PreparedVariant:
-    """Read every dispatch's workload, template and space; equal workloads become one task."""
+    """Read every dispatch's workload, template and space; equal workloads become one task.
+
+    Args:
+        opened: the program.
+        extraction: its dispatches, as `extract` found them.
+        variant: as which it was compiled.
+
+    Returns:
+        The tasks, and the dispatches that are none.
+    """
+    flags = without_preprocessing(opened.flags(variant))
     prepared = PreparedVariant(variant, flags)
-    wanted = _select(context, extraction, prepared)
+    wanted = _select(opened, extraction, prepared)
     jobs = [
         Job(
             ConfigureRequest(
@@ -166,7 +190,7 @@ def read_tasks(
                 configured=d.isolated.with_suffix(".configured.mlir"),
                 arguments=d.arguments,
                 workload=d.workload,
-                constraints=context.target.is_gpu,
+                constraints=opened.target.is_gpu,
             ),
             CONFIGURE,
             120.0,
@@ -176,29 +200,29 @@ def read_tasks(
         if d.isolated is not None
     ]
     by_workload: dict[str, DispatchTask] = {}
-    for result in _configured(context, jobs):
-        _add(context, prepared, by_workload, result, folder)
+    for result in _configured(opened, jobs):
+        _add(opened, prepared, by_workload, result)
     prepared.tasks = list(by_workload.values())
     return prepared
 
 
-def _configured(context: RunContext, jobs: Sequence[Job]) -> list[Result]:
+def _configured(opened: OpenProgram, jobs: Sequence[Job]) -> list[Result]:
     """The results of the jobs. IREE 3.13 crashes where it states the constraints of some products
     (batch_matmul on ROCm): those are read without them."""
-    results = context.compilers.run(jobs)
+    results = opened.compilers.run(jobs)
     again = {
         i: replace(r.job, payload=replace(r.job.payload, constraints=False))
         for i, r in enumerate(results)
         if r.failure is not None and r.failure.kind == "crashed" and r.job.payload.constraints
     }
     if again:
-        for i, result in zip(again, context.compilers.run(again.values()), strict=True):
+        for i, result in zip(again, opened.compilers.run(again.values()), strict=True):
             results[i] = result
     return results
 
 
 def _select(
-    context: RunContext, extraction: Extraction, prepared: PreparedVariant
+    opened: OpenProgram, extraction: Extraction, prepared: PreparedVariant
 ) -> list[ExtractedDispatch]:
     wanted = []
     for dispatch in extraction.dispatches:
@@ -206,7 +230,7 @@ def _select(
             continue
         if dispatch.isolated is None:
             prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, dispatch.reason))
-        elif not context.options.selects(dispatch.entry):
+        elif not opened.options.selects(dispatch.entry):
             prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, _LEFT_OUT))
         else:
             wanted.append(dispatch)
@@ -214,11 +238,10 @@ def _select(
 
 
 def _add(
-    context: RunContext,
+    opened: OpenProgram,
     prepared: PreparedVariant,
     by_workload: dict[str, DispatchTask],
     result: Result,
-    folder: Path,
 ) -> None:
     dispatch: ExtractedDispatch = result.job.tag
     if result.failure is not None:
@@ -227,7 +250,7 @@ def _add(
         return
     info: DispatchFacts = result.value
     if prepared.target is None:
-        prepared.target = context.target.with_vectors(
+        prepared.target = opened.target.with_vectors(
             info.vector_bytes, info.features, info.processor
         )
     if info.workload is None or info.template is None:
@@ -256,10 +279,10 @@ def _add(
         workload=info.workload,
         template=info.template,
         space=space,
-        restricted=_restrict(context, dispatch.entry, space),
+        restricted=_restrict(opened, dispatch.entry, space),
         isolated=dispatch.isolated,
         configured=dispatch.isolated.with_suffix(".configured.mlir"),
-        folder=folder / dispatch.isolated.stem,
+        folder=dispatch.isolated.with_suffix(""),
         variant=prepared.variant.name,
         flags=prepared.flags,
         repeats=repeats_for(info.workload, prepared.target.cores, prepared.target.is_gpu),
@@ -282,14 +305,14 @@ def known_knobs(spaces: Sequence[Space]) -> set[str]:
     return names | {old for old, new in CLASSIC_NAMES.items() if new in names}
 
 
-def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
+def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:
     """The space narrowed by the configuration file; names that it lacks are left out."""
-    config = context.options.config
+    config = opened.options.config
     if config is None:
         return space.space
     wanted = config.restrictions_for(name)
     have = space.restrictable
-    classic = GPU_CLASSIC_NAMES if context.target.is_gpu else CLASSIC_NAMES
+    classic = GPU_CLASSIC_NAMES if opened.target.is_gpu else CLASSIC_NAMES
     values = {}
     for key, allowed in wanted.items():
         knob = next((n for n in _names(classic, key) if n in have), key)
@@ -301,14 +324,14 @@ def _restrict(context: RunContext, name: str, space: DispatchSpace) -> Space:
             fitting = [size for size in allowed if space.admits(knob, size)]
             beyond = [str(size) for size in allowed if size not in fitting]
             if beyond:
-                context.note(f"{name}: {key} {', '.join(beyond)} does not fit its loop")
+                opened.note(f"{name}: {key} {', '.join(beyond)} does not fit its loop")
         if fitting:
             values[knob] = fitting
     if not values:
         return space.space
     restriction = space.restrict(values)
     for text in restriction.notes:
-        context.note(f"{name}: {text}")
+        opened.note(f"{name}: {text}")
     return restriction.space
 
 
@@ -318,9 +341,9 @@ def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str,
     return (names,) if isinstance(names, str) else names
 
 
-def task_key(context: RunContext, prepared: PreparedVariant, task: DispatchTask) -> TaskKey:
+def task_key(opened: OpenProgram, prepared: PreparedVariant, task: DispatchTask) -> TaskKey:
     """The database's key of a task: results are reused only where all of it is equal."""
     assert prepared.target is not None
     own = without_preprocessing(prepared.variant.flags)
-    flags = flags_key([*own, *context.options.iree_flags])
-    return TaskKey(task.workload, prepared.target.key, context.compiler_version, flags)
+    flags = flags_key([*own, *opened.options.iree_flags])
+    return TaskKey(task.workload, prepared.target.key, opened.compiler_version, flags)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.ir.program import Program
 from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
@@ -17,8 +16,7 @@ from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
-from tilewright.target import Target
-from tilewright.toolchain import Toolchain
+from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
 
@@ -50,43 +48,39 @@ class BuildRequest:
 
 
 class Programs:
-    """Builds and measures one program on one target.
+    """Builds and measures an opened program, all of its variants on the same inputs.
 
-    `extra_flags` are the user's own, given to every compile. All programs are run on the same
-    inputs; the outputs of the program that the plain compiler makes are what the others must equal.
+    The outputs of the program that the plain compiler makes are what the others must equal.
+    `seconds_each` says what compiling one took of the run's time.
     """
 
     def __init__(
         self,
-        program: Program,
-        toolchain: Toolchain,
-        target: Target,
-        extra_flags: tuple[str, ...],
-        folder: Path,
+        opened: OpenProgram,
         benchmark: Benchmark,
         function: str,
+        signature: Signature,
         inputs: InputSet,
         parameters: Parameters,
         compile_timeout_s: float = 1800.0,
     ) -> None:
-        self.program = program
-        self.toolchain = toolchain
-        self.target = target
-        self.extra_flags = extra_flags
-        self.folder = folder
+        self.opened = opened
+        self.program = opened.program
+        self.toolchain = opened.toolchain
+        self.folder = opened.work / "programs"
         self.benchmark = benchmark
         self.function = function
+        self.signature = signature
         self.inputs = inputs
         self.parameters = parameters
         self.compile_timeout_s = compile_timeout_s
-        self.expected = folder / "expected.npz"
+        self.expected = self.folder / "expected.npz"
         self.seconds_each = 0.0
-        folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
         """Every flag of `iree-compile` for a variant, with a spec or without."""
-        flags = program_flags(self.program, self.target, self.extra_flags, variant)
-        return (*flags, f"{self.target.spec_flag}{spec}") if spec is not None else flags
+        return self.opened.flags(variant, spec)
 
     def build(self, request: BuildRequest) -> Build:
         """Compile the program; a failure is in the result."""
@@ -111,7 +105,7 @@ class Programs:
         `seconds_each` afterwards says what one of them took of the run's time.
         """
         begin = time.monotonic()
-        with ThreadPoolExecutor(max_workers=max(1, self.target.cores)) as threads:
+        with ThreadPoolExecutor(max_workers=max(1, self.opened.target.cores)) as threads:
             builds = list(threads.map(self.build, requests))
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
@@ -187,13 +181,6 @@ def program_inputs(
     bounds = index_bounds(limits)
     values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=bounds)
     return write_inputs(folder, signature.inputs, values)
-
-
-def program_flags(
-    program: Program, target: Target, extra: tuple[str, ...], variant: Variant
-) -> tuple[str, ...]:
-    """The flags that compile a program for a target as a variant, without a spec."""
-    return (*program.input_flags, *target.flags, *extra, *variant.flags)
 
 
 def _failure(failure: WorkerFailure) -> str:

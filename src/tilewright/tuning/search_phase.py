@@ -103,8 +103,7 @@ def search(
                 allocator.close(entry.name)
     for entry in running.values():
         for phase, seconds in entry.loop.seconds.items():
-            key = f"search.{phase}"
-            context.phase_s[key] = context.phase_s.get(key, 0.0) + seconds
+            context.add_seconds(f"search.{phase}", seconds)
 
 
 def _wanted(context: RunContext, tasks: Sequence[BudgetTask]) -> int:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tilewright import scratch
 from tilewright.errors import UserError
-from tilewright.ir.signature import Signature
-from tilewright.measure.compile_worker import compile_pool
+from tilewright.ir.program import choose_function
 from tilewright.measure.inputs import argument_sizes
-from tilewright.measure.pool import Job
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
 from tilewright.store import Database, RunRecord, RunStatus
 from tilewright.target import parse_target
-from tilewright.toolchain import Toolchain, check_versions, installed_version
+from tilewright.toolchain import check_versions
 from tilewright.tuning import outputs
 from tilewright.tuning.company import try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
@@ -28,15 +24,16 @@ from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
+from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import (
     PreparedVariant,
     extract,
-    given_arguments,
-    note_demotion,
     nothing_to_tune,
     read_tasks,
+    take_apart,
+    use_given_arguments,
 )
 from tilewright.tuning.programs import (
     Build,
@@ -46,12 +43,11 @@ from tilewright.tuning.programs import (
     quick_timing,
 )
 from tilewright.tuning.result import TuneResult
-from tilewright.tuning.runner_choice import accepted_target, open_benchmark
+from tilewright.tuning.runner_choice import open_benchmark
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
-from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
-from tilewright.tuning.worker_tasks import LOAD, LoadRequest
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 # The phases of a run that come before the first candidate.
 _BEFORE_SEARCH = ("compile", "measure", "variants", "dispatches")
@@ -77,9 +73,6 @@ class TuningSession:
         self.listener = listener
         self.selector = selector
         self.target = parse_target(options.target, options.threads)
-        self.toolchain = Toolchain(options.config.iree_bin if options.config else None)
-        if not self.target.is_gpu and self.target.cpu != "host":
-            self.toolchain.check_processor(self.target.cpu)
         outputs.check_writable(options.output)
         self._context: RunContext | None = None
         self._stop_requested = False
@@ -90,86 +83,69 @@ class TuningSession:
         if self._context is not None:
             self._context.request_stop()
 
+    def abort(self) -> None:
+        """Kill the native compiles that are running; the run then ends by what they leave it."""
+        if self._context is not None:
+            self._context.toolchain.stop()
+
     def run(self) -> TuneResult:
-        """Do everything. Raises UserError for what the user can mend, and leaves nothing behind."""
+        """Do everything, and leave nothing behind where that fails.
+
+        Returns:
+            What was found, which is in the result folder too.
+
+        Raises:
+            UserError: what the user can mend.
+            Interrupted: it was asked to stop before anything was found.
+        """
         cpu_start = time.process_time()
-        with self._opened() as (context, program):
-            return self._run(context, program, cpu_start)
+        with self._opened() as context:
+            return self._run(context, cpu_start)
 
     def compile_only(self) -> CompileOnlyResult:
-        """Compile candidates of every dispatch and run none; needs no device."""
-        with self._opened() as (context, program):
+        """Compile candidates of every dispatch and run none; needs no device.
+
+        Returns:
+            How many compile and why others do not.
+
+        Raises:
+            UserError: what the user can mend.
+        """
+        with self._opened() as context:
             with context.phase("compile", "the program to its dispatches"):
-                if self.options.inputs:
-                    context.arguments = given_arguments(context, program)
-                extraction, flags = extract(
-                    context, program, DEFAULT_VARIANT, context.work / "default"
-                )
+                use_given_arguments(context)
+                extraction = extract(context)
             with context.phase("dispatches", "reading the dispatches"):
-                prepared = read_tasks(
-                    context, extraction, DEFAULT_VARIANT, flags, context.work / "default"
-                )
+                prepared = read_tasks(context, extraction)
             return compile_only(context, prepared, self.source)
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[tuple[RunContext, Any]]:
-        """Workers, database and device, and the program as it was read; all are closed again."""
+    def _opened(self) -> Iterator[RunContext]:
+        """The program with workers, database and device; all are closed again."""
         with (
-            scratch.folder() as work,
-            Database.open(self._database(work)) as store,
-            compile_pool(self.target.cores) as compilers,
+            scratch.folder() as own,
+            # Nothing is stored where nothing is measured.
+            Database.open(
+                own / "unused.db" if self.options.compile_only else self.options.db
+            ) as store,
+            open_program(self.source, self.target, self.options, listener=self.listener) as opened,
+            contextlib.closing(
+                open_benchmark(opened.target, self.options, lambda text: self.listener(Note(text)))
+            ) as benchmark,
         ):
-            self.target, note = accepted_target(self.target, compilers)
-            program = self._load(compilers, work)
-            benchmark = open_benchmark(
-                self.target, self.options, lambda text: self.listener(Note(text))
-            )
-            context = RunContext(
-                options=self.options,
-                target=self.target,
-                toolchain=self.toolchain,
-                compilers=compilers,
-                benchmark=benchmark,
-                store=store,
-                run_id=-1,
-                compiler_version=installed_version("iree-base-compiler"),
-                work=work,
-                listener=self.listener,
-            )
+            context = RunContext(**vars(opened), benchmark=benchmark, store=store)
             self._context = context
-            if note:
-                context.note(note, warning=True)
             if isinstance(benchmark, RemoteBenchmark):
                 benchmark.stop = lambda: context.stopping
             if self._stop_requested:
                 context.request_stop()
             try:
-                yield context, program
+                yield context
             except Stopped:
                 raise Interrupted("stopped while waiting for results of another machine") from None
-            finally:
-                context.benchmark.close()
 
-    def _database(self, work: Path) -> Path | None:
-        """The user's database; one that goes away where nothing is measured."""
-        return work / "unused.db" if self.options.compile_only else self.options.db
-
-    def _load(self, compilers: Any, work: Path) -> Any:
-        request = LoadRequest(
-            self.source.absolute(),
-            work,
-            self.options.function,
-            declaration=self.target.declaration,
-        )
-        job = Job(request, LOAD, 600.0)
-        (result,) = compilers.run([job])
-        if result.failure is None:
-            return replace(result.value, source=self.source)
-        if result.failure.error_type in ("UserError", "UnknownNameError"):
-            raise UserError(result.failure.message)
-        raise UserError(f"{self.source}: IREE cannot read the program: {result.failure.message}")
-
-    def _run(self, context: RunContext, program: Any, cpu_start: float) -> TuneResult:
+    def _run(self, context: RunContext, cpu_start: float) -> TuneResult:
+        program = context.program
         if program.stripped:
             context.note(
                 f"{self.source}: {program.stripped} configurations in the input were removed; "
@@ -180,33 +156,27 @@ class TuningSession:
             for key in config.gpu_only:
                 context.note(f"{config.path}: [SearchSpace] {key} has no effect on the CPU")
         with context.phase("compile", "the program as the compiler makes it"):
-            extraction, flags = extract(context, program, DEFAULT_VARIANT, context.work / "default")
-            note_demotion(context, program, extraction)
-            function, signature = self._entry(extraction.signatures)
-            programs = self._programs(context, program, function, signature, extraction)
-            if any(-1 in (kind.shape or ()) for kind in signature.inputs):
+            extraction = extract(context)
+            programs = self._programs(context, extraction)
+            if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
-                extraction, flags = extract(
-                    context, program, DEFAULT_VARIANT, context.work / "default"
-                )
+                extraction = extract(context)
             default = programs.build(BuildRequest("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UserError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):
             # No variant makes dispatches where there is nothing to compute.
             raise nothing_to_tune(self.source, [], self.options.only)
-        context.run_id = self._begin(context, program)
+        context.run_id = self._begin(context)
         try:
             with context.phase("measure", "the program by default"):
                 default_s = self._measure_default(programs, default)
                 context.emit(ProgramMeasured("default", default_s, True))
             with context.phase("dispatches", "reading the dispatches"):
-                first = read_tasks(
-                    context, extraction, DEFAULT_VARIANT, flags, context.work / "default"
-                )
+                first = read_tasks(context, extraction)
             outcome = Outcome(default, default_s)
             chosen = choose_variants(context, programs, outcome, first)
-            self._tune(context, program, programs, outcome, first, chosen)
+            self._tune(context, programs, outcome, first, chosen)
             result = outputs.finish(context, program, programs, outcome, cpu_start)
         except BaseException:
             # Whatever ended the run is what the user must hear of, not a database that is full too.
@@ -219,42 +189,22 @@ class TuningSession:
 
     # -- the program ---------------------------------------------------------------------------
 
-    def _entry(self, signatures: dict[str, Signature]) -> tuple[str, Signature]:
-        from tilewright.ir.program import choose_function
-
-        name = choose_function(signatures, self.options.function)
-        return name, signatures[name]
-
-    def _programs(
-        self,
-        context: RunContext,
-        program: Any,
-        function: str,
-        signature: Signature,
-        extraction: Extraction,
-    ) -> Programs:
+    def _programs(self, context: RunContext, extraction: Extraction) -> Programs:
+        function = choose_function(extraction.signatures, self.options.function)
+        signature = extraction.signatures[function]
         folder = context.work / "programs"
         inputs = program_inputs(self.options, signature, extraction.limits, folder)
-        archives = [(scope, str(path)) for scope, path in program.parameters]
+        archives = [(scope, str(path)) for scope, path in context.program.parameters]
         archives += [(p.scope, str(p.path)) for p in self.options.parameters]
-        return Programs(
-            program,
-            self.toolchain,
-            self.target,
-            self.options.iree_flags,
-            folder,
-            context.benchmark,
-            function,
-            inputs,
-            Parameters(tuple(archives)),
-        )
+        parameters = Parameters(tuple(archives))
+        return Programs(context, context.benchmark, function, signature, inputs, parameters)
 
-    def _begin(self, context: RunContext, program: Any) -> int:
+    def _begin(self, context: RunContext) -> int:
         """A new run in the database, or the unfinished one that `--resume` goes on with."""
         digest = self.options.digest()
         if self.options.resume:
             found = context.store.find_resumable(
-                program.digest, context.target.key, context.compiler_version, digest
+                context.program.digest, context.target.key, context.compiler_version, digest
             )
             if found is not None:
                 run = context.store.resume_run(found.id)
@@ -265,7 +215,7 @@ class TuningSession:
         return context.store.begin_run(
             RunRecord(
                 program=str(self.source),
-                program_digest=program.digest,
+                program_digest=context.program.digest,
                 target=context.target.key,
                 compiler=context.compiler_version,
                 options=self.options.to_json(),
@@ -291,7 +241,6 @@ class TuningSession:
     def _tune(
         self,
         context: RunContext,
-        program: Any,
         programs: Programs,
         outcome: Outcome,
         first: PreparedVariant,
@@ -302,7 +251,7 @@ class TuningSession:
                 prepared = (
                     first
                     if measured.variant.name == first.variant.name
-                    else self._prepare(context, program, measured.variant)
+                    else take_apart(context, measured.variant)
                 )
                 measure_defaults(context, prepared, measured.time_s)
             outcome.prepared.append(prepared)
@@ -325,11 +274,6 @@ class TuningSession:
                     context, programs, prepared, confirmed, measured.build, within
                 )
             outcome.companies.append(company)
-
-    def _prepare(self, context: RunContext, program: Any, variant: Variant) -> PreparedVariant:
-        folder = context.work / variant.name
-        extraction, flags = extract(context, program, variant, folder)
-        return read_tasks(context, extraction, variant, flags, folder)
 
 
 def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:

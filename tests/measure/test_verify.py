@@ -194,4 +194,4 @@ def test_what_is_wrong_in_words() -> None:
     actual[2, 1] = 7
     text = str(compare(actual, expected, "f32"))
     assert "1 of 12 elements" in text
-    assert "worst at [2, 1]: 7 instead of 1" in text
+    assert "worst at [2, 1]: 7 where 1 is expected" in text

@@ -17,13 +17,12 @@ from tilewright.profiler.folder import CompileRecord, DispatchEntry, OperationFo
 from tilewright.profiler.report import (
     CLASSIC_COLUMNS,
     COLUMNS,
-    TABLE_COLUMNS,
-    CsvReport,
+    ProfileCsv,
     block_lines,
     csv_row,
     numbers,
+    outcomes_table,
     parse_tags,
-    table_row,
 )
 from tilewright.trial import Status
 
@@ -96,7 +95,7 @@ def test_no_kernel_is_reported_above_the_peak() -> None:
     assert found.percent is None
     assert "that were measured: verify it" in "\n".join(block_lines(unchecked, found))
     assert csv_row(unchecked, found, "avx2")["Peak(%)"] == ""
-    assert table_row(unchecked, found)[-1] == "-"
+    assert outcomes_table([(unchecked, found)]).rows[0][-1] == "-"
 
 
 def test_a_block_has_every_line() -> None:
@@ -121,8 +120,10 @@ def test_a_block_of_a_wrong_result() -> None:
 
 
 def test_table_rows_have_a_cell_for_every_column() -> None:
-    for one in (RIGHT, WRONG):
-        assert len(table_row(one, numbers(one, None))) == len(TABLE_COLUMNS)
+    table = outcomes_table((one, numbers(one, None)) for one in (RIGHT, WRONG))
+    assert [len(row) for row in table.rows] == [len(table.columns)] * 2
+    assert table.rows[0][2] == "1"
+    assert table.rows[1][2:5] == ("-", "-", "-")
 
 
 def test_csv_rows_have_every_column() -> None:
@@ -190,31 +191,31 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_csv_files_grow_row_by_row(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
-    with CsvReport(path, {"cpu": "x"}) as report:
+    with ProfileCsv(path, {"cpu": "x"}) as report:
         report.add(csv_row(RIGHT, None, ""))
         assert [row["cpu"] for row in rows(path)] == ["x"], "there while the sweep goes on"
-    with CsvReport(path, {"cpu": "y"}, append=True) as report:
+    with ProfileCsv(path, {"cpu": "y"}, append=True) as report:
         report.add(csv_row(WRONG, None, ""))
     assert [(row["cpu"], row["Verification"]) for row in rows(path)] == [
         ("x", "SUCCESS"),
         ("y", "FAILED"),
     ]
-    with CsvReport(path, {}) as report:
+    with ProfileCsv(path, {}) as report:
         report.add(csv_row(RIGHT, None, ""))
     assert len(rows(path)) == 1, "without --append the file begins anew"
 
 
 def test_a_file_of_other_columns_is_not_added_to(tmp_path: Path) -> None:
     path = tmp_path / "data.csv"
-    with CsvReport(path, {"cpu": "x"}) as report:
+    with ProfileCsv(path, {"cpu": "x"}) as report:
         report.add(csv_row(RIGHT, None, ""))
     with pytest.raises(UserError, match=r"--append: .* other columns"):
-        CsvReport(path, {}, append=True)
-    with CsvReport(tmp_path / "new.csv", {}, append=True) as report:
+        ProfileCsv(path, {}, append=True)
+    with ProfileCsv(tmp_path / "new.csv", {}, append=True) as report:
         report.add(csv_row(RIGHT, None, ""))
     assert len(rows(tmp_path / "new.csv")) == 1
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot write it"):
-        CsvReport(tmp_path / "none" / "data.csv", {})
+        ProfileCsv(tmp_path / "none" / "data.csv", {})

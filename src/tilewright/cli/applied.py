@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import words
+from tilewright import words
 
 if TYPE_CHECKING:
     from tilewright.tuning.apply import AppliedProgram

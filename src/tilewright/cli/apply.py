@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilewright import words
 from tilewright.cli import output as out
-from tilewright.cli import words
 from tilewright.cli.applied import print_changes
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError

@@ -285,10 +285,7 @@ def _print(result: ComparisonRun, base: str) -> None:
     from tilewright.compare.tables import means_table, rows_table
 
     for made in (rows_table(result, base), means_table(result, base)):
-        table = output.table(made.columns, made.right, made.title)
-        for cells in made.rows:
-            table.add_row(*cells)
-        output.console().print(table)
+        output.print_table(made)
         click.echo("")
     for warning in result.state.warnings():
         click.echo(f"warning: {warning}")
@@ -298,11 +295,7 @@ def _print_changes(changes: list[TimeChange]) -> None:
     from tilewright.compare.diff import mean_ratio
     from tilewright.compare.tables import changes_table
 
-    made = changes_table(changes)
-    table = output.table(made.columns, made.right)
-    for cells in made.rows:
-        table.add_row(*cells)
-    output.console().print(table)
+    output.print_table(changes_table(changes))
     mean = mean_ratio(changes)
     if mean is not None:
         click.echo(f"\nGeometric mean of new time over old: {mean:.3f}")

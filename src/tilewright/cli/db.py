@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 
 if TYPE_CHECKING:
     from tilewright.store import Database, Filter, ListingRow, RowCounts

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.gpu_target import BACKENDS, target_names
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:

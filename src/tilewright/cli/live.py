@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 from tilewright.cli.plain import program_line, winner_line
 from tilewright.cli.progress import SEARCH, RunProgress
 from tilewright.tuning import events

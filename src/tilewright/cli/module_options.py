@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilewright.cli import words
+from tilewright import words
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:

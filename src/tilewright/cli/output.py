@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
+
+from tilewright.tables import Table
 
 # Where nobody's screen sets a limit: rows stay on one line, for grep and awk.
 _FILE_WIDTH = 400
@@ -22,9 +24,9 @@ def console(stderr: bool = False) -> Console:
     return found
 
 
-def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") -> Table:
+def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") -> RichTable:
     """An empty table without lines; the columns in `right` are numbers."""
-    made = Table(
+    made = RichTable(
         box=None,
         pad_edge=False,
         header_style="bold",
@@ -40,6 +42,14 @@ def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") ->
             overflow="fold",
         )
     return made
+
+
+def print_table(made: Table) -> None:
+    """A table of plain data."""
+    shown = table(made.columns, made.right, made.title)
+    for cells in made.rows:
+        shown.add_row(*cells)
+    console().print(shown)
 
 
 def print_json(data: Any) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from tilewright.cli import words
+from tilewright import words
 from tilewright.cli.progress import RunProgress
 from tilewright.tuning import events
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tilewright import words
 from tilewright.cli import output as out
-from tilewright.cli import words
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
@@ -242,13 +242,13 @@ def _run(
     from contextlib import ExitStack
 
     from tilewright.profiler.peaks import vector_instructions
-    from tilewright.profiler.report import CsvReport, block_lines, csv_row, numbers
+    from tilewright.profiler.report import ProfileCsv, block_lines, csv_row, numbers
     from tilewright.profiler.running import run_dispatches
 
     instructions = vector_instructions(target)
     done: list[tuple[ProfileOutcome, Numbers | None]] = []
     with ExitStack() as stack:
-        report = stack.enter_context(CsvReport(path, tags, append)) if path is not None else None
+        report = stack.enter_context(ProfileCsv(path, tags, append)) if path is not None else None
         peaks = _peaks(options)
         try:
             for outcome in run_dispatches(selected, options):
@@ -299,12 +299,9 @@ def _progress(outcome: ProfileOutcome, done: int, total: int) -> str:
 
 
 def _print_table(done: list[tuple[ProfileOutcome, Numbers | None]]) -> None:
-    from tilewright.profiler.report import TABLE_COLUMNS, table_row
+    from tilewright.profiler.report import outcomes_table
 
-    table = out.table(TABLE_COLUMNS, right=TABLE_COLUMNS[2:])
-    for outcome, found in done:
-        table.add_row(*table_row(outcome, found))
-    out.console().print(table)
+    out.print_table(outcomes_table(done))
     for outcome, _ in done:
         if outcome.message:
             click.echo(f"{outcome.dispatch.name}: {outcome.message}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli import output, replay_score, words
+from tilewright import words
+from tilewright.cli import output, replay_score
 from tilewright.cli.interrupt import Interruption, interruptible
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 from tilewright.cli.tuning_options import tuning_options
 
 _FILE = click.Path(path_type=Path)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tilewright.cli import output, words
+from tilewright import words
+from tilewright.cli import output
 from tilewright.tuning.result import DispatchSummary, TuneResult
 
 _TUNED = ("tuned", "reused")

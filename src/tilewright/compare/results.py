@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import enum
-import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from tilewright.measure.statistics import (
     bootstrap_interval,
     paired_ratio_interval,
 )
+from tilewright.tables import check_columns, csv_text
 from tilewright.tuning.files import check_writable_file, read_text
 
 FORMAT = 1
@@ -173,6 +172,9 @@ class ComparisonRun:
         )
 
 
+_Cell = Callable[[ComparisonRun, ComparisonRow], object]
+
+
 def read_runs(path: Path) -> list[ComparisonRun]:
     """The comparisons of a file, oldest first. Raises UserError."""
     try:
@@ -234,7 +236,7 @@ class ResultFile:
         if path.suffix != ".csv":
             self._runs = read_runs(path) if goes_on else []
         elif goes_on:
-            _check_header(path)
+            check_columns(path, COLUMNS)
             self._text = read_text(path, "results of a comparison")
 
     @property
@@ -245,7 +247,8 @@ class ResultFile:
     def write(self, run: ComparisonRun) -> None:
         """The run as far as it has come; the file is whole at every moment."""
         if self._path.suffix == ".csv":
-            text = self._text + _csv_text(run, header=not self._text)
+            rows = ({name: c(run, row) for name, c in _CELLS.items()} for row in run.rows)
+            text = self._text + csv_text(COLUMNS, rows, header=not self._text)
         else:
             runs = [one.to_json() for one in (*self._runs, run)]
             text = json.dumps({"what": _WHAT, "format": FORMAT, "runs": runs}, indent=1) + "\n"
@@ -258,61 +261,31 @@ class ResultFile:
 
 # -- CSV -------------------------------------------------------------------------------------------
 
-COLUMNS = (
-    "date",
-    "workload",
-    "kind",
-    "provider",
-    "outcome",
-    "threads",
-    "median_ms",
-    "low_ms",
-    "high_ms",
-    "rounds",
-    "gflops",
-    "cores",
-    "flops",
-    "bytes",
-    "version",
-    "reason",
-    "note",
-)
+
+def _ms(part: Callable[[Interval], float]) -> _Cell:
+    return lambda run, row: f"{1e3 * part(row.time):.6g}" if row.samples else ""
 
 
-def _csv_text(run: ComparisonRun, header: bool) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file)
-    if header:
-        writer.writerow(COLUMNS)
-    writer.writerows(_cells(run, row) for row in run.rows)
-    return file.getvalue()
-
-
-def _cells(run: ComparisonRun, row: ComparisonRow) -> list[object]:
-    time, rate = (row.time, row.gflops) if row.samples else (None, None)
-    return [
-        run.date,
-        row.workload,
-        row.kind,
-        row.provider,
-        str(row.outcome),
-        run.threads,
-        *([f"{1e3 * s:.6g}" for s in (time.value, time.low, time.high)] if time else [""] * 3),
-        len(row.samples),
-        f"{rate.value:.2f}" if rate else "",
-        "" if row.cores is None else f"{row.cores:.2f}",
-        row.flops or "",
-        row.bytes or "",
-        row.version,
-        row.reason,
-        row.note,
-    ]
-
-
-def _check_header(path: Path) -> None:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        if next(csv.reader(file), []) != list(COLUMNS):
-            raise UserError(f"--append: {path} has other columns; write another file")
+_CELLS: Mapping[str, _Cell] = {
+    "date": lambda run, row: run.date,
+    "workload": lambda run, row: row.workload,
+    "kind": lambda run, row: row.kind,
+    "provider": lambda run, row: row.provider,
+    "outcome": lambda run, row: str(row.outcome),
+    "threads": lambda run, row: run.threads,
+    "median_ms": _ms(lambda time: time.value),
+    "low_ms": _ms(lambda time: time.low),
+    "high_ms": _ms(lambda time: time.high),
+    "rounds": lambda run, row: len(row.samples),
+    "gflops": lambda run, row: f"{rate.value:.2f}" if (rate := row.gflops) else "",
+    "cores": lambda run, row: "" if row.cores is None else f"{row.cores:.2f}",
+    "flops": lambda run, row: row.flops or "",
+    "bytes": lambda run, row: row.bytes or "",
+    "version": lambda run, row: row.version,
+    "reason": lambda run, row: row.reason,
+    "note": lambda run, row: row.note,
+}
+COLUMNS = tuple(_CELLS)
 
 
 # -- what rows say together ------------------------------------------------------------------------

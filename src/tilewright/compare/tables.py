@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.compare.diff import TimeChange
 from tilewright.compare.results import (
@@ -13,40 +12,15 @@ from tilewright.compare.results import (
     mean_speedup,
     speedup,
 )
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns, those that are numbers, and rows of cells."""
-
-    columns: tuple[str, ...]
-    right: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    title: str = ""
-
-    def markdown(self) -> str:
-        """As a table in GitHub's Markdown."""
-        rule = ["---:" if c in self.right else "---" for c in self.columns]
-        lines = [self.columns, rule, *([_escaped(c) for c in row] for row in self.rows)]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("\n", " ")
-
-
-def digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.{2 if value < 10 else 1}f}" if value >= 1 else f"{value:.3g}"
+from tilewright.tables import Table
+from tilewright.words import milliseconds, significant
 
 
 def time_text(row: ComparisonRow) -> str:
     """`1.23 ms (1.20 to 1.26), 220 GFLOP/s`."""
     time, rate = row.time, row.gflops
-    text = f"{digits(1e3 * time.value)} ms ({digits(1e3 * time.low)} to {digits(1e3 * time.high)})"
-    return f"{text}, {digits(rate.value)} GFLOP/s" if rate else text
+    text = f"{milliseconds(time.value)} ms ({milliseconds(time.low)} to {milliseconds(time.high)})"
+    return f"{text}, {significant(rate.value)} GFLOP/s" if rate else text
 
 
 ROW_COLUMNS = (
@@ -93,9 +67,9 @@ def _cells(run: ComparisonRun, row: ComparisonRow, base: str) -> tuple[str, ...]
     return (
         row.workload,
         row.provider,
-        digits(1e3 * time.value),
-        f"{digits(1e3 * time.low)} to {digits(1e3 * time.high)}",
-        digits(rate.value) if rate else "-",
+        milliseconds(time.value),
+        f"{milliseconds(time.low)} to {milliseconds(time.high)}",
+        significant(rate.value) if rate else "-",
         of_peak or "-",
         f"{faster.value:.2f}" if faster else "-",
         f"{faster.low:.2f} to {faster.high:.2f}" if faster else "-",
@@ -136,7 +110,7 @@ def wide_table(run: ComparisonRun) -> Table:
                 cells.append(str(row.outcome) if row else "-")
                 continue
             rate = row.gflops
-            cells.append(digits(rate.value) if rate else f"{digits(1e3 * row.time.value)} ms")
+            cells.append(significant(rate.value) if rate else f"{milliseconds(row.time.value)} ms")
         rows.append(tuple(cells))
     return Table(("workload", *run.providers), tuple(run.providers), tuple(rows), "GFLOP/s")
 
@@ -158,8 +132,8 @@ def changes_table(changes: Sequence[TimeChange]) -> Table:
                 str(one.verdict),
                 one.workload,
                 one.provider,
-                digits(1e3 * old.time.value) if old and old.ok else "-",
-                digits(1e3 * new.time.value) if new and new.ok else "-",
+                milliseconds(old.time.value) if old and old.ok else "-",
+                milliseconds(new.time.value) if new and new.ok else "-",
                 f"{ratio.value:.3f}" if ratio else "-",
                 f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio else "-",
                 _remark(one),

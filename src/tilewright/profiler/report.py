@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TextIO
 
 from tilewright.errors import UserError
 from tilewright.kernels.operation import ROW_MAJOR, Operation
-from tilewright.profiler.names import parse_configuration
+from tilewright.measure.verify import Comparison
+from tilewright.profiler.names import NamedTiling, parse_configuration
 from tilewright.profiler.peaks import TOLERANCE, Peaks
 from tilewright.profiler.running import ProfileOutcome, Verification
+from tilewright.tables import CsvFile, Table
 from tilewright.trial import Status
 
 PROVIDER = "IREE Codegen"
@@ -22,49 +21,6 @@ NOT_PROFILED = "Not profiled"
 _NONE = "N/A"
 _DEFAULT = "Default"
 _SPLIT_K = "matmul_splitk"
-
-# The columns of IREE's first dispatch profiler, by their names there, and those that are new.
-CLASSIC_COLUMNS = (
-    "Provider",
-    "op_kind",
-    "Operation",
-    "bytes",
-    "flops",
-    "batch_count",
-    "m",
-    "n",
-    "k",
-    "lhs",
-    "rhs",
-    "result",
-    "split_k_mode",
-    "split_k_slices",
-    "Tile config",
-    "Core class",
-    "Instruction class",
-    "Verification",
-    "Runtime(ms)",
-    "GFLOPs",
-)
-NEW_COLUMNS = (
-    "Dispatch",
-    "Configuration",
-    "Arguments",
-    "Pipeline",
-    "Status",
-    "Message",
-    "Runtime low(ms)",
-    "Runtime high(ms)",
-    "Samples",
-    "GB/s",
-    "Peak(%)",
-    "Peak GFLOPs",
-    "Worst index",
-    "Worst actual",
-    "Worst expected",
-    "Compile(s)",
-)
-COLUMNS = (*CLASSIC_COLUMNS, *NEW_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -177,83 +133,143 @@ def _peak(found: Numbers) -> str:
     return f"{found.percent:.1f}% of {found.peak_gflops:.1f} GFLOP/s"
 
 
-TABLE_COLUMNS = (
-    "Dispatch",
-    "Verification",
-    "Runtime(ms)",
-    "+-%",
-    "GFLOPs",
-    "bytes",
-    "GB/s",
-    "Peak(%)",
-)
+@dataclass(frozen=True)
+class _Shown:
+    """What the cells of a dispatch are made from."""
+
+    outcome: ProfileOutcome
+    found: Numbers | None
+    instructions: str = ""
+
+    @property
+    def operation(self) -> Operation:
+        return self.outcome.dispatch.folder.operation
+
+    @property
+    def tiles(self) -> NamedTiling | None:
+        return parse_configuration(self.outcome.dispatch.configuration)
+
+    @property
+    def wrong(self) -> Comparison | None:
+        compared = self.outcome.comparison
+        return compared if compared is not None and not compared.ok else None
+
+    @property
+    def slices(self) -> int | None:
+        return self.operation.dims["slices"] if self.operation.kind.name == _SPLIT_K else None
 
 
-def table_row(outcome: ProfileOutcome, found: Numbers | None) -> tuple[str, ...]:
-    """A dispatch as cells of `TABLE_COLUMNS`; `+-%` is half the width of the runtime's interval."""
-    size = f"{outcome.dispatch.folder.operation.bytes:,}"
-    head = (outcome.dispatch.name, verification(outcome))
-    if found is None:
-        return (*head, "-", "-", "-", size, "-", "-")
-    half = 50 * (found.high_ms - found.low_ms) / found.runtime_ms
-    return (
-        *head,
-        f"{found.runtime_ms:.4g}",
-        f"{half:.1f}",
-        f"{found.gflops:.2f}",
-        size,
-        f"{found.gbytes_per_s:.2f}",
-        "-" if found.percent is None else f"{found.percent:.1f}",
-    )
+_Cell = Callable[[_Shown], object]
+
+
+def _timed(cell: Callable[[Numbers], object], untimed: str = "") -> _Cell:
+    """A cell of a dispatch that was timed; `untimed` of one that was not."""
+    return lambda shown: untimed if shown.found is None else cell(shown.found)
+
+
+def _tiled(cell: Callable[[NamedTiling, _Shown], object]) -> _Cell:
+    """A cell that tells of a configuration, if it is not the compiler's own."""
+    return lambda shown: _DEFAULT if (tiles := shown.tiles) is None else cell(tiles, shown)
+
+
+def _dim(name: str, otherwise: object = _NONE) -> _Cell:
+    return lambda shown: shown.operation.dims.get(name, otherwise)
+
+
+def _operand(position: int) -> _Cell:
+    """An operand, whatever the kind calls it."""
+
+    def cell(shown: _Shown) -> str:
+        *operands, _ = _operands(shown.operation).values()
+        return operands[position] if position < len(operands) else _NONE
+
+    return cell
+
+
+_TABLE: Mapping[str, _Cell] = {
+    "Dispatch": lambda s: s.outcome.dispatch.name,
+    "Verification": lambda s: verification(s.outcome),
+    "Runtime(ms)": _timed(lambda n: f"{n.runtime_ms:.4g}", "-"),
+    # Half the width of the runtime's interval.
+    "+-%": _timed(lambda n: f"{50 * (n.high_ms - n.low_ms) / n.runtime_ms:.1f}", "-"),
+    "GFLOPs": _timed(lambda n: f"{n.gflops:.2f}", "-"),
+    "bytes": lambda s: f"{s.operation.bytes:,}",
+    "GB/s": _timed(lambda n: f"{n.gbytes_per_s:.2f}", "-"),
+    "Peak(%)": _timed(lambda n: "-" if n.percent is None else f"{n.percent:.1f}", "-"),
+}
+# The columns of IREE's first dispatch profiler, by their names there.
+_CLASSIC: Mapping[str, _Cell] = {
+    "Provider": lambda s: PROVIDER,
+    "op_kind": lambda s: s.operation.kind.name,
+    "Operation": lambda s: s.operation.name,
+    "bytes": lambda s: s.operation.bytes,
+    "flops": lambda s: s.operation.flops,
+    "batch_count": _dim("batch", 1),
+    "m": _dim("m"),
+    "n": _dim("n"),
+    "k": _dim("k"),
+    "lhs": _operand(0),
+    "rhs": _operand(1),
+    "result": lambda s: _operands(s.operation)["result"],
+    "split_k_mode": lambda s: "parallel" if s.slices else _NONE,
+    "split_k_slices": lambda s: s.slices or _NONE,
+    "Tile config": _tiled(lambda tiles, s: tiles.tiles),
+    "Core class": _tiled(lambda tiles, s: "cpu"),
+    "Instruction class": _tiled(lambda tiles, s: s.instructions),
+    "Verification": lambda s: str(s.outcome.verification),
+    "Runtime(ms)": _timed(lambda n: f"{n.runtime_ms:.6g}"),
+    "GFLOPs": _timed(lambda n: f"{n.gflops:.2f}", NOT_PROFILED),
+}
+_CELLS: Mapping[str, _Cell] = {
+    **_CLASSIC,
+    "Dispatch": lambda s: s.outcome.dispatch.name,
+    "Configuration": lambda s: s.outcome.dispatch.configuration,
+    "Arguments": lambda s: arguments(s.operation),
+    "Pipeline": _tiled(lambda tiles, s: str(tiles.translation)),
+    "Status": lambda s: str(s.outcome.status),
+    "Message": lambda s: s.outcome.message,
+    "Runtime low(ms)": _timed(lambda n: f"{n.low_ms:.6g}"),
+    "Runtime high(ms)": _timed(lambda n: f"{n.high_ms:.6g}"),
+    "Samples": _timed(lambda n: n.samples),
+    "GB/s": _timed(lambda n: f"{n.gbytes_per_s:.2f}"),
+    "Peak(%)": _timed(lambda n: "" if n.percent is None else f"{n.percent:.2f}"),
+    "Peak GFLOPs": _timed(lambda n: f"{n.peak_gflops:.1f}" if n.peak_gflops else ""),
+    "Worst index": lambda s: "x".join(map(str, s.wrong.worst_index)) if s.wrong else "",
+    "Worst actual": lambda s: repr(s.wrong.actual) if s.wrong else "",
+    "Worst expected": lambda s: repr(s.wrong.expected) if s.wrong else "",
+    "Compile(s)": lambda s: c.seconds if (c := s.outcome.dispatch.entry.compiled) else "",
+}
+CLASSIC_COLUMNS = tuple(_CLASSIC)
+COLUMNS = tuple(_CELLS)
+
+
+def outcomes_table(done: Iterable[tuple[ProfileOutcome, Numbers | None]]) -> Table:
+    """A row for each dispatch.
+
+    Args:
+        done: outcomes with their numbers (None: it was not timed).
+
+    Returns:
+        The table; `+-%` is half the width of the runtime's interval.
+    """
+    rows = (tuple(str(cell(_Shown(*one))) for cell in _TABLE.values()) for one in done)
+    columns = tuple(_TABLE)
+    return Table(columns, columns[2:], tuple(rows))
 
 
 def csv_row(outcome: ProfileOutcome, found: Numbers | None, instructions: str) -> dict[str, object]:
-    """A dispatch as cells of `COLUMNS`. `instructions`: the processor's vector instructions."""
-    dispatch = outcome.dispatch
-    operation = dispatch.folder.operation
-    tiles = parse_configuration(dispatch.configuration)
-    split = operation.kind.name == _SPLIT_K
-    dims = operation.dims
-    operands = _operands(operation)
-    compared = outcome.comparison
-    wrong = compared if compared is not None and not compared.ok else None
-    return {
-        "Provider": PROVIDER,
-        "op_kind": operation.kind.name,
-        "Operation": operation.name,
-        "bytes": operation.bytes,
-        "flops": operation.flops,
-        "batch_count": dims.get("batch", 1),
-        **{name: dims.get(name, _NONE) for name in ("m", "n", "k")},
-        # The first operand and the second, whatever the kind calls them.
-        "lhs": next(iter(operands.values())),
-        "rhs": list(operands.values())[1] if len(operands) > 2 else _NONE,
-        "result": operands["result"],
-        "split_k_mode": "parallel" if split else _NONE,
-        "split_k_slices": dims["slices"] if split else _NONE,
-        "Tile config": _DEFAULT if tiles is None else tiles.tiles,
-        "Core class": _DEFAULT if tiles is None else "cpu",
-        "Instruction class": _DEFAULT if tiles is None else instructions,
-        "Verification": str(outcome.verification),
-        "Runtime(ms)": "" if found is None else f"{found.runtime_ms:.6g}",
-        "GFLOPs": NOT_PROFILED if found is None else f"{found.gflops:.2f}",
-        "Dispatch": dispatch.name,
-        "Configuration": dispatch.configuration,
-        "Arguments": arguments(operation),
-        "Pipeline": _DEFAULT if tiles is None else str(tiles.translation),
-        "Status": str(outcome.status),
-        "Message": outcome.message,
-        "Runtime low(ms)": "" if found is None else f"{found.low_ms:.6g}",
-        "Runtime high(ms)": "" if found is None else f"{found.high_ms:.6g}",
-        "Samples": "" if found is None else found.samples,
-        "GB/s": "" if found is None else f"{found.gbytes_per_s:.2f}",
-        "Peak(%)": "" if found is None or found.percent is None else f"{found.percent:.2f}",
-        "Peak GFLOPs": "" if found is None or not found.peak_gflops else f"{found.peak_gflops:.1f}",
-        "Worst index": "" if wrong is None else "x".join(map(str, wrong.worst_index)),
-        "Worst actual": "" if wrong is None else repr(wrong.actual),
-        "Worst expected": "" if wrong is None else repr(wrong.expected),
-        "Compile(s)": dispatch.entry.compiled.seconds if dispatch.entry.compiled else "",
-    }
+    """A dispatch as a row of a CSV file.
+
+    Args:
+        outcome: what became of it.
+        found: its numbers; None: it was not timed.
+        instructions: the processor's vector instructions.
+
+    Returns:
+        Its cells by the names in `COLUMNS`.
+    """
+    shown = _Shown(outcome, found, instructions)
+    return {name: cell(shown) for name, cell in _CELLS.items()}
 
 
 def parse_tags(text: str, option: str = "--tags") -> dict[str, str]:
@@ -270,50 +286,22 @@ def parse_tags(text: str, option: str = "--tags") -> dict[str, str]:
     return tags
 
 
-class CsvReport:
-    """A CSV file that is written row by row, so that a sweep that ends early leaves its rows.
+class ProfileCsv(CsvFile):
+    """The CSV file of a sweep.
 
-    tags: columns with one value throughout, before the others. append: go on in a file that has
-    these columns. Raises UserError when the file cannot be written or has other columns.
+    Args:
+        path: the file.
+        tags: columns with one value throughout, before the others.
+        append: go on in a file that has these columns.
+
+    Raises:
+        UserError: the file cannot be written, or has other columns.
     """
 
     def __init__(self, path: Path, tags: Mapping[str, str], append: bool = False) -> None:
-        self._path = path
-        self._tags = dict(tags)
-        self._columns = [*tags, *COLUMNS]
-        try:
-            goes_on = append and path.is_file() and path.stat().st_size > 0
-            if goes_on:
-                _check_columns(path, self._columns)
-            self._file: TextIO = path.open("a" if append else "w", newline="", encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--output: {path}: cannot write it ({error.strerror})") from error
-        self._writer = csv.DictWriter(self._file, self._columns)
-        if not goes_on:
-            self._writer.writeheader()
+        super().__init__(path, (*tags, *COLUMNS), append, "append with the same --tags, or ")
+        self._tags = tags
 
     def add(self, row: Mapping[str, object]) -> None:
-        self._writer.writerow({**self._tags, **row})
-        self._file.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
-
-
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        have = next(csv.reader(file), [])
-    if have != list(columns):
-        different = [c for c in columns if c not in have] or [c for c in have if c not in columns]
-        raise UserError(
-            f"--append: {path} has other columns (such as {', '.join(different[:3] or have[:3])}); "
-            "append with the same --tags, or write another file"
-        )
+        """Write a row of `csv_row`; it is in the file at once."""
+        super().add({**self._tags, **row})

@@ -16,8 +16,9 @@ from tilewright.compare.results import (
     read_runs,
     speedup,
 )
-from tilewright.compare.tables import Table, means_table, rows_table, wide_table
+from tilewright.compare.tables import means_table, rows_table, wide_table
 from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis, render, write_page
+from tilewright.tables import Table
 
 _TEMPLATE = "comparison.html.j2"
 _GROUP_WIDTH = 110

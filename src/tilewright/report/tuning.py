@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.compare.tables import Table, digits
 from tilewright.measure.peak import Peak
 from tilewright.report import tuning_figures
 from tilewright.report.page import Figures, render, write_page
 from tilewright.report.result_folder import ResultFolder, read_result_folder
+from tilewright.tables import Table
+from tilewright.words import significant
 
 REPORT = "report.html"
 
@@ -82,7 +83,7 @@ def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
 
 def _headline(summary: Mapping[str, Any]) -> str:
     program = summary["program"]
-    before, after = digits(program["default_ms"]), digits(program["tuned_ms"])
+    before, after = significant(program["default_ms"]), significant(program["tuned_ms"])
     low, high = program["speedup_ci"]
     if program["speedup"] <= 1.0:
         return f"{before} ms: nothing beat the compiler's own choices beyond the noise."
@@ -108,20 +109,17 @@ def _facts(result: ResultFolder) -> list[str]:
 def _before_after_words(program: Mapping[str, Any]) -> str:
     times = program.get("variants", {})
     known = {name: v for name, v in times.items() if isinstance(v, int | float)}
-    variants = [f"{name} {digits(known[name])} ms" for name in sorted(known, key=known.__getitem__)]
+    ranked = sorted(known.items(), key=lambda pair: pair[1])
+    variants = [f"{name} {significant(ms)} ms" for name, ms in ranked]
+    before, after = significant(program["default_ms"]), significant(program["tuned_ms"])
     text = (
-        f"One run of the program takes {digits(program['default_ms'])} ms as the compiler makes it "
-        f"by default, and {digits(program['tuned_ms'])} ms tuned. Below are its dispatches, each "
-        "measured alone."
+        f"One run of the program takes {before} ms as the compiler makes it by default, and "
+        f"{after} ms tuned. Below are its dispatches, each measured alone."
     )
     if len(times) < 2:
         return text
     others = "".join(f" {name}: {words}." for name, words in times.items() if name not in known)
     return f"{text} Whole-program variants before any tuning: {', '.join(variants)}.{others}"
-
-
-def _status_words(row: Mapping[str, Any]) -> str:
-    return str(row["status"])
 
 
 def _overview(rows: list[dict[str, Any]]) -> Table:
@@ -136,24 +134,20 @@ def _overview(rows: list[dict[str, Any]]) -> Table:
         tuple(
             (
                 row["name"],
-                _status_words(row),
+                str(row["status"]),
                 str(row["count"]),
                 f"{100 * row['share']:.1f}",
-                _ms(row["default_ms"]),
-                _ms(row["tuned_ms"]),
+                significant(row["default_ms"]),
+                significant(row["tuned_ms"]),
                 f"{row['speedup']:.2f}",
                 _interval(row.get("speedup_ci")),
-                _ms(row.get("gflops_tuned")),
+                significant(row.get("gflops_tuned")),
                 str(row["trials"]),
                 str(row["failed_trials"]),
             )
             for row in rows
         ),
     )
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else digits(value)
 
 
 def _interval(bounds: Any) -> str:
@@ -206,8 +200,8 @@ def _environment(manifest: Mapping[str, Any]) -> Table:
 
 def _limits(peak: Peak) -> str:
     return (
-        f"Measured with {peak.threads} threads: {digits(peak.gflops)} GFLOP/s in f32, "
-        f"{digits(peak.gbytes_per_s)} GB/s."
+        f"Measured with {peak.threads} threads: {significant(peak.gflops)} GFLOP/s in f32, "
+        f"{significant(peak.gbytes_per_s)} GB/s."
     )
 
 
@@ -218,7 +212,7 @@ def _dispatch(
     result: ResultFolder, row: Mapping[str, Any], name: str, figures: Figures, peak: Peak | None
 ) -> _Dispatch:
     trials = result.trials.get((row["name"], row["variant"]))
-    status = _status_words(row)
+    status = str(row["status"])
     entry = result.entries.get(row.get("entry") or "")
     made = _Dispatch(
         name,
@@ -243,8 +237,8 @@ def _short(row: Mapping[str, Any]) -> str:
     if row["default_ms"] is None:
         return ""
     if row["speedup"] <= 1.0:
-        return f"{digits(row['default_ms'])} ms"
-    before, after = digits(row["default_ms"]), digits(row["tuned_ms"])
+        return f"{significant(row['default_ms'])} ms"
+    before, after = significant(row["default_ms"]), significant(row["tuned_ms"])
     return f"{before} ms to {after} ms, {row['speedup']:.2f} times"
 
 
@@ -264,10 +258,8 @@ def _terms(row: Mapping[str, Any], peak: Peak | None) -> list[tuple[str, str]]:
         share = ""
         if peak is not None:
             share = f", {100 * row['gflops_tuned'] / peak.gflops:.0f}% of the machine's peak"
-        before = row.get("gflops_default") or 0.0
-        terms.append(
-            ("Speed", f"{digits(row['gflops_tuned'])} GFLOP/s (before: {digits(before)}){share}")
-        )
+        now, before = significant(row["gflops_tuned"]), significant(row.get("gflops_default"))
+        terms.append(("Speed", f"{now} GFLOP/s (before: {before}){share}"))
     if row.get("verification"):
         terms.append(("Results compared with", row["verification"]))
     points, part = row.get("space_points") or 0.0, row.get("tried_share") or 0.0

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.tables import digits
 from tilewright.measure.peak import Peak
 from tilewright.report.importance import LEAST_TRIALS, importance
 from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis
 from tilewright.report.result_folder import Trials
+from tilewright.words import significant
 
 # A bar with more parts shows no more; the rest is one part.
 _MOST_PARTS = 40
@@ -172,10 +172,10 @@ def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, A
         legend={"orientation": "h", "y": 1.15},
     )
     figures.add(name, go.Figure(drawn, layout))
-    best = float(running[-1])
+    best = significant(float(running[-1]))
     return (
-        f"Convergence: the best of {trials.count:,} trials took {digits(best)} ms and was found at "
-        f"trial {int(better[-1]) + 1:,}."
+        f"Convergence: the best of {trials.count:,} trials took {best} ms and was found at trial "
+        f"{int(better[-1]) + 1:,}."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,3 +133,16 @@ def test_a_variable_of_one_value_is_that_value() -> None:
     known = Arithmetic({i: (0, 0), j: (2, 2)})
     assert show_expr(known.simplify(i * 7 + j)) == "2"
     assert show_expr(substitute(i + j, {i: index(4)})) == "4 + j"
+
+
+def test_a_quotient_by_a_variable_may_be_anything_between() -> None:
+    """`B` is computed for each row: its region has to hold every quotient of the row."""
+    A = te.placeholder((8,), "f32", name="A")
+    B = te.compute((8,), lambda i: A[i] * 2.0, name="B")
+    C = te.compute((8, 3), lambda i, j: B[i // (j + 1)], name="C")
+    s = te.create_schedule(C)
+    s[B].compute_at(s[C], s[C].op.axis[0])
+    rows = np.arange(8)
+    te.build(s, [A, C], threads=1).verify(
+        lambda a: np.stack([2 * a[rows // (j + 1)] for j in range(3)], 1)
+    )

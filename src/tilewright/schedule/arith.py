@@ -1,15 +1,17 @@
-"""Arithmetic of indices: linear forms, intervals, divisibility.
+"""Index arithmetic: sums of atoms with bounds, quotients, remainders, simplification.
 
-An index expression is kept as a sum of atoms times integers plus an integer. Atoms are loop
-variables and what is not linear in them: quotients, remainders, extremes, values from memory. Equal
-atoms are one object within an :class:`Arithmetic`, so that equal terms meet and cancel.
+An index is a constant plus integer multiples of atoms: loop variables, and what is not linear in
+them (quotients, remainders, extremes, products, values from memory). An :class:`Arithmetic` makes
+equal atoms one object, so that equal terms meet and cancel, and sums of the same terms are equal
+whichever way they were written. Bound inference, barriers, tensorizing and code generation all
+compute with these sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import gcd
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tilewright.schedule.expr import (
     COMPARISONS,
@@ -17,30 +19,88 @@ from tilewright.schedule.expr import (
     Binary,
     Const,
     Expr,
+    Load,
     Not,
     Select,
+    TensorRead,
     Var,
     index,
 )
 from tilewright.schedule.types import BOOL, INDEX
-from tilewright.schedule.walk import children, rebuilt
+from tilewright.schedule.walk import children, nodes, rebuilt
 
 Bounds: TypeAlias = tuple[int, int]
 FALSE = Const(False, BOOL)
-_FAR = 1 << 62
+#: Bounds of what is not known.
+FAR = 1 << 62
+_LEAST = {"min": min, "max": max}
+
+
+class Atom:
+    """What a sum is made of; known by identity, an :class:`Arithmetic` makes equal ones one.
+
+    kind, args: how it is computed: `var` of a loop's variable, `opaque` of something computed in
+        another way, or an operator of :class:`Binary` of two sums.
+    low, high: the least and the largest value.
+    variables: the loop variables that it depends on.
+    volatile: whether it may change while these stand still (it is read from memory).
+    number: atoms are numbered as they are made.
+    """
+
+    __slots__ = ("args", "expr", "high", "kind", "low", "number", "variables", "volatile")
+
+    def __init__(
+        self,
+        number: int,
+        kind: str,
+        args: tuple[Any, ...],
+        bounds: Bounds,
+        variables: frozenset[Var],
+        volatile: bool,
+    ) -> None:
+        self.number = number
+        self.kind = kind
+        self.args = args
+        self.low = max(bounds[0], -FAR)
+        self.high = min(bounds[1], FAR)
+        self.variables = variables
+        self.volatile = volatile
+        #: The expression that it stands for, once somebody has asked for that.
+        self.expr: Expr | None = args[0] if kind == "var" else None
+
+    def divided(self, kind: str) -> tuple[Linear, int] | None:
+        """What is divided and by which number, if this is such a quotient or remainder."""
+        if self.kind == kind and not self.args[1].terms:
+            return self.args[0], self.args[1].constant
+        return None
 
 
 class Linear:
     """`constant` plus the sum of `terms`: atoms with coefficients other than 0."""
 
-    __slots__ = ("constant", "terms")
+    __slots__ = ("_hash", "constant", "terms")
 
-    def __init__(self, terms: dict[Expr, int], constant: int) -> None:
+    def __init__(self, terms: dict[Atom, int], constant: int) -> None:
         self.terms = terms
         self.constant = constant
+        self._hash: int | None = None
 
-    def plus(self, other: Linear, factor: int = 1) -> Linear:
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((frozenset(self.terms.items()), self.constant))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Linear)
+            and self.constant == other.constant
+            and self.terms == other.terms
+        )
+
+    def plus(self, other: Linear | int, factor: int = 1) -> Linear:
         """This and `factor` times the other."""
+        if isinstance(other, int):
+            return Linear(self.terms, self.constant + other * factor)
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
             total = terms.get(atom, 0) + coefficient * factor
@@ -51,8 +111,9 @@ class Linear:
         return Linear(terms, self.constant + other.constant * factor)
 
     def times(self, factor: int) -> Linear:
+        """The product with a number."""
         if factor == 0:
-            return Linear({}, 0)
+            return number(0)
         return Linear({a: c * factor for a, c in self.terms.items()}, self.constant * factor)
 
     def over(self, divisor: int) -> Linear:
@@ -61,250 +122,286 @@ class Linear:
 
     def split(self, divisor: int) -> tuple[Linear, Linear]:
         """The part that the divisor divides, and the rest (its constant from 0 to divisor - 1)."""
-        whole: dict[Expr, int] = {}
-        rest: dict[Expr, int] = {}
-        for atom, c in self.terms.items():
-            (rest if c % divisor else whole)[atom] = c
+        rest, whole = self.part(lambda _, factor: factor % divisor != 0)
         remainder = self.constant % divisor
-        return Linear(whole, self.constant - remainder), Linear(rest, remainder)
+        return whole.plus(self.constant - remainder), rest.plus(remainder)
+
+    def part(self, wanted: Callable[[Atom, int], bool]) -> tuple[Linear, Linear]:
+        """The terms for which `wanted(atom, coefficient)` holds and the others, no constant."""
+        chosen: dict[Atom, int] = {}
+        others: dict[Atom, int] = {}
+        for atom, factor in self.terms.items():
+            (chosen if wanted(atom, factor) else others)[atom] = factor
+        return Linear(chosen, 0), Linear(others, 0)
+
+    def step(self, var: Var) -> tuple[int | None, Linear]:
+        """By how much the sum grows with a variable, and what is left without it; None and the
+        whole where it depends on the variable in another way than by a multiple of it."""
+        mine, others = self.part(lambda atom, _: var in atom.variables)
+        if any(atom.kind != "var" for atom in mine.terms):
+            return None, self
+        return sum(mine.terms.values()), others.plus(self.constant)
 
     @property
-    def key(self) -> tuple[frozenset[tuple[Expr, int]], int]:
-        return frozenset(self.terms.items()), self.constant
+    def low(self) -> int:
+        """The least value; far away where a variable has no bounds."""
+        return self.constant + sum(c * (a.low if c > 0 else a.high) for a, c in self.terms.items())
+
+    @property
+    def high(self) -> int:
+        """The largest value; far away where a variable has no bounds."""
+        return self.constant + sum(c * (a.high if c > 0 else a.low) for a, c in self.terms.items())
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        """The loop variables that it depends on."""
+        return frozenset().union(*(atom.variables for atom in self.terms))
+
+    @property
+    def volatile(self) -> bool:
+        """Whether it depends on memory."""
+        return any(atom.volatile for atom in self.terms)
+
+
+def number(value: int) -> Linear:
+    """A sum of no atoms."""
+    return Linear({}, value)
+
+
+def holds(op: str, difference: Linear) -> bool | None:
+    """Whether a comparison (`eq ne lt le gt ge`) of a sum with 0 holds for all of its values (or
+    for none); None where that depends on them."""
+    low, high = difference.low, difference.high
+    match op:
+        case "lt":
+            return True if high < 0 else False if low >= 0 else None
+        case "le":
+            return True if high <= 0 else False if low > 0 else None
+        case "eq":
+            return True if low == high == 0 else False if low > 0 or high < 0 else None
+    known = holds({"ge": "lt", "gt": "le", "ne": "eq"}[op], difference)
+    return None if known is None else not known
 
 
 class Arithmetic:
-    """Simplification under known bounds of variables (both ends belong to the range)."""
+    """Makes sums and simplifies expressions under known bounds of variables (both ends belong to
+    the range)."""
 
     def __init__(self, bounds: Mapping[Expr, Bounds] | None = None) -> None:
         self.bounds: dict[Expr, Bounds] = dict(bounds or {})
-        self._atoms: dict[object, Expr] = {}
+        self._atoms: dict[object, Atom] = {}
         self._linear: dict[Expr, Linear] = {}
 
     def bind(self, var: Expr, low: int, high: int) -> None:
         """Let a variable range from `low` to `high`."""
-        self.bounds[var] = (low, high)
+        if self.bounds.get(var) != (low, high):
+            if var in self._linear:
+                # What was made of the variable has its former bounds.
+                self._linear.clear()
+            self.bounds[var] = (low, high)
 
-    # -- linear forms ------------------------------------------------------------------------------
+    # -- sums --------------------------------------------------------------------------------------
 
     def linear(self, expr: Expr) -> Linear:
-        """The linear form of an index expression."""
+        """The sum that an index expression is."""
         known = self._linear.get(expr)
         if known is None:
             known = self._linear[expr] = self._linear_of(expr)
         return known
 
     def _linear_of(self, expr: Expr) -> Linear:
-        if isinstance(expr, Const):
-            return Linear({}, int(expr.value))
-        if isinstance(expr, Var):
-            low, high = self.bounds.get(expr, (-_FAR, _FAR))
-            return Linear({}, low) if low == high else Linear({expr: 1}, 0)
-        if isinstance(expr, Binary):
-            a = self.linear(expr.a)
-            b = self.linear(expr.b)
-            match expr.op:
-                case "add":
-                    return self._paired(a.plus(b))
-                case "sub":
-                    return self._paired(a.plus(b, -1))
-                case "mul" if not b.terms:
-                    return a.times(b.constant)
-                case "mul" if not a.terms:
-                    return b.times(a.constant)
-                case "floordiv" if not b.terms and b.constant > 0:
-                    return self.quotient(a, b.constant)
-                case "floormod" if not b.terms and b.constant > 0:
-                    return self.remainder(a, b.constant)
-                case "truncdiv" if not b.terms and b.constant > 0 and self.interval(a)[0] >= 0:
-                    return self.quotient(a, b.constant)
-                case "truncmod" if not b.terms and b.constant > 0 and self.interval(a)[0] >= 0:
-                    return self.remainder(a, b.constant)
-                case "min" | "max":
-                    return self._extreme(expr.op, a, b)
-            return self._atom((expr.op, a.key, b.key), self._with(expr, (a, b)))
+        match expr:
+            case Const():
+                return number(int(expr.value))
+            case Var():
+                return self.variable(expr)
+            case Binary():
+                return self.combined(expr.op, self.linear(expr.a), self.linear(expr.b))
         new = self.simplify_value(expr, inside=True)
-        return self._atom(self._structure(new), new)
+        if type(new) is not type(expr):
+            return self.linear(new)
+        parts = list(nodes(new))
+        bounds = (-FAR, FAR)
+        if isinstance(new, Select):
+            one, other = self.linear(new.a), self.linear(new.b)
+            bounds = (min(one.low, other.low), max(one.high, other.high))
+        made = self.opaque(
+            self._structure(new),
+            new,
+            frozenset(part for part in parts if isinstance(part, Var)),
+            bounds,
+            any(isinstance(part, Load | TensorRead) for part in parts),
+        )
+        (atom,) = made.terms
+        atom.expr = atom.args[0]
+        return made
 
-    def _with(self, expr: Expr, parts: tuple[Linear, ...]) -> Expr:
-        return rebuilt(expr, tuple(self.expr(p) for p in parts))
+    def variable(self, var: Var) -> Linear:
+        """The sum that a variable is: a number where it has one value only."""
+        low, high = self.bounds.get(var, (-FAR, FAR))
+        if low == high:
+            return number(low)
+        return self._sum((var, low, high), "var", (var,), (low, high), frozenset((var,)), False)
+
+    def opaque(
+        self,
+        key: object,
+        content: object,
+        variables: Iterable[Var],
+        bounds: Bounds = (-FAR, FAR),
+        volatile: bool = True,
+    ) -> Linear:
+        """What is computed in another way, as an atom; equal keys give the same atom."""
+        return self._sum(
+            ("opaque", key), "opaque", (content,), bounds, frozenset(variables), volatile
+        )
+
+    def _sum(self, key: object, kind: str, args: tuple[Any, ...], *rest: Any) -> Linear:
+        atom = self._atoms.get(key)
+        if atom is None:
+            atom = self._atoms[key] = Atom(len(self._atoms), kind, args, *rest)
+        return Linear({atom: 1}, 0)
+
+    def _pair(self, op: str, a: Linear, b: Linear, low: int, high: int) -> Linear:
+        return self._sum(
+            (op, a, b),
+            op,
+            (a, b),
+            (low, high),
+            a.variables | b.variables,
+            a.volatile or b.volatile,
+        )
 
     def _structure(self, expr: Expr) -> object:
-        """What tells an expression from others, with index parts in linear form."""
+        """What tells an expression from others, with index parts as sums."""
         if isinstance(expr, Var):
             return expr
         if isinstance(expr, Const):
             return (expr.dtype, expr.value)
         own = [getattr(expr, f, None) for f in ("op", "name", "buffer", "tensor", "guarded")]
-        parts = [
-            self.linear(p).key if p.dtype == INDEX else self._structure(p) for p in children(expr)
-        ]
+        parts = [self.linear(p) if p.dtype == INDEX else self._structure(p) for p in children(expr)]
         return (type(expr), expr.dtype, *own, *parts)
 
-    def _atom(self, key: object, expr: Expr) -> Linear:
-        if isinstance(expr, Const):
-            return Linear({}, int(expr.value))
-        return Linear({self._atoms.setdefault(key, expr): 1}, 0)
+    def combined(self, op: str, a: Linear, b: Linear) -> Linear:
+        """An operator of :class:`Binary` on two sums."""
+        match op:
+            case "add":
+                return self._joined(a.plus(b))
+            case "sub":
+                return self._joined(a.plus(b, -1))
+            case "mul":
+                return self._product(a, b)
+            case "min" | "max":
+                return self._extreme(op, a, b)
+        if not b.terms and b.constant > 0:
+            if op == "floordiv" or (op == "truncdiv" and a.low >= 0):
+                return self.quotient(a, b.constant)
+            if op == "floormod" or (op == "truncmod" and a.low >= 0):
+                return self.remainder(a, b.constant)
+        return self._pair(op, a, b, -FAR, FAR)
 
-    def _paired(self, form: Linear) -> Linear:
+    def _product(self, a: Linear, b: Linear) -> Linear:
+        if not a.terms or not b.terms:
+            return a.times(b.constant) if not b.terms else b.times(a.constant)
+        ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+        return self._pair("mul", a, b, min(ends), max(ends))
+
+    def _joined(self, form: Linear) -> Linear:
         """Joins `(x // c) * c * f` and `(x % c) * f` to `x * f`."""
         for atom, f in form.terms.items():
-            if isinstance(atom, Binary) and atom.op == "floormod":
-                x, c = self.linear(atom.a), self.linear(atom.b).constant
-                quotient = self.quotient(x, c)
-                if quotient.constant == 0 and len(quotient.terms) == 1:
-                    part, q = next(iter(quotient.terms.items()))
-                    if q == 1 and form.terms.get(part) == c * f:
-                        terms = {a: v for a, v in form.terms.items() if a not in (part, atom)}
-                        joined = Linear(terms, form.constant).plus(x, f)
-                        return self._paired(joined)
+            divided = atom.divided("floormod")
+            if divided is None:
+                continue
+            x, c = divided
+            quotient = self.quotient(x, c)
+            if quotient.constant == 0 and len(quotient.terms) == 1:
+                ((part, q),) = quotient.terms.items()
+                if q == 1 and form.terms.get(part) == c * f:
+                    terms = {a: v for a, v in form.terms.items() if a not in (part, atom)}
+                    return self._joined(Linear(terms, form.constant).plus(x, f))
         return form
 
     def quotient(self, form: Linear, divisor: int) -> Linear:
-        """`form // divisor`, rounded down."""
+        """`form // divisor`, rounded down; the divisor is positive."""
         if divisor == 1:
             return form
         whole, rest = form.split(divisor)
         result = whole.over(divisor)
-        low, high = self.interval(rest)
-        if low // divisor == high // divisor:
-            return Linear(result.terms, result.constant + low // divisor)
+        low, high = rest.low // divisor, rest.high // divisor
+        if low == high:
+            return result.plus(low)
         # (g * x + r) // (g * d) is x // d where 0 <= r < g.
-        common = gcd(divisor, *rest.terms.values())
-        if common > 1:
-            reduced, _ = rest.split(common)
-            return result.plus(self.quotient(reduced.over(common), divisor // common))
-        smaller = self._reduced(rest, divisor)
-        if smaller is not None:
-            return result.plus(smaller)
-        if len(rest.terms) == 1 and rest.constant == 0:
-            atom, c = next(iter(rest.terms.items()))
-            if c == 1 and isinstance(atom, Binary) and atom.op == "floordiv":
-                inner = self.linear(atom.b).constant
-                return result.plus(self.quotient(self.linear(atom.a), inner * divisor))
-        key = ("floordiv", rest.key, divisor)
-        return result.plus(self._atom(key, Binary("floordiv", *self._pair(rest, divisor), INDEX)))
-
-    def _reduced(self, rest: Linear, divisor: int) -> Linear | None:
-        """The quotient where some terms together never reach the next multiple of a divisor's
-        divisor that all others are multiples of."""
-        sizes = sorted({abs(c) for c in rest.terms.values()}, reverse=True)
-        for size in sizes:
-            step = gcd(size, divisor)
-            if step <= 1:
-                continue
-            whole, small = rest.split(step)
-            low, high = self.interval(small)
-            if whole.terms and low >= 0 and high < step:
-                return self.quotient(whole.over(step), divisor // step)
-        return None
+        step = gcd(divisor, *rest.terms.values())
+        step = step if step > 1 else self._coarser(rest, divisor)
+        if step > 1:
+            coarse, _ = rest.split(step)
+            return result.plus(self.quotient(coarse.over(step), divisor // step))
+        divided = _only(rest, "floordiv")
+        if divided is not None:
+            return result.plus(self.quotient(divided[0], divided[1] * divisor))
+        return result.plus(self._pair("floordiv", rest, number(divisor), low, high))
 
     def remainder(self, form: Linear, divisor: int) -> Linear:
-        """`form % divisor`, from 0 to divisor - 1."""
+        """`form % divisor`, from 0 to divisor - 1; the divisor is positive."""
         if divisor == 1:
-            return Linear({}, 0)
+            return number(0)
         _, rest = form.split(divisor)
-        low, high = self.interval(rest)
+        low, high = rest.low, rest.high
         if low // divisor == high // divisor:
-            return Linear(rest.terms, rest.constant - low // divisor * divisor)
-        common = gcd(divisor, *rest.terms.values())
-        if common > 1:
-            reduced, small = rest.split(common)
-            inner = self.remainder(reduced.over(common), divisor // common)
-            return inner.times(common).plus(small)
+            return rest.plus(-(low // divisor) * divisor)
+        step = gcd(divisor, *rest.terms.values())
+        step = step if step > 1 else self._coarser(rest, divisor)
+        if step > 1:
+            coarse, fine = rest.split(step)
+            return self.remainder(coarse.over(step), divisor // step).times(step).plus(fine)
+        divided = _only(rest, "floormod")
+        if divided is not None and divided[1] % divisor == 0:
+            return self.remainder(divided[0], divisor)
+        high = min(divisor - 1, high) if low >= 0 else divisor - 1
+        return self._pair("floormod", rest, number(divisor), 0, high)
+
+    @staticmethod
+    def _coarser(rest: Linear, divisor: int) -> int:
+        """A divisor of the divisor such that some terms are multiples of it and the others
+        together never reach it; 1 where there is none."""
         for size in sorted({abs(c) for c in rest.terms.values()}, reverse=True):
             step = gcd(size, divisor)
-            if step <= 1:
-                continue
-            whole, small = rest.split(step)
-            low, high = self.interval(small)
-            if whole.terms and low >= 0 and high < step:
-                inner = self.remainder(whole.over(step), divisor // step)
-                return inner.times(step).plus(small)
-        if len(rest.terms) == 1 and rest.constant == 0:
-            atom, c = next(iter(rest.terms.items()))
-            if c == 1 and isinstance(atom, Binary) and atom.op == "floormod":
-                modulus = self.linear(atom.b).constant
-                if modulus % divisor == 0:
-                    return self.remainder(self.linear(atom.a), divisor)
-        key = ("floormod", rest.key, divisor)
-        return self._atom(key, Binary("floormod", *self._pair(rest, divisor), INDEX))
-
-    def _pair(self, form: Linear, divisor: int) -> tuple[Expr, Expr]:
-        return self.expr(form), index(divisor)
+            coarse, fine = rest.split(step)
+            if step > 1 and coarse.terms and fine.low >= 0 and fine.high < step:
+                return step
+        return 1
 
     def _extreme(self, op: str, a: Linear, b: Linear) -> Linear:
-        low, high = self.interval(a.plus(b, -1))
-        if high <= 0:
+        difference = a.plus(b, -1)
+        if difference.high <= 0:
             return a if op == "min" else b
-        if low >= 0:
+        if difference.low >= 0:
             return b if op == "min" else a
-        key = (op, frozenset((a.key, b.key)))
-        return self._atom(key, Binary(op, self.expr(a), self.expr(b), INDEX))
+        least = _LEAST[op]
+        return self._pair(op, a, b, least(a.low, b.low), least(a.high, b.high))
 
-    # -- intervals ---------------------------------------------------------------------------------
-
-    def interval(self, form: Linear) -> Bounds:
-        """The smallest and largest value; far away where a variable has no bounds."""
-        low = high = form.constant
-        for atom, c in form.terms.items():
-            a, b = self.atom_bounds(atom)
-            if c > 0:
-                low, high = low + c * a, high + c * b
-            else:
-                low, high = low + c * b, high + c * a
-        return low, high
-
-    def atom_bounds(self, atom: Expr) -> Bounds:
-        known = self.bounds.get(atom)
-        if known is not None:
-            return known
-        found = (-_FAR, _FAR)
-        if isinstance(atom, Binary):
-            low, high = self.interval(self.linear(atom.a))
-            form = self.linear(atom.b)
-            match atom.op:
-                case "floordiv" if not form.terms:
-                    found = (low // form.constant, high // form.constant)
-                case "floormod" if not form.terms:
-                    found = (0, min(form.constant - 1, high) if low >= 0 else form.constant - 1)
-                case "min":
-                    a, b = self.interval(form)
-                    found = (min(low, a), min(high, b))
-                case "max":
-                    a, b = self.interval(form)
-                    found = (max(low, a), max(high, b))
-        elif isinstance(atom, Select) and atom.dtype == INDEX:
-            one, other = self.interval(self.linear(atom.a)), self.interval(self.linear(atom.b))
-            found = (min(one[0], other[0]), max(one[1], other[1]))
-        if not isinstance(atom, Var):
-            self.bounds[atom] = found
-        return found
+    # -- questions ---------------------------------------------------------------------------------
 
     def expr_bounds(self, expr: Expr) -> Bounds:
         """The smallest and largest value of an index expression."""
-        return self.interval(self.linear(expr))
-
-    def within(self, expr: Expr, low: int, high: int) -> bool:
-        """Whether the value provably lies from `low` to `high`."""
-        a, b = self.expr_bounds(expr)
-        return low <= a and b <= high
+        form = self.linear(expr)
+        return form.low, form.high
 
     def difference(self, a: Expr, b: Expr) -> int | None:
         """`a - b` where that is a known number."""
         form = self.linear(a).plus(self.linear(b), -1)
-        low, high = self.interval(form)
-        return low if low == high else None
+        return form.low if form.low == form.high else None
 
     # -- back to expressions -----------------------------------------------------------------------
 
     def expr(self, form: Linear) -> Expr:
-        """The expression of a linear form: larger steps first, subtraction where it reads well."""
+        """The expression of a sum: larger steps first, subtraction where it reads well."""
         result: Expr | None = None
         terms = sorted(form.terms.items(), key=lambda t: -t[1])
         for atom, c in terms:
-            factor = abs(c)
-            term = atom if factor == 1 else Binary("mul", atom, index(factor), INDEX)
+            factor, term = abs(c), self._atom_expr(atom)
+            if factor != 1:
+                term = Binary("mul", term, index(factor), INDEX)
             if result is None:
                 result = term if c > 0 else Binary("sub", index(form.constant), term, INDEX)
             else:
@@ -316,6 +413,12 @@ class Arithmetic:
             result = Binary(op, result, index(abs(form.constant)), INDEX)
         self._linear[result] = form
         return result
+
+    def _atom_expr(self, atom: Atom) -> Expr:
+        if atom.expr is None:
+            a, b = atom.args
+            atom.expr = Binary(atom.kind, self.expr(a), self.expr(b), INDEX)
+        return atom.expr
 
     def simplify(self, expr: Expr) -> Expr:
         """The expression with its indices in their plainest form and decided conditions decided."""
@@ -333,7 +436,8 @@ class Arithmetic:
         new = rebuilt(expr, tuple(self.simplify(p) for p in parts))
         match new:
             case Binary() if new.op in COMPARISONS and new.a.dtype == INDEX:
-                return self._decided(new)
+                known = holds(new.op, self.linear(new.a).plus(self.linear(new.b), -1))
+                return new if known is None else TRUE if known else FALSE
             case Binary(op="logical_and") | Binary(op="logical_or"):
                 return _logic(new)
             case Not(a=Const() as c):
@@ -342,26 +446,13 @@ class Arithmetic:
                 return new.a if c.value else new.b
         return new
 
-    def _decided(self, comparison: Binary) -> Expr:
-        low, high = self.interval(self.linear(comparison.a).plus(self.linear(comparison.b), -1))
-        match comparison.op:
-            case "lt":
-                return TRUE if high < 0 else FALSE if low >= 0 else comparison
-            case "le":
-                return TRUE if high <= 0 else FALSE if low > 0 else comparison
-            case "gt":
-                return TRUE if low > 0 else FALSE if high <= 0 else comparison
-            case "ge":
-                return TRUE if low >= 0 else FALSE if high < 0 else comparison
-            case "eq" if low == high == 0:
-                return TRUE
-            case "eq" if low > 0 or high < 0:
-                return FALSE
-            case "ne" if low == high == 0:
-                return FALSE
-            case "ne" if low > 0 or high < 0:
-                return TRUE
-        return comparison
+
+def _only(form: Linear, kind: str) -> tuple[Linear, int] | None:
+    """What is divided and by which number, if a sum is one quotient (or remainder) alone."""
+    if form.constant or list(form.terms.values()) != [1]:
+        return None
+    (atom,) = form.terms
+    return atom.divided(kind)
 
 
 def _logic(node: Binary) -> Expr:

@@ -191,13 +191,11 @@ class _Planner:
         tells the thread."""
         for i, expr in enumerate(access.indices or ()):
             form = self.arithmetic.linear(expr)
-            step = form.terms.get(var, 0)
-            if step <= 0:
-                continue
-            rest = {atom: c for atom, c in form.terms.items() if atom is not var}
-            low, high = self.arithmetic.interval(type(form)(rest, form.constant))
-            if low >= 0 and high < step:
-                return i, step
+            own, rest = form.part(lambda atom, _: atom.args[0] is var)
+            rest = rest.plus(form.constant)
+            for step in own.terms.values():
+                if rest.low >= 0 and rest.high < step:
+                    return i, step
         return None
 
 

@@ -132,7 +132,7 @@ class Plan:
         for stage in self.stages:
             reader = self.plans[stage]
             mine: dict[StagePlan, list[TensorRead]] = {}
-            for expr in {id(e): e for e in reader.body[:1] + reader.body[1:]}.values():
+            for expr in reader.body:
                 for read in reads(expr):
                     producer = self.of.get(read.tensor)
                     if producer is not None:
@@ -359,8 +359,7 @@ class Plan:
                     form = self.arithmetic.linear(substitute(expr, values))
                     spans[i].append(span_of(form, fixed, self.arithmetic))
         return [
-            clipped(union(s, self.arithmetic), size, self.arithmetic)
-            for s, size in zip(spans, shape, strict=True)
+            clipped(union(s), size, self.arithmetic) for s, size in zip(spans, shape, strict=True)
         ]
 
     def _reading_values(self, reader: StagePlan, fixed: set[Var]) -> dict[Expr, Expr]:

@@ -380,7 +380,7 @@ class StageLowering:
         mins, extents = [], []
         buffer = self.lowering.buffers[tensor]
         for span, size in zip(spans, buffer.shape, strict=False):
-            low, extent = clipped(union(span, arithmetic), size, arithmetic)
+            low, extent = clipped(union(span), size, arithmetic)
             mins.append(self._simplify(substitute(low, later)))
             extents.append(extent)
         return Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.schedule.arith import Linear
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import (
     TRUE,
@@ -180,18 +179,15 @@ class _Match:
     def _part(self, axis: IterVar) -> tuple[Expr, int]:
         """Where an axis starts in the tile, and how many of its values the tile has."""
         form = self.arithmetic.linear(self.plan.values[axis])
-        base = {a: c for a, c in form.terms.items() if not variables(a) & self.inside}
-        rest = {a: c for a, c in form.terms.items() if a not in base}
-        low, high = self.arithmetic.interval(Linear(rest, 0))
-        steps = sorted((c, self.arithmetic.atom_bounds(a)) for a, c in rest.items())
+        rest, base = form.part(lambda atom, _: bool(atom.variables & self.inside))
         reach = 1
-        for step, (first, last) in steps:
+        for step, first, last in sorted((c, a.low, a.high) for a, c in rest.terms.items()):
             if step != reach or first != 0:
                 self.fail(f"its loops do not run over neighbouring values of axis '{axis.name}'")
             reach = step * (last + 1)
-        if low != 0 or high - low + 1 != reach:
+        if rest.low != 0 or rest.high + 1 != reach:
             self.fail(f"its loops do not run over neighbouring values of axis '{axis.name}'")
-        return self.arithmetic.expr(Linear(base, form.constant)), reach
+        return self.arithmetic.expr(base.plus(form.constant)), reach
 
     def _map(self, axis: IterVar, base: Expr, wanted: IterVar, extent: int) -> None:
         self.mapped[wanted] = wanted
@@ -277,7 +273,7 @@ class _Match:
             form = self.arithmetic.linear(substitute(expr, self.tile))
             if i >= lead:
                 form = form.plus(self.arithmetic.linear(pattern.indices[i - lead]), -1)
-            if any(variables(atom) & inner for atom in form.terms):
+            if form.variables & inner:
                 return False
             place.append(self.arithmetic.expr(form))
         known = self.bound.get(pattern.tensor)

@@ -32,8 +32,8 @@ import softmax
 
 from tilewright import te
 from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all
-from tilewright.measure.compile_worker import COMPILE, CompileRequest, compile_pool
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.pool import WorkerFailure, WorkerPool
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.verify import compare
 from tilewright.schedule.build import reduction_terms
@@ -208,11 +208,11 @@ def examples() -> list[Example]:
 def compiled(program: str, pool: WorkerPool, flags: tuple[str, ...]) -> bytes:
     """IREE's code for a program, for this machine."""
     request = CompileRequest(program, (*parse_target("cpu").flags, *flags), name="expression")
-    (result,) = pool.run([Job(request, COMPILE, 120.0)])
-    if result.failure is not None:
-        raise SystemExit(f"IREE does not compile this:\n{program}\n{result.failure.message}")
-    assert isinstance(result.value, bytes)
-    return result.value
+    vmfb = pool.ask(compile_source, request, 120.0)
+    if isinstance(vmfb, WorkerFailure):
+        raise SystemExit(f"IREE does not compile this:\n{program}\n{vmfb.message}")
+    assert isinstance(vmfb, bytes)
+    return vmfb
 
 
 def measured(

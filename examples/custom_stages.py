@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.compile_worker import CompileRequest, compile_pool
+from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
 from tilewright.measure.inputs import InputSet, random_inputs
 from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
 from tilewright.measure.runtime import DeviceOptions
@@ -59,21 +59,22 @@ class FlagCompiler:
     def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         return [self._outcome(r) for r in self.pool.run([self._job(c) for c in configurations])]
 
-    def _job(self, one: Configuration) -> Job:
+    def _job(self, one: Configuration) -> Job[CompileRequest, bytes | Path]:
         name = hashlib.sha256(repr(one).encode()).hexdigest()[:16]
         target = self.folder / f"{name}.vmfb"
-        return Job(CompileRequest(PROGRAM, flags_of(one), destination=target), tag=one)
+        request = CompileRequest(PROGRAM, flags_of(one), destination=target)
+        return Job(compile_source, request, tag=one)
 
-    def _outcome(self, result: Result) -> CompiledCandidate:
+    def _outcome(self, result: Result[bytes | Path]) -> CompiledCandidate:
         if result.failure is not None:
             return CompiledCandidate(
                 result.job.tag, Status.COMPILE_ERROR, message=result.failure.message
             )
+        vmfb = result.value
+        assert isinstance(vmfb, Path)
         # Programs with equal digests are measured once.
-        digest = hashlib.sha256(result.value.read_bytes()).hexdigest()
-        return CompiledCandidate(
-            result.job.tag, Status.OK, result.value, digest, seconds=result.seconds
-        )
+        digest = hashlib.sha256(vmfb.read_bytes()).hexdigest()
+        return CompiledCandidate(result.job.tag, Status.OK, vmfb, digest, seconds=result.seconds)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.compile_worker import CompileRequest, compile_pool
+from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
@@ -32,7 +32,10 @@ VARIANTS = {"default": (), "data tiling": ("--iree-opt-data-tiling",)}
 def compile_variants(folder: Path, flags: tuple[str, ...]) -> list[str]:
     """Paths of the compiled programs, one for each variant, compiled side by side."""
     jobs = [
-        Job(CompileRequest(PROGRAM, (*flags, *extra), destination=folder / f"{i}.vmfb"))
+        Job(
+            compile_source,
+            CompileRequest(PROGRAM, (*flags, *extra), destination=folder / f"{i}.vmfb"),
+        )
         for i, extra in enumerate(VARIANTS.values())
     ]
     with compile_pool(len(jobs)) as pool:

@@ -8,7 +8,8 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.tuning.extract_tasks import ExtractRequest, extract
+from tilewright.measure.worker_state import WorkerState
+from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 
 MATRIX = "tensor<64x64xf32>"
 
@@ -229,7 +230,7 @@ def test_extraction_names_what_it_skips(tmp_path: Path, source, reason):
     program = tmp_path / "program.mlir"
     program.write_text(source)
     request = ExtractRequest(program, corpus.FLAGS, tmp_path / "out", function="main")
-    found = extract({}, request)
+    found = extract_dispatches(WorkerState(), request)
     (dispatch,) = found.dispatches
     assert dispatch.isolated is None
     assert dispatch.count == 1
@@ -240,11 +241,11 @@ def test_extraction_names_what_it_skips(tmp_path: Path, source, reason):
 def test_extraction_counts_what_the_function_runs(tmp_path: Path):
     program = tmp_path / "program.mlir"
     program.write_text(FUNCTIONS)
-    state: dict[str, object] = {}
+    state = WorkerState()
     found = {}
     for function in ("main", "other", None):
         request = ExtractRequest(program, corpus.FLAGS, tmp_path / "out", function=function)
-        extraction = extract(state, request)
+        extraction = extract_dispatches(state, request)
         assert (extraction.processor, extraction.vector_bytes) == ("znver4", 64)
         found[function] = {"matmul" in d.entry: d.count for d in extraction.dispatches}
     assert found == {

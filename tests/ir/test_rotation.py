@@ -7,9 +7,10 @@ from tilewright.argument import ArgumentType
 from tilewright.ir.candidate import COMPILE_FROM, make_candidate
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions
-from tilewright.measure.benchmark_worker import MAIN, _timed_call, setup
+from tilewright.measure.benchmark_worker import MAIN, _timed_call, open_device, setup
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.worker_state import WorkerState
 
 FLAGS = (
     "--iree-hal-target-device=local",
@@ -52,14 +53,14 @@ def made():
 
 @pytest.fixture
 def state():
-    opened = {}
+    opened = WorkerState()
     setup(opened, DeviceOptions("local-sync"))
     return opened
 
 
 @pytest.mark.parametrize("sets", [1, 3])
 def test_every_set_is_used_and_the_result_is_the_programs(made, state, tmp_path, sets):
-    program = state["device"].load(made[sets])
+    program = open_device(state).load(made[sets])
     assert program.argument_count("main") == 2
     assert program.argument_count("bench") == 2 * sets
     inputs = random_inputs(tmp_path, TYPES, seed=0)
@@ -72,10 +73,10 @@ def test_every_set_is_used_and_the_result_is_the_programs(made, state, tmp_path,
 
 def test_the_last_dispatch_reads_the_set_whose_turn_it_is(made, state):
     """Seven times over three sets end with the first set again; other data shows it."""
-    program = state["device"].load(made[3])
+    program = open_device(state).load(made[3])
     rng = np.random.default_rng(0)
     sets = [[rng.normal(size=t.shape).astype(np.float32) for t in TYPES] for _ in range(3)]
-    arguments = [state["device"].upload(array) for one in sets for array in one]
+    arguments = [open_device(state).upload(array) for one in sets for array in one]
     (result,) = program.outputs(program.bind("bench", arguments)())
     products = [a @ b for a, b in sets]
     close = [np.allclose(result, product, rtol=1e-4, atol=1e-5) for product in products]

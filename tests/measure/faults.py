@@ -6,6 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+
+
+@dataclass
+class Memory:
+    """What a worker was told."""
+
+    said: object = None
 
 
 def echo(state, payload):
@@ -13,11 +21,11 @@ def echo(state, payload):
 
 
 def remember(state, payload):
-    state["greeting"] = payload
+    state.keep(Memory(payload))
 
 
 def recall(state, payload):
-    return state.get("greeting"), os.getpid()
+    return state.get(Memory).said, os.getpid()
 
 
 def raise_error(state, payload):
@@ -25,9 +33,7 @@ def raise_error(state, payload):
 
 
 def be_fragile(state, payload):
-    from tilewright.measure.worker import FRAGILE
-
-    state[FRAGILE] = True
+    state.fragile = True
 
 
 def abort(state, payload):
@@ -131,13 +137,13 @@ def explode(state, payload):
 
 def late_crash(state, payload):
     """Innocent by itself: crashes only where an earlier job has left its mark."""
-    if "poisoned" in state:
+    if state.get(Memory).said == "poison":
         os.abort()
     return payload
 
 
 def poison(state, payload):
-    state["poisoned"] = True
+    state.keep(Memory("poison"))
 
 
 def crash_once(state, payload):

@@ -1,5 +1,7 @@
 """The benchmark worker on real programs, and what a program can do to it."""
 
+import os
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -17,11 +19,12 @@ from tilewright.measure.inputs import (
     write_inputs,
     write_outputs,
 )
-from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.measure.verify import reference_size
+from tilewright.measure.worker_state import WorkerState
 
 MATRIX = ArgumentType("f32", (4, 8))
 QUICK = TimingPolicy(max_s=0.05, max_samples=8, drop_factor=None)
@@ -177,7 +180,7 @@ def test_wrong_shapes_are_an_error(bench, vmfb, tmp_path):
 
 def test_verification_runs_on_fresh_inputs(vmfb, inputs, tmp_path):
     """A candidate that overwrote the kept inputs does not spoil, or save, another's verdict."""
-    state = {}
+    state = WorkerState()
     benchmark_worker.setup(state, DeviceOptions.cpu(1))
     kept = benchmark_worker._arguments(state, inputs)
     kept[0] = kept[1]
@@ -193,7 +196,7 @@ def test_verification_compares_each_result_with_its_tolerance(vmfb, inputs, tmp_
         "tilewright.measure.verify.compare",
         lambda *arguments: calls.append(arguments) or "verdict",
     )
-    state = {}
+    state = WorkerState()
     benchmark_worker.setup(state, DeviceOptions.cpu(1))
     expected = sum(arrays(inputs))
     write_outputs(tmp_path / "e.npz", [expected])
@@ -240,11 +243,14 @@ def test_unknown_device_is_the_users_to_mend(inputs, vmfb):
         DeviceOptions(threads=0)
 
 
+def process_id(state, request):
+    return os.getpid()
+
+
 def test_the_number_of_threads_is_as_asked():
     def threads(count):
         with Benchmark(DeviceOptions("local-task", count)) as bench:
-            bench.pool.run([Job(InputSet("none", ()), benchmark_worker.LOAD)])
-            (pid,) = bench.pool.process_ids
+            pid = bench.ask(process_id, None)
             with open(f"/proc/{pid}/status") as file:
                 (line,) = [x for x in file if x.startswith("Threads:")]
             return int(line.split()[1])

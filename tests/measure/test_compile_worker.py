@@ -5,13 +5,14 @@ from measured_programs import ADD, CPU_FLAGS
 
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import (
-    COMPILE,
     CompileRequest,
     compile_pool,
+    compile_source,
     session,
     write_whole,
 )
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.pool import Job
+from tilewright.measure.worker_state import WorkerState
 
 # The compiler itself crashes on an op of no known dialect.
 CRASHES_THE_COMPILER = """
@@ -29,7 +30,7 @@ def pool():
 
 
 def only(pool, request):
-    return pool.run([Job(request)])[0]
+    return pool.run([Job(compile_source, request)])[0]
 
 
 def test_compiles_to_memory_and_to_a_file(pool, compiler, tmp_path):
@@ -47,7 +48,7 @@ def test_compiles_to_memory_and_to_a_file(pool, compiler, tmp_path):
 def test_phases_pass_through(pool):
     stop = "executable-configurations"
     half = only(pool, CompileRequest(ADD, CPU_FLAGS, None, stop, "bytecode")).value
-    assert only(pool, CompileRequest(half, CPU_FLAGS, stop)).ok
+    assert only(pool, CompileRequest(half, CPU_FLAGS, stop)).failure is None
 
 
 def test_an_error_is_reported_with_its_place_and_the_worker_goes_on(pool, tmp_path):
@@ -58,14 +59,14 @@ def test_an_error_is_reported_with_its_place_and_the_worker_goes_on(pool, tmp_pa
     assert failure.error_type == "CompileError"
     assert failure.message.startswith(f"{source}:1:21: ")
     assert pool.process_ids == pids
-    assert only(pool, CompileRequest(ADD, CPU_FLAGS)).ok
+    assert only(pool, CompileRequest(ADD, CPU_FLAGS)).failure is None
 
 
 def test_a_crash_of_the_compiler_is_a_result(pool):
     failure = only(pool, CompileRequest(CRASHES_THE_COMPILER, CPU_FLAGS)).failure
     assert failure.kind == "crashed"
     assert failure.signal is not None
-    assert only(pool, CompileRequest(ADD, CPU_FLAGS)).ok
+    assert only(pool, CompileRequest(ADD, CPU_FLAGS)).failure is None
 
 
 def test_flags_that_do_not_exist(pool):
@@ -76,7 +77,7 @@ def test_flags_that_do_not_exist(pool):
         compile_pool(1, flags=(("--no-such-flag",),)) as other,
         pytest.raises(UserError, match="no-such-flag"),
     ):
-        other.run([Job(CompileRequest(ADD, CPU_FLAGS))])
+        other.run([Job(compile_source, CompileRequest(ADD, CPU_FLAGS))])
 
 
 def test_a_compile_beyond_the_memory_limit_is_a_result():
@@ -86,7 +87,7 @@ def test_a_compile_beyond_the_memory_limit_is_a_result():
 
 
 def test_sessions_are_kept_by_flags():
-    state = {}
+    state = WorkerState()
     first = session(state, CPU_FLAGS)
     assert session(state, CPU_FLAGS) is first
     assert session(state, (*CPU_FLAGS, "--iree-opt-level=O2")) is not first
@@ -98,8 +99,3 @@ def test_write_whole_replaces(tmp_path):
     write_whole(path, b"new")
     assert path.read_bytes() == b"new"
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_the_task_is_found_by_its_path():
-    with WorkerPool(COMPILE, 1) as pool:
-        assert only(pool, CompileRequest(ADD, CPU_FLAGS, compile_to="input")).ok

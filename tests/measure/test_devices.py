@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faults
 import pytest
 
 from tilewright.measure import devices
@@ -25,7 +26,7 @@ def test_the_compiler_knows_its_backends_and_this_processor() -> None:
 
 
 def test_a_driver_that_crashes_or_hangs_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_DEVICES", "faults:devices_of")
+    monkeypatch.setattr(devices, "driver_devices", faults.devices_of)
     monkeypatch.setattr(devices, "_TIMEOUT_S", 3.0)
     found: dict[str, Driver] = {driver.name: driver for driver in drivers()}
     assert "SIGABRT" in found["local-sync"].error

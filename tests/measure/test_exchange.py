@@ -17,9 +17,9 @@ from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import TimeRequest
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.drift import InterleavedBaseline
-from tilewright.measure.exchange import Exchange, Request, decode, encode, make_entry
+from tilewright.measure.exchange import Exchange, decode, encode, make_entry
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
-from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.jobs import Job, WorkerFailure
 from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport, parse_runner
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.several import SeveralDevices
@@ -77,7 +77,7 @@ def test_a_request_is_known_by_what_it_asks_for(tmp_path, vmfb, inputs):
 
     def key(path, repeats=1):
         payload = TimeRequest(str(path), inputs, QUICK, repeats)
-        return make_entry(Request(tasks.TIME, payload), exchange.files).key
+        return make_entry(Job(tasks.time_program, payload), exchange.files).key
 
     assert key(vmfb["add"]) == key(copy)
     assert key(vmfb["add"]) != key(vmfb["subtract"])
@@ -199,7 +199,7 @@ def test_several_devices_share_the_work(tmp_path, vmfb, inputs):
     remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
     entries = [
         make_entry(
-            Request(tasks.TIME, TimeRequest(vmfb["add"], inputs, QUICK, repeats)),
+            Job(tasks.time_program, TimeRequest(vmfb["add"], inputs, QUICK, repeats)),
             remote.exchange.files,
         )
         for repeats in range(1, 7)

@@ -28,6 +28,7 @@ from tilewright.measure.machine import describe
 from tilewright.measure.peak import Peak, cache_path, cached_peak, machine_peak, measure_peak
 from tilewright.measure.peak_worker import processor
 from tilewright.measure.runtime import Device, DeviceOptions
+from tilewright.measure.worker_state import WorkerState
 from tilewright.target import parse_target
 
 FLAGS = (*parse_target("cpu", 1).flags, "--iree-input-demote-f64-to-f32=false")
@@ -46,7 +47,7 @@ def device() -> Device:
 
 @pytest.fixture(scope="module")
 def features() -> tuple[frozenset[str], int]:
-    _, found, vector_bytes = processor({}, FLAGS)
+    _, found, vector_bytes = processor(WorkerState(), FLAGS)
     return frozenset(f[1:] for f in found.split(",") if f.startswith("+")), vector_bytes
 
 

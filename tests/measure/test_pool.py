@@ -1,5 +1,6 @@
 """A candidate can do nothing to the pool: every fault is a result, and nothing is left behind."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -8,31 +9,30 @@ import textwrap
 import time
 from pathlib import Path
 
+import faults
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.measure.pool import Job, WorkerPool, WorkerStartError
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool, WorkerStartError
 
 HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
 
 LIMIT_S = 20.0
 
 
 @pytest.fixture
 def pool():
-    with WorkerPool("faults:echo", 1, timeout_s=LIMIT_S, memory_limit=1 << 30) as pool:
+    with WorkerPool(1, timeout_s=LIMIT_S, memory_limit=1 << 30) as pool:
         yield pool
 
 
 def only(pool, task, payload=None, **options):
-    (result,) = pool.run([Job(payload, f"faults:{task}", **options)])
+    (result,) = pool.run([Job(getattr(faults, task), payload, **options)])
     return result
 
 
 def still_works(pool):
-    return [r.value for r in pool.run([Job(i) for i in range(3)])] == [0, 1, 2]
+    return [r.value for r in pool.run([Job(faults.echo, i) for i in range(3)])] == [0, 1, 2]
 
 
 def alive(pid):
@@ -54,9 +54,9 @@ def eventually(condition, seconds=10.0):
 
 
 def test_results_stream_in_completion_order_and_return_in_job_order():
-    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
+    with WorkerPool(2, timeout_s=LIMIT_S) as pool:
         seen = []
-        jobs = [Job(i, tag=f"job {i}") for i in range(20)]
+        jobs = [Job(faults.echo, i, tag=f"job {i}") for i in range(20)]
         results = pool.run(jobs, seen.append)
         assert [r.value for r in results] == list(range(20))
         assert [r.job.tag for r in results] == [j.tag for j in jobs]
@@ -64,17 +64,17 @@ def test_results_stream_in_completion_order_and_return_in_job_order():
 
 
 def test_slow_job_does_not_hold_back_the_results_of_others():
-    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
-        pool.submit(Job(None, "faults:hang", timeout_s=0.6), *(Job(i) for i in range(5)))
+    with WorkerPool(2, timeout_s=LIMIT_S) as pool:
+        pool.submit(Job(faults.hang, None, timeout_s=0.6), *(Job(faults.echo, i) for i in range(5)))
         order = []
         while pool.pending:
-            order += [r.value if r.ok else r.failure.kind for r in pool.poll()]
+            order += [r.failure.kind if r.failure else r.value for r in pool.poll()]
         assert order == [0, 1, 2, 3, 4, "timeout"]
 
 
 def test_poll_without_work_and_without_waiting(pool):
     assert pool.poll() == []
-    pool.submit(Job(None, "faults:hang", timeout_s=5))
+    pool.submit(Job(faults.hang, None, timeout_s=5))
     started = time.monotonic()
     assert pool.poll(0) == []
     assert pool.poll(0.1) == []
@@ -94,10 +94,10 @@ def test_state_lives_as_long_as_the_worker(pool):
 
 
 def test_setup_runs_in_every_new_worker():
-    with WorkerPool("faults:recall", 1, setup="faults:remember", init="warm") as pool:
-        first = pool.run([Job()])[0].value
-        pool.run([Job(None, "faults:abort")])
-        second = pool.run([Job()])[0].value
+    with WorkerPool(1, setup=Job(faults.remember, "warm")) as pool:
+        first = pool.run([Job(faults.recall, None)])[0].value
+        pool.run([Job(faults.abort, None)])
+        second = pool.run([Job(faults.recall, None)])[0].value
         assert first[0] == second[0] == "warm"
         assert first[1] != second[1]
 
@@ -114,7 +114,7 @@ def test_setup_runs_in_every_new_worker():
 def test_a_crash_is_a_result(pool, task, signal_name, text):
     for _ in range(2):
         result = only(pool, task)
-        assert not result.ok
+        assert result.failure is not None
         assert result.failure.kind == "crashed"
         assert result.failure.signal == signal_name
         assert text in result.failure.message
@@ -143,8 +143,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no
 
 @needs_proc
 def test_a_limit_on_processor_time_does_not_count_what_others_took(pool):
-    (kept,) = pool.run([Job(1.0, "faults:work", timeout_s=1.4, processor_time=True)])
-    (ended,) = pool.run([Job(1.0, "faults:work", timeout_s=1.4)])
+    (kept,) = pool.run([Job(faults.work, 1.0, timeout_s=1.4, processor_time=True)])
+    (ended,) = pool.run([Job(faults.work, 1.0, timeout_s=1.4)])
     assert kept.value == "done"
     assert ended.failure.kind == "timeout"
 
@@ -176,8 +176,9 @@ def test_an_exception_keeps_the_worker(pool):
 
 
 def test_an_error_ends_a_worker_whose_state_may_be_spoilt():
-    with WorkerPool("faults:recall", 1, setup="faults:be_fragile", timeout_s=LIMIT_S) as pool:
-        jobs = [Job(None), Job(None), Job(None, "faults:raise_error"), Job(None)]
+    with WorkerPool(1, setup=Job(faults.be_fragile, None), timeout_s=LIMIT_S) as pool:
+        recall = Job(faults.recall, None)
+        jobs = [recall, recall, Job(faults.raise_error, None), recall]
         first, second, failed, last = pool.run(jobs)
     assert first.value == second.value
     assert failed.failure.kind == "error"
@@ -185,10 +186,27 @@ def test_an_error_ends_a_worker_whose_state_may_be_spoilt():
     assert last.value != first.value
 
 
-def test_unknown_task_is_an_error(pool):
-    assert only(pool, "no_such_task").failure.error_type == "AttributeError"
-    (result,) = pool.run([Job(task="no_such_module:f")])
+def test_a_task_that_the_worker_cannot_find_is_an_error(pool, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def task(state, request):\n    return request\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    task = importlib.import_module("only_here").task
+    (result,) = pool.run([Job(task, None)])
     assert result.failure.error_type == "ModuleNotFoundError"
+    (result,) = pool.run([Job(lambda state, request: request, None)])
+    assert "cannot be sent to a worker" in result.failure.message
+    assert still_works(pool)
+
+
+def test_one_job_is_asked_for_its_reply(pool):
+    assert pool.ask(faults.echo, 3) == 3
+    failure = pool.ask(faults.hang, None, 0.3)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "timeout"
+
+
+def test_a_result_without_a_value_says_why(pool):
+    with pytest.raises(ValueError, match="the tile does not fit"):
+        _ = only(pool, "raise_error").value
 
 
 def test_output_never_reaches_the_protocol(pool):
@@ -196,8 +214,8 @@ def test_output_never_reaches_the_protocol(pool):
 
 
 def test_the_log_is_bounded():
-    with WorkerPool("faults:flood", 1, timeout_s=LIMIT_S, log_limit=1 << 20) as pool:
-        long, short = pool.run([Job(2.5), Job(0.0)])
+    with WorkerPool(1, timeout_s=LIMIT_S, log_limit=1 << 20) as pool:
+        long, short = pool.run([Job(faults.echo, 2.5), Job(faults.echo, 0.0)])
         written, left = long.value
         assert left < written / 1.5
         assert short.value == (0, 0)
@@ -221,7 +239,7 @@ def test_results_that_cannot_travel(pool, task, text):
 
 
 def test_a_payload_that_cannot_travel(pool):
-    (bad, good) = pool.run([Job(lambda: None), Job(1)])
+    (bad, good) = pool.run([Job(faults.echo, lambda: None), Job(faults.echo, 1)])
     assert bad.failure.kind == "error"
     assert good.value == 1
 
@@ -236,7 +254,7 @@ def test_memory_explosion_ends_the_worker_not_the_machine(pool):
 
 def test_large_payloads_and_results(pool):
     data = os.urandom(1 << 24)
-    assert pool.run([Job(data)])[0].value == data
+    assert pool.run([Job(faults.echo, data)])[0].value == data
 
 
 def test_a_late_crash_is_not_blamed_on_the_next_job(pool):
@@ -246,65 +264,53 @@ def test_a_late_crash_is_not_blamed_on_the_next_job(pool):
 
 def test_many_faults_at_once_with_several_workers():
     tasks = ["abort", "segfault", "leave", "raise_error", "unpicklable", "echo"] * 4
-    with WorkerPool("faults:echo", 3, timeout_s=LIMIT_S) as pool:
-        results = pool.run([Job("fine", f"faults:{t}") for t in tasks])
-        assert [r.ok for r in results] == [t == "echo" for t in tasks]
+    with WorkerPool(3, timeout_s=LIMIT_S) as pool:
+        results = pool.run([Job(getattr(faults, t), "fine") for t in tasks])
+        assert [r.failure is None for r in results] == [t == "echo" for t in tasks]
         assert len(pool.process_ids) == 3
 
 
 def test_close_while_busy_leaves_no_process(tmp_path):
     note = tmp_path / "pids"
-    pool = WorkerPool("faults:echo", 2, timeout_s=LIMIT_S)
-    pool.submit(Job(str(note), "faults:hang_with_child"), Job(None, "faults:hang"), Job(1))
+    pool = WorkerPool(2, timeout_s=LIMIT_S)
+    pool.submit(Job(faults.hang_with_child, str(note)), Job(faults.hang, None), Job(faults.echo, 1))
     assert pool.poll(0.5) == []
     assert eventually(lambda: note.exists() and " " in note.read_text())
     pids = [*pool.process_ids, *map(int, note.read_text().split())]
     pool.close()
     assert eventually(lambda: not any(map(alive, pids)))
     with pytest.raises(RuntimeError, match="closed"):
-        pool.submit(Job(1))
+        pool.submit(Job(faults.echo, 1))
     pool.close()
-
-
-def test_cancel_drops_what_has_not_begun(pool):
-    pool.run([Job(0)])
-    pool.submit(Job(None, "faults:hang", timeout_s=0.3), Job(1, tag="later"))
-    assert [job.tag for job in pool.cancel()] == ["later"]
-    results = []
-    while pool.pending:
-        results += pool.poll()
-    assert [r.failure.kind for r in results] == ["timeout"]
 
 
 def test_setup_that_fails_is_the_users_to_mend():
     with (
-        WorkerPool("faults:echo", 1, setup="faults:raise_error") as pool,
+        WorkerPool(1, setup=Job(faults.raise_error, None)) as pool,
         pytest.raises(WorkerStartError, match="the tile does not fit") as error,
     ):
-        pool.run([Job(1)])
+        pool.run([Job(faults.echo, 1)])
     assert isinstance(error.value, UserError)
 
 
 def test_setup_that_always_crashes_does_not_loop():
     with (
-        WorkerPool("faults:echo", 2, setup="faults:abort") as pool,
+        WorkerPool(2, setup=Job(faults.abort, None)) as pool,
         pytest.raises(WorkerStartError, match="in a row"),
     ):
-        pool.run([Job(1)])
+        pool.run([Job(faults.echo, 1)])
 
 
 def test_setup_that_crashes_at_first_is_tried_again(tmp_path):
-    with WorkerPool(
-        "faults:echo", 1, setup="faults:crash_once", init=str(tmp_path / "count")
-    ) as pool:
+    with WorkerPool(1, setup=Job(faults.crash_once, str(tmp_path / "count"))) as pool:
         assert still_works(pool)
 
 
 def test_waiting_costs_no_processor_time():
-    with WorkerPool("faults:echo", 2, timeout_s=LIMIT_S) as pool:
-        pool.run([Job(0), Job(1)])
+    with WorkerPool(2, timeout_s=LIMIT_S) as pool:
+        pool.run([Job(faults.echo, 0), Job(faults.echo, 1)])
         before, started = time.process_time(), time.monotonic()
-        pool.run([Job(None, "faults:hang", timeout_s=1.0) for _ in range(2)])
+        pool.run([Job(faults.hang, None, timeout_s=1.0) for _ in range(2)])
         assert time.process_time() - before < 0.5 * (time.monotonic() - started)
 
 
@@ -316,11 +322,12 @@ def test_workers_end_with_their_parent(tmp_path, task, ending):
         f"""
         import sys
         sys.path.insert(0, {HERE!r})
+        import faults
         from pathlib import Path
         from tilewright.measure.pool import Job, WorkerPool
-        pool = WorkerPool("faults:echo", 2, timeout_s=60)
-        pool.run([Job(0), Job(1)])
-        pool.submit(Job(None, "faults:{task}"), Job(None, "faults:{task}"))
+        pool = WorkerPool(2, timeout_s=60)
+        pool.run([Job(faults.echo, 0), Job(faults.echo, 1)])
+        pool.submit(Job(faults.{task}, None), Job(faults.{task}, None))
         pool.poll(0.2)
         Path({str(note)!r}).write_text(" ".join(map(str, pool.process_ids)) + " .")
         pool.poll()

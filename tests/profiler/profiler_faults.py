@@ -6,8 +6,10 @@ import os
 import signal
 from typing import Any
 
+from tilewright.measure.worker_state import WorkerState
 
-def die_on_matmul(state: dict[str, Any], request: Any) -> list[Any]:
+
+def die_on_matmul(state: WorkerState, request: Any) -> list[Any]:
     """As the worker's own check, for all programs but matrix products."""
     from tilewright.measure.benchmark_worker import verify
 

@@ -21,6 +21,7 @@ from profiled import (
     sabotage,
     square,
 )
+from profiler_faults import die_on_matmul
 from small_kernels import SMALL
 
 from tilewright.errors import UserError
@@ -116,7 +117,7 @@ def test_a_crash_is_a_row(pair: GeneratedFolder, monkeypatch: pytest.MonkeyPatch
     from tilewright.measure import benchmark_worker
 
     selected = dispatches(pair)
-    monkeypatch.setattr(benchmark_worker, "VERIFY", "profiler_faults:die_on_matmul")
+    monkeypatch.setattr(benchmark_worker, "verify", die_on_matmul)
     crashed, right = run_dispatches(selected, VERIFY)
     assert crashed.status is Status.CRASHED
     assert crashed.is_fault

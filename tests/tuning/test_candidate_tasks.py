@@ -5,8 +5,9 @@ import pytest
 import dispatch_corpus as corpus
 from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session
+from tilewright.measure.worker_state import WorkerState
 from tilewright.space.generators import dispatch_space
-from tilewright.tuning.candidate_tasks import CandidateRequest, candidate
+from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 
 FLAGS = (
     "--iree-hal-target-device=local",
@@ -42,32 +43,32 @@ def request_for(tmp_path):
 
 def test_the_second_of_two_equal_programs_is_only_named(request_for):
     make, configuration, programs = request_for
-    state = {}
+    state = WorkerState()
     session(state, FLAGS)
     first = make("first", configuration, programs=programs)
     second = make("second", configuration, programs=programs)
     apart = make("apart", configuration)
-    digest = candidate(state, first)
+    digest = compile_candidate(state, first)
     assert first.vmfb.exists()
-    assert candidate(state, second) == digest
+    assert compile_candidate(state, second) == digest
     assert not second.vmfb.exists()
-    assert candidate(state, apart) == digest
+    assert compile_candidate(state, apart) == digest
     assert apart.vmfb.read_bytes() == first.vmfb.read_bytes()
 
 
 def test_what_does_not_compile_leaves_no_program_behind(request_for, monkeypatch):
     make, configuration, programs = request_for
-    state = {}
+    state = WorkerState()
     compiler = session(state, FLAGS)
-    candidate(state, make("warm", None))
+    compile_candidate(state, make("warm", None))
 
     def fail(*args, **options):
         raise CompileError("no space left on device")
 
     monkeypatch.setattr(compiler, "compile", fail)
     with pytest.raises(CompileError):
-        candidate(state, make("first", configuration, programs=programs))
+        compile_candidate(state, make("first", configuration, programs=programs))
     monkeypatch.undo()
     again = make("again", configuration, programs=programs)
-    candidate(state, again)
+    compile_candidate(state, again)
     assert again.vmfb.exists()

@@ -10,7 +10,7 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_tasks import CANDIDATE
+from tilewright.tuning.candidate_tasks import compile_candidate
 from tilewright.tuning.stages import (
     CompiledCandidate,
     DispatchCompiler,
@@ -75,9 +75,9 @@ class Pool:
     def run(self, jobs):
         self.jobs += jobs
         for job in jobs:
-            name = job.payload.configuration.translation.pipeline
+            name = job.request.configuration.translation.pipeline
             failure = self.failures.get(name)
-            yield Result(job, None if failure else f"digest {name}", failure, 0.25)
+            yield Result(job, failure or f"digest {name}", 0.25)
 
 
 class TestCompiler:
@@ -90,8 +90,8 @@ class TestCompiler:
             (Status.OK, "digest P3", 0.25),
             (Status.OK, "digest P5", 0.25),
         ]
-        request = pool.jobs[0].payload
-        assert pool.jobs[0].task == CANDIDATE
+        request = pool.jobs[0].request
+        assert pool.jobs[0].task is compile_candidate
         assert (request.executable, request.entry) == ("main_dispatch_0_exe", "main_dispatch_0")
         assert (request.repeats, request.flags) == (4, ("--flag",))
         assert request.keep is None
@@ -117,8 +117,8 @@ class TestCompiler:
         class Twins(Pool):
             def run(self, jobs):
                 """All become one program; a worker that is done sooner writes the second's."""
-                jobs[1].payload.vmfb.write_bytes(b"program")
-                return [Result(job, "digest", None, 0.25) for job in jobs]
+                jobs[1].request.vmfb.write_bytes(b"program")
+                return [Result(job, "digest", 0.25) for job in jobs]
 
         compiler = DispatchCompiler(Task(tmp_path), Twins(), ())
         first, second = compiler.compile([config(1), config(2)])
@@ -133,14 +133,14 @@ class TestCompiler:
             task.trials += [None, None]
         resumed = DispatchCompiler(task, pool, ())
         resumed.compile([config(9)])
-        names = [job.payload.vmfb.stem for job in pool.jobs]
+        names = [job.request.vmfb.stem for job in pool.jobs]
         assert names == [f"candidate_{i:05d}" for i in range(1, 6)]
 
     def test_candidates_are_kept_with_the_command_that_compiles_them(self, tmp_path):
         pool = Pool()
         keep = tmp_path / "kept"
         DispatchCompiler(Task(tmp_path), pool, ("--a", "--b"), keep=keep).compile([config(1)])
-        path = pool.jobs[0].payload.keep
+        path = pool.jobs[0].request.keep
         assert path == keep / "default" / "main_dispatch_0" / "candidate_00001.mlir"
         assert path.with_suffix(".txt").read_text() == (
             "iree-compile candidate_00001.mlir --compile-from=executable-configurations --a --b "

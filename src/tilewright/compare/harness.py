@@ -23,7 +23,7 @@ from tilewright.compare.providers.interface import BuildContext, Built, Provider
 from tilewright.compare.reference import made_task
 from tilewright.compare.results import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.compare.rounds import measure
-from tilewright.compare.worker import About, PrepareRequest, Ready
+from tilewright.compare.worker import PrepareRequest
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import TilewrightError, UserError
 from tilewright.measure.peak import Peak, PeakMeter, peak_meter
@@ -122,7 +122,7 @@ def _open(
         try:
             peer = Peer(provider, options)
             stack.callback(peer.close)
-            said = peer.ask(tasks.ABOUT, None, _ABOUT_TIMEOUT_S)
+            said = peer.ask(tasks.about, None, _ABOUT_TIMEOUT_S)
         except UserError as error:
             found[provider.label] = (ProviderOutcome.ERROR, str(error))
             say(f"{provider.label}: {error}")
@@ -131,7 +131,6 @@ def _open(
             found[provider.label] = (ProviderOutcome.ERROR, said.message)
             say(f"{provider.label}: {said.message}")
             continue
-        assert isinstance(said, About)
         peer.about = said
         found[provider.label] = peer
         say(f"{provider.label}: {said.version}, {_threads(peer)}")
@@ -231,12 +230,11 @@ def _prepare(
         entry.fail(ProviderOutcome.ERROR, f"internal error: {type(error).__name__}: {error}")
         return
     request = PrepareRequest(task, built, options.budget)
-    answer = peer.ask(tasks.PREPARE, request, provider.prepare_s(options.budget))
+    answer = peer.ask(tasks.prepare, request, provider.prepare_s(options.budget))
     seconds = time.perf_counter() - begin
     if isinstance(answer, WorkerFailure):
         entry.failed(answer)
         return
-    assert isinstance(answer, Ready)
     entry.call_s = answer.call_s
     entry.row = replace(
         entry.row,

@@ -13,7 +13,8 @@ from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.providers.interface import THREAD_VARIABLES, Provider, Threads
 from tilewright.compare.results import ComparisonRow, ProviderOutcome
 from tilewright.compare.worker import About, Sample, WorkerSetup
-from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.pool import WorkerPool
 from tilewright.measure.verify import Comparison
 
 _START_TIMEOUT_S = 300.0
@@ -25,10 +26,8 @@ class Peer:
     def __init__(self, provider: Provider, options: CompareOptions) -> None:
         self.provider = provider
         self.pool = WorkerPool(
-            None,
             1,
-            setup=tasks.SETUP,
-            init=WorkerSetup(provider, options.place, options.cpus()),
+            setup=Job(tasks.setup, WorkerSetup(provider, options.place, options.cpus())),
             timeout_s=options.timeout_s,
             start_timeout_s=_START_TIMEOUT_S,
             environment={
@@ -39,12 +38,14 @@ class Peer:
         )
         self.about = About("", Threads(None, ""))
 
-    def ask(self, task: str, payload: object, timeout_s: float | None = None) -> object:
-        """A task's value, or its WorkerFailure; the worker runs only meanwhile."""
+    def ask(
+        self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
+    ) -> Reply | WorkerFailure:
+        """A task's reply, or its failure; the worker runs only meanwhile."""
         self._signal(signal.SIGCONT)
-        (result,) = self.pool.run([Job(payload, task, timeout_s)])
+        outcome = self.pool.ask(task, request, timeout_s)
         self._signal(signal.SIGSTOP)
-        return result.failure if result.failure is not None else result.value
+        return outcome
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in self.pool.process_ids:

@@ -15,11 +15,12 @@ from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
 from tilewright.kernels.worker_tasks import (
-    EMIT,
     ENTRY,
-    REFERENCE,
     EmitRequest,
     OperationReferenceRequest,
+    ReferenceData,
+    emit_programs,
+    make_operation_reference,
 )
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool, session
@@ -31,8 +32,9 @@ from tilewright.measure.inputs import (
     write_inputs,
     write_outputs,
 )
-from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
+from tilewright.measure.worker_state import WorkerState
 from tilewright.modules.compiling import find_limits
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
@@ -40,8 +42,6 @@ from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
-
-EVALUATE = f"{__name__}:evaluate_program"
 
 _TIMEOUT_S = 1800.0
 NUMPY = "NumPy in float64"
@@ -100,26 +100,20 @@ def _operation_task(workload: ComparedWorkload, options: TaskOptions, folder: Pa
     mlir = folder / f"{workload.name}.mlir"
     flags = (*options.target.flags, *operation.flags, *options.iree_flags)
     with compile_pool(1, memory_limit=None) as pool:
-        emitted, made = pool.run(
-            [
-                Job(EmitRequest(((workload.name, mlir),), flags), EMIT, _TIMEOUT_S),
-                Job(
-                    OperationReferenceRequest(workload.name, folder / "data", options.seed),
-                    REFERENCE,
-                    _TIMEOUT_S,
-                ),
-            ]
-        )
-    for result in (emitted, made):
-        if result.failure is not None:
-            raise UserError(f"{workload.name}: no inputs or reference: {result.failure.message}")
+        emitted = pool.ask(emit_programs, EmitRequest(((workload.name, mlir),), flags), _TIMEOUT_S)
+        request = OperationReferenceRequest(workload.name, folder / "data", options.seed)
+        made = pool.ask(make_operation_reference, request, _TIMEOUT_S)
+    for outcome in (emitted, made):
+        if isinstance(outcome, WorkerFailure):
+            raise UserError(f"{workload.name}: no inputs or reference: {outcome.message}")
+    assert isinstance(made, ReferenceData)
     return ProviderTask(
         workload,
         options.target,
         mlir,
         ENTRY,
-        made.value.inputs,
-        made.value.expected,
+        made.inputs,
+        made.expected,
         NUMPY,
         operation.kind.reduction_length(operation),
         (operation.kind.working_type(operation),),
@@ -159,10 +153,10 @@ def _program_task(
         parameters=parameters,
     )
     request = EvaluateRequest(program.path, workload.program, name, flags, inputs, task.expected)
-    (result,) = opened.compilers.run([Job(request, EVALUATE, _TIMEOUT_S)])
-    if result.failure is None:
+    failure = opened.compilers.ask(evaluate_program, request, _TIMEOUT_S)
+    if failure is None:
         return task
-    return _by_default(task, opened.toolchain, options, result.failure)
+    return _by_default(task, opened.toolchain, options, failure)
 
 
 def _by_default(
@@ -200,7 +194,7 @@ class EvaluateRequest:
     expected: Path | None
 
 
-def evaluate_program(state: dict[str, Any], request: EvaluateRequest) -> None:
+def evaluate_program(state: WorkerState, request: EvaluateRequest) -> None:
     """Task: see EvaluateRequest. Raises Unsupported, or ValueError for what is not known."""
     from iree.compiler import ir
 

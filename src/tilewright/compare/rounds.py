@@ -12,7 +12,7 @@ from tilewright.compare import worker as tasks
 from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.peer import PeerEntry
 from tilewright.compare.results import ProviderOutcome
-from tilewright.compare.worker import Sample, SampleRequest
+from tilewright.compare.worker import SampleRequest
 from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.statistics import minimum_rounds
@@ -57,11 +57,10 @@ def measure(entries: Sequence[PeerEntry], options: CompareOptions) -> None:
                 f"it used {cores:.2f} cores where {options.threads} are allowed",
             )
             continue
-        answer = entry.peer.ask(tasks.FINISH, None)
+        answer = entry.peer.ask(tasks.finish, None)
         if isinstance(answer, WorkerFailure):
             entry.failed(answer)
         else:
-            assert isinstance(answer, tuple)
             entry.check(answer)
 
 
@@ -79,11 +78,10 @@ def _sampler(entry: PeerEntry, options: CompareOptions, parts: int) -> Callable[
     def sample() -> float | None:
         assert entry.peer is not None
         limit = max(options.timeout_s, _SLOWEST * _sample_s(call_s, options, parts))
-        answer = entry.peer.ask(tasks.SAMPLE, request, limit)
+        answer = entry.peer.ask(tasks.sample, request, limit)
         if isinstance(answer, WorkerFailure):
             entry.failed(answer)
             return None
-        assert isinstance(answer, Sample)
         entry.taken.append(answer)
         return answer.real_s
 

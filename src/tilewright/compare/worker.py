@@ -6,7 +6,6 @@ import gc
 import os
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,7 @@ from tilewright.measure.inputs import load_arguments, read_outputs
 from tilewright.measure.repetition import repeat
 from tilewright.measure.timing import TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
-
-SETUP, ABOUT, PREPARE, SAMPLE, FINISH = (
-    f"{__name__}:{name}" for name in ("setup", "about", "prepare", "sample", "finish")
-)
-
-_PROVIDER, _PREPARED, _TASK = "provider", "prepared", "task"
+from tilewright.measure.worker_state import WorkerState
 
 # Warm-up ends when two calls in a row differ by less than this, or here.
 _WARM_UP = TimingPolicy(
@@ -78,24 +72,39 @@ class Ready:
         return all(one.ok for one in self.comparisons)
 
 
-def setup(state: dict[str, Any], request: WorkerSetup) -> None:
+@dataclass(frozen=True)
+class _Open:
+    """The provider that computes here."""
+
+    provider: Provider
+
+
+@dataclass(frozen=True)
+class _Current:
+    """The workload that is prepared."""
+
+    prepared: PreparedTask
+    task: ProviderTask
+
+
+def setup(state: WorkerState, request: WorkerSetup) -> None:
     """Task: before anything is imported that starts threads."""
     if request.cpus is not None:
         os.sched_setaffinity(0, request.cpus)
     request.provider.open(request.place)
-    state[_PROVIDER] = request.provider
+    state.keep(_Open(request.provider))
 
 
-def about(state: dict[str, Any], _: None) -> About:
+def about(state: WorkerState, _: None) -> About:
     """Task: what computes here, and with how many threads it says it does."""
-    provider: Provider = state[_PROVIDER]
+    provider = state.get(_Open).provider
     return About(provider.version(), provider.threads())
 
 
-def prepare(state: dict[str, Any], request: PrepareRequest) -> Ready:
+def prepare(state: WorkerState, request: PrepareRequest) -> Ready:
     """Task: prepare a workload, check its results, warm up. The one before is forgotten."""
     _forget(state)
-    provider: Provider = state[_PROVIDER]
+    provider = state.get(_Open).provider
     # Copies: mapped files are read-only, and pages of them may have to be fetched.
     loaded = load_arguments(request.task.inputs)
     arguments = [np.array(a) if isinstance(a, np.ndarray) else a for a in loaded]
@@ -104,7 +113,7 @@ def prepare(state: dict[str, Any], request: PrepareRequest) -> Ready:
     call_s = 0.0
     if all(one.ok for one in comparisons):
         call_s = measure(prepared.call, _WARM_UP).samples[0]
-    state[_PREPARED], state[_TASK] = prepared, request.task
+    state.keep(_Current(prepared, request.task))
     built = prepared.built if prepared.built != Built() else request.built
     return Ready(call_s, comparisons, Built(None, built.note, built.progress))
 
@@ -130,9 +139,9 @@ class Sample:
     fastest_cpu_s: float
 
 
-def sample(state: dict[str, Any], request: SampleRequest) -> Sample:
+def sample(state: WorkerState, request: SampleRequest) -> Sample:
     """Task: time the prepared workload."""
-    prepared: PreparedTask = state[_PREPARED]
+    prepared = state.get(_Current).prepared
     for _ in range(request.warm_calls):
         prepared.call()
     if prepared.timed is not None:
@@ -148,16 +157,16 @@ def sample(state: dict[str, Any], request: SampleRequest) -> Sample:
     return Sample(request.parts * request.calls, mean(real), mean(cpu), min(real), min(cpu))
 
 
-def finish(state: dict[str, Any], _: None) -> tuple[Comparison, ...]:
+def finish(state: WorkerState, _: None) -> tuple[Comparison, ...]:
     """Task: check the results once more, after all the timing, and forget the workload."""
-    comparisons = _compare(state[_PREPARED], state[_TASK])
+    current = state.get(_Current)
+    comparisons = _compare(current.prepared, current.task)
     _forget(state)
     return comparisons
 
 
-def _forget(state: dict[str, Any]) -> None:
-    state.pop(_PREPARED, None)
-    state.pop(_TASK, None)
+def _forget(state: WorkerState) -> None:
+    state.drop(_Current)
     gc.collect()
 
 

@@ -13,8 +13,7 @@ from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import InputFile, InputSet, random_inputs, write_outputs
-
-EMIT, REFERENCE = (f"{__name__}:{name}" for name in ("emit", "reference"))
+from tilewright.measure.worker_state import WorkerState
 
 ENTRY = "main"
 # A new number makes all references anew: when what NumPy computes here has changed.
@@ -60,7 +59,7 @@ class EmitRequest:
     flags: tuple[str, ...]
 
 
-def emit(state: dict[str, Any], request: EmitRequest) -> list[str]:
+def emit_programs(state: WorkerState, request: EmitRequest) -> list[str]:
     """Task: see EmitRequest. The names of those written; a file with the same content is left."""
     context = session(state, request.flags).context
     written = []
@@ -92,8 +91,10 @@ class ReferenceData:
     expected: Path | None
 
 
-def reference(state: dict[str, Any], request: OperationReferenceRequest) -> ReferenceData:
-    """Task: see ReferenceRequest. What an earlier request has made is not made again."""
+def make_operation_reference(
+    state: WorkerState, request: OperationReferenceRequest
+) -> ReferenceData:
+    """Task: see OperationReferenceRequest. What an earlier request has made is not made again."""
     kept = kept_reference(request)
     if kept is not None:
         return kept

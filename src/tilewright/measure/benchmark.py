@@ -24,7 +24,6 @@ from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import (
     CompareRequest,
     RunRequest,
-    TimeReply,
     TimeRequest,
     VerifyRequest,
     Vmfb,
@@ -32,10 +31,12 @@ from tilewright.measure.benchmark_worker import (
 from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet, read_outputs
-from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.pool import WorkerPool
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.verify import Comparison
 
 
 class Benchmark:
@@ -59,19 +60,16 @@ class Benchmark:
     ) -> None:
         self.device = device or DeviceOptions()
         self.policy = policy or TimingPolicy()
-        self.pool = WorkerPool(
-            None,
+        self._pool = WorkerPool(
             1,
-            setup=tasks.SETUP,
-            init=self.device,
+            setup=Job(tasks.setup, self.device),
             timeout_s=timeout_s,
             memory_limit=memory_limit,
         )
 
     def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:
         """Put inputs on the device ahead of their first use."""
-        value = self._request(tasks.LOAD, inputs, timeout_s)
-        return value if isinstance(value, WorkerFailure) else None
+        return self.ask(tasks.load, inputs, timeout_s)
 
     def run(
         self,
@@ -85,7 +83,7 @@ class Benchmark:
     ) -> list[NDArray[Any]] | WorkerFailure:
         """Run once; the results, which also are in the .npz file `outputs`."""
         request = RunRequest(vmfb, inputs, str(outputs), function, parameters or Parameters())
-        value = self._request(tasks.RUN, request, timeout_s)
+        value = self.ask(tasks.run, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else read_outputs(Path(value))
 
     def verify(
@@ -102,7 +100,7 @@ class Benchmark:
         function: str = tasks.MAIN,
         parameters: Parameters | None = None,
         timeout_s: float | None = None,
-    ) -> list[Any] | WorkerFailure:
+    ) -> list[Comparison] | WorkerFailure:
         """What `verify.compare` says of each result against the .npz file `expected`."""
         request = VerifyRequest(
             vmfb,
@@ -116,8 +114,7 @@ class Benchmark:
             integer_slack,
             str(sensitivity) if sensitivity else None,
         )
-        value = self._request(tasks.VERIFY, request, timeout_s)
-        return value if isinstance(value, WorkerFailure) else list(value)
+        return self.ask(tasks.verify, request, timeout_s)
 
     def time(
         self,
@@ -151,10 +148,9 @@ class Benchmark:
             parameters or Parameters(),
             function,
         )
-        reply = self._request(tasks.TIME, request, timeout_s)
+        reply = self.ask(tasks.time_program, request, timeout_s)
         if isinstance(reply, WorkerFailure):
             return reply
-        assert isinstance(reply, TimeReply)
         if baseline is None:
             return reply.measurement
         if reply.baseline_before_s is not None:
@@ -183,7 +179,7 @@ class Benchmark:
         given = parameters or Parameters()
         weights = (given,) * len(vmfbs) if isinstance(given, Parameters) else tuple(given)
         request = CompareRequest(tuple(vmfbs), inputs, policy, counts, weights, function)
-        value = self._request(tasks.COMPARE, request, timeout_s)
+        value = self.ask(tasks.compare, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else judge_all(value, policy)
 
     def ahead(self, label: str = "") -> contextlib.AbstractContextManager[None]:
@@ -192,7 +188,7 @@ class Benchmark:
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        self.pool.close()
+        self._pool.close()
 
     def __enter__(self) -> Benchmark:
         return self
@@ -200,7 +196,8 @@ class Benchmark:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _request(self, task: str, payload: object, timeout_s: float | None) -> Any:
-        """The task's value or its failure."""
-        (result,) = self.pool.run([Job(payload, task, timeout_s)])
-        return result.failure if result.failure else result.value
+    def ask(
+        self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
+    ) -> Reply | WorkerFailure:
+        """Run a task in the worker: its reply, or why there is none."""
+        return self._pool.ask(task, request, timeout_s)

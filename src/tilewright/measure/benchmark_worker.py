@@ -6,7 +6,6 @@ replaces one that a candidate crashed loads them again by itself, because every 
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,18 +24,10 @@ from tilewright.measure.runtime import (
 )
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy, measure
-from tilewright.measure.worker import FRAGILE
-
-_MODULE = "tilewright.measure.benchmark_worker"
-SETUP, LOAD, RUN, VERIFY, TIME, COMPARE, REPEAT = (
-    f"{_MODULE}:{name}"
-    for name in ("setup", "load", "run", "verify", "time_program", "compare", "repeat")
-)
+from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 
 MAIN, BENCH = "main", "bench"
 
-_DEVICE, _INPUTS, _PROGRAMS, _SIZES = "device", "inputs", "programs", "reference sizes"
-_COPIES = "copies"
 # Sets of inputs and programs kept; one is in use at a time.
 _KEPT_INPUTS = 2
 _KEPT_PROGRAMS = 2
@@ -135,28 +126,43 @@ class RepeatRequest:
     parameters: Parameters = NO_PARAMETERS
 
 
-def setup(state: dict[str, Any], options: DeviceOptions) -> None:
+class _Bench:
+    """The open device, and what is kept on it and of it.
+
+    arguments: of sets of inputs, by their keys. sizes: of references. copies: more sets of the
+    arguments of one set of inputs, with its key and their number.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.arguments: RecentlyUsed[str, list[Any]] = RecentlyUsed(_KEPT_INPUTS)
+        self.programs: RecentlyUsed[tuple[str, Parameters], LoadedProgram]
+        self.programs = RecentlyUsed(_KEPT_PROGRAMS)
+        self.sizes: RecentlyUsed[tuple[str, int, tuple[str, ...]], list[float]]
+        self.sizes = RecentlyUsed(_KEPT_SIZES)
+        self.copies: tuple[tuple[str, int], list[Any]] | None = None
+
+
+def setup(state: WorkerState, options: DeviceOptions) -> None:
     """Open the device."""
-    state[_DEVICE] = Device(options)
+    state.keep(_Bench(Device(options)))
     # A kernel that writes where it must not takes its context down: nothing that comes after it in
     # the process runs, on CUDA, HIP and Vulkan alike.
-    state[FRAGILE] = not options.uri.startswith("local-")
-    state[_INPUTS] = collections.OrderedDict()
-    state[_PROGRAMS] = collections.OrderedDict()
+    state.fragile = not options.uri.startswith("local-")
 
 
-def load(state: dict[str, Any], inputs: InputSet) -> None:
+def load(state: WorkerState, inputs: InputSet) -> None:
     """Task: put inputs on the device before the first request that uses them."""
     _arguments(state, inputs)
 
 
-def run(state: dict[str, Any], request: RunRequest) -> str:
+def run(state: WorkerState, request: RunRequest) -> str:
     """Task: see RunRequest. Returns the path of the outputs."""
     write_outputs(Path(request.outputs), _run_once(state, request))
     return request.outputs
 
 
-def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
+def verify(state: WorkerState, request: VerifyRequest) -> list[Any]:
     """Task: see VerifyRequest. Returns what `verify.compare` says of each output."""
     from tilewright.argument import element_type_of
     from tilewright.measure.verify import compare as compare_outputs
@@ -186,7 +192,7 @@ def verify(state: dict[str, Any], request: VerifyRequest) -> list[Any]:
 
 
 def _reference_sizes(
-    state: dict[str, Any], path: str, expected: list[Any], types: tuple[str, ...]
+    state: WorkerState, path: str, expected: list[Any], types: tuple[str, ...]
 ) -> list[float]:
     """How large the values of a reference are, found out once for all candidates.
 
@@ -195,17 +201,13 @@ def _reference_sizes(
     """
     from tilewright.measure.verify import reference_size
 
-    kept: collections.OrderedDict[tuple[str, int, tuple[str, ...]], list[float]]
-    kept = state.setdefault(_SIZES, collections.OrderedDict())
     key = (path, Path(path).stat().st_mtime_ns, types)
-    if key not in kept:
-        while len(kept) >= _KEPT_SIZES:
-            kept.popitem(last=False)
-        kept[key] = [reference_size(e, kind) for e, kind in zip(expected, types, strict=True)]
-    return kept[key]
+    return state.get(_Bench).sizes.get(
+        key, lambda: [reference_size(e, kind) for e, kind in zip(expected, types, strict=True)]
+    )
 
 
-def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
+def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
     """Task: see TimeRequest."""
     arguments = _arguments(state, request.inputs)
     before = after = None
@@ -232,7 +234,7 @@ def time_program(state: dict[str, Any], request: TimeRequest) -> TimeReply:
     return TimeReply(measurement, before, after)
 
 
-def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]:
+def compare(state: WorkerState, request: CompareRequest) -> list[Measurement]:
     """Task: see CompareRequest. Measurements in the order of the programs."""
     device = open_device(state)
     # The programs must outlive their calls' use of them.
@@ -245,7 +247,7 @@ def compare(state: dict[str, Any], request: CompareRequest) -> list[Measurement]
     return interleave(calls, request.policy, executions=executions)
 
 
-def repeat(state: dict[str, Any], request: RepeatRequest) -> Repetition:
+def repeat(state: WorkerState, request: RepeatRequest) -> Repetition:
     """Task: see RepeatRequest. The program stays loaded for the next repetition."""
     program = kept_program(state, request.vmfb, request.parameters)
     return repeat_calls(
@@ -256,35 +258,23 @@ def repeat(state: dict[str, Any], request: RepeatRequest) -> Repetition:
     )
 
 
-def open_device(state: dict[str, Any]) -> Device:
+def open_device(state: WorkerState) -> Device:
     """The worker's device, for tasks of other modules."""
-    device: Device = state[_DEVICE]
-    return device
+    return state.get(_Bench).device
 
 
-def kept_program(state: dict[str, Any], vmfb: str, parameters: Parameters) -> LoadedProgram:
+def kept_program(state: WorkerState, vmfb: str, parameters: Parameters) -> LoadedProgram:
     """A program that stays loaded, with its state, until others have taken its place."""
-    kept: collections.OrderedDict[tuple[str, Parameters], LoadedProgram] = state[_PROGRAMS]
-    key = (vmfb, parameters)
-    if key not in kept:
-        while len(kept) >= _KEPT_PROGRAMS:
-            kept.popitem(last=False)
-        kept[key] = open_device(state).load(*key)
-    kept.move_to_end(key)
-    return kept[key]
+    bench = state.get(_Bench)
+    return bench.programs.get((vmfb, parameters), lambda: bench.device.load(vmfb, parameters))
 
 
-def _arguments(state: dict[str, Any], inputs: InputSet) -> list[Any]:
-    kept: collections.OrderedDict[str, list[Any]] = state[_INPUTS]
-    if inputs.key not in kept:
-        while len(kept) >= _KEPT_INPUTS:
-            kept.popitem(last=False)
-        kept[inputs.key] = open_device(state).arguments(inputs)
-    kept.move_to_end(inputs.key)
-    return kept[inputs.key]
+def _arguments(state: WorkerState, inputs: InputSet) -> list[Any]:
+    bench = state.get(_Bench)
+    return bench.arguments.get(inputs.key, lambda: bench.device.arguments(inputs))
 
 
-def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> list[Any]:
+def _run_once(state: WorkerState, request: RunRequest | VerifyRequest) -> list[Any]:
     """Outputs of one run on inputs fresh from their files: an earlier candidate may have written
     outside its own buffers."""
     device = open_device(state)
@@ -294,7 +284,7 @@ def _run_once(state: dict[str, Any], request: RunRequest | VerifyRequest) -> lis
 
 
 def _timed_call(
-    state: dict[str, Any], inputs: InputSet, program: LoadedProgram, repeats: int, function: str
+    state: WorkerState, inputs: InputSet, program: LoadedProgram, repeats: int, function: str
 ) -> tuple[Callable[[], Any], int]:
     """The call that is timed, and how often it runs what is measured.
 
@@ -310,19 +300,18 @@ def _timed_call(
     return program.bind(BENCH, arguments), repeats
 
 
-def _copies(state: dict[str, Any], inputs: InputSet, sets: int) -> list[Any]:
+def _copies(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
     """More sets of the arguments, one after the other; kept for the next program."""
     key = (inputs.key, sets)
-    kept = state.get(_COPIES)
-    if kept is None or kept[0] != key:
-        state[_COPIES] = None  # the old ones make room first
-        device = open_device(state)
-        kept = (key, [one for _ in range(sets) for one in device.arguments(inputs)])
-        state[_COPIES] = kept
-    return list(kept[1])
+    bench = state.get(_Bench)
+    if bench.copies is None or bench.copies[0] != key:
+        bench.copies = None  # the old ones make room first
+        copies = [one for _ in range(sets) for one in bench.device.arguments(inputs)]
+        bench.copies = key, copies
+    return list(bench.copies[1])
 
 
-def _time_baseline(state: dict[str, Any], request: TimeRequest) -> float:
+def _time_baseline(state: WorkerState, request: TimeRequest) -> float:
     assert request.baseline is not None
     program = kept_program(state, request.baseline, request.parameters)
     call, executions = _timed_call(

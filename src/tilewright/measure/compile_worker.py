@@ -1,7 +1,7 @@
 """Tasks of a compile worker: a warm compiler for each set of flags, and compiling with it.
 
 A task of one's own (one that edits a template before it compiles, say) gets its compiler by
-:func:`session` and keeps what it parses in the worker's state dict.
+:func:`session` and keeps what it parses in the worker's state.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession, Output, set_global_options
+from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool
-
-SETUP = "tilewright.measure.compile_worker:setup"
-COMPILE = "tilewright.measure.compile_worker:compile_source"
+from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.
@@ -29,7 +27,6 @@ GLOBAL_OPTIONS = (
     "--mlir-print-op-on-diagnostic=false",
 )
 
-_SESSIONS = "tilewright.sessions"
 # A session holds about 10 MB; a run uses one for each variant's set of flags.
 _MAX_SESSIONS = 8
 
@@ -59,31 +56,30 @@ class CompileRequest:
     name: str = "source.mlir"
 
 
-def setup(state: dict[str, Any], payload: CompileSetup) -> None:
+class _Sessions(RecentlyUsed[tuple[str, ...], CompilerSession]):
+    """The worker's compilers, by their flags."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_SESSIONS)
+
+
+def setup(state: WorkerState, request: CompileSetup) -> None:
     """Set up the worker; must run before its first session is made."""
-    set_global_options(*payload.global_options)
-    for flags in payload.flags:
+    set_global_options(*request.global_options)
+    for flags in request.flags:
         session(state, flags)
 
 
-def session(state: dict[str, Any], flags: tuple[str, ...]) -> CompilerSession:
+def session(state: WorkerState, flags: tuple[str, ...]) -> CompilerSession:
     """The worker's warm compiler for these flags.
 
-    The sessions used least recently are closed when there are many: parsed operations belong in
-    the state under a key that includes the flags, and must be dropped with `forget_sessions`.
+    The sessions used least recently are dropped when there are many, not closed: operations that a
+    task still holds keep their context alive.
     """
-    sessions: dict[tuple[str, ...], CompilerSession] = state.setdefault(_SESSIONS, {})
-    found = sessions.pop(flags, None)
-    if found is None:
-        found = CompilerSession(flags)
-        while len(sessions) >= _MAX_SESSIONS:
-            # Dropped, not closed: operations that a task still holds keep their context alive.
-            del sessions[next(iter(sessions))]
-    sessions[flags] = found
-    return found
+    return state.get(_Sessions).get(flags, lambda: CompilerSession(flags))
 
 
-def compile_source(state: dict[str, Any], request: CompileRequest) -> bytes | Path:
+def compile_source(state: WorkerState, request: CompileRequest) -> bytes | Path:
     """Task: compile a module. Raises CompileError."""
     source: str | bytes
     source = request.source.read_bytes() if isinstance(request.source, Path) else request.source
@@ -110,7 +106,6 @@ def write_whole(path: Path, data: bytes) -> Path:
 def compile_pool(
     count: int,
     *,
-    task: str = COMPILE,
     flags: tuple[tuple[str, ...], ...] = (),
     timeout_s: float = 30.0,
     memory_limit: int | None = 4 << 30,
@@ -119,10 +114,8 @@ def compile_pool(
     if count < 1:
         raise UserError(f"compile workers: {count} asked for, at least 1 is needed")
     return WorkerPool(
-        task,
         count,
-        setup=SETUP,
-        init=CompileSetup(flags),
+        setup=Job(setup, CompileSetup(flags)),
         timeout_s=timeout_s,
         memory_limit=memory_limit,
     )

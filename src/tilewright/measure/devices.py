@@ -6,17 +6,13 @@ Drivers load libraries of the system, which may hang or crash: each is asked in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.measure.compile_worker import compile_pool, session
 from tilewright.measure.peak_worker import processor
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.worker_state import WorkerState
 from tilewright.target import parse_target
 
-_MODULE = "tilewright.measure.devices"
-_NAMES, _DEVICES, _COMPILER = (
-    f"{_MODULE}:{name}" for name in ("driver_names", "driver_devices", "compiler_targets")
-)
 _TIMEOUT_S = 30.0
 
 
@@ -50,47 +46,44 @@ class CompilerTargets:
 
 def drivers() -> tuple[Driver, ...]:
     """The drivers of the installed runtime, with what each finds on this machine."""
-    with WorkerPool(None, 1, timeout_s=_TIMEOUT_S) as pool:
-        (names,) = pool.run([Job(None, _NAMES)])
-        if names.failure is not None:
-            return (Driver("runtime", (), names.failure.message),)
-        results = pool.run([Job(name, _DEVICES) for name in names.value])
+    with WorkerPool(1, timeout_s=_TIMEOUT_S) as pool:
+        names = pool.ask(driver_names, None)
+        if isinstance(names, WorkerFailure):
+            return (Driver("runtime", (), names.message),)
+        results = pool.run([Job(driver_devices, name) for name in names])
     return tuple(
         Driver(name, (), result.failure.message)
         if result.failure
         else Driver(name, tuple(result.value))
-        for name, result in zip(names.value, results, strict=True)
+        for name, result in zip(names, results, strict=True)
     )
 
 
 def devices(driver: str) -> tuple[DeviceInfo, ...]:
     """What one driver finds on this machine; nothing where it finds none or is not there."""
-    with WorkerPool(None, 1, timeout_s=_TIMEOUT_S) as pool:
-        (result,) = pool.run([Job(driver, _DEVICES)])
-    return tuple(result.value) if result.failure is None else ()
+    with WorkerPool(1, timeout_s=_TIMEOUT_S) as pool:
+        found = pool.ask(driver_devices, driver)
+    return () if isinstance(found, WorkerFailure) else tuple(found)
 
 
 def targets() -> CompilerTargets | str:
     """What the installed compiler knows, or why it cannot be asked."""
     with compile_pool(1, timeout_s=_TIMEOUT_S) as pool:
-        (result,) = pool.run([Job(parse_target("cpu").flags, _COMPILER)])
-    if result.failure is not None:
-        return result.failure.message
-    found: CompilerTargets = result.value
-    return found
+        found = pool.ask(compiler_targets, parse_target("cpu").flags)
+    return found.message if isinstance(found, WorkerFailure) else found
 
 
 # In the workers
 
 
-def driver_names(_state: dict[str, Any], _payload: None) -> list[str]:
+def driver_names(_state: WorkerState, _payload: None) -> list[str]:
     """Task: the drivers that the runtime was built with."""
     import iree.runtime as runtime
 
     return sorted(runtime.query_available_drivers())
 
 
-def driver_devices(_state: dict[str, Any], driver: str) -> list[DeviceInfo]:
+def driver_devices(_state: WorkerState, driver: str) -> list[DeviceInfo]:
     """Task: the devices of a driver. Raises RuntimeError where it cannot be loaded."""
     import iree.runtime as runtime
 
@@ -106,7 +99,7 @@ def driver_devices(_state: dict[str, Any], driver: str) -> list[DeviceInfo]:
     ]
 
 
-def compiler_targets(state: dict[str, Any], flags: tuple[str, ...]) -> CompilerTargets:
+def compiler_targets(state: WorkerState, flags: tuple[str, ...]) -> CompilerTargets:
     """Task: see CompilerTargets."""
     from tilewright.ir.session import target_backends
 

@@ -37,7 +37,7 @@ from tilewright.measure.benchmark_worker import (
 )
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
-from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.jobs import Job, WorkerFailure, WorkerTask
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
@@ -214,15 +214,6 @@ def decode(data: Any, files: Files | None) -> Any:
 
 
 @dataclass(frozen=True)
-class Request:
-    """One thing to measure: a task of the benchmark worker with its payload."""
-
-    task: str
-    payload: Any
-    timeout_s: float | None = None
-
-
-@dataclass(frozen=True)
 class ManifestEntry:
     """A request in a manifest. `key` is the digest of what it asks for."""
 
@@ -232,12 +223,18 @@ class ManifestEntry:
     timeout_s: float | None
 
 
-def make_entry(request: Request, files: Files) -> ManifestEntry:
-    """The request as it goes into a manifest; its files are stored."""
-    payload = encode(request.payload, files)
-    text = json.dumps([request.task, payload], sort_keys=True)
+def make_entry(job: Job[Any, Any], files: Files) -> ManifestEntry:
+    """What is to be measured as it goes into a manifest; its files are stored."""
+    name = task_name(job.task)
+    payload = encode(job.request, files)
+    text = json.dumps([name, payload], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:24]
-    return ManifestEntry(key, request.task, payload, request.timeout_s)
+    return ManifestEntry(key, name, payload, job.timeout_s)
+
+
+def task_name(task: WorkerTask[Any, Any]) -> str:
+    """What a manifest calls a task."""
+    return f"{task.__module__}:{task.__name__}"
 
 
 class Batch:

@@ -1,12 +1,21 @@
-"""Jobs for worker processes, and what becomes of them."""
+"""Tasks and jobs for worker processes, and what becomes of them."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
+from tilewright.measure.worker_state import WorkerState
 from tilewright.trial import Status
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+# What a worker can be asked to do: a function of a module, which travels by its name. It is called
+# in the worker with what that keeps, and with the request.
+WorkerTask = Callable[[WorkerState, Request], Reply]
 
 FailureKind = Literal["crashed", "timeout", "error"]
 
@@ -53,10 +62,9 @@ class WorkerFailure:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Work for one worker.
+class Job(Generic[Request, Reply]):
+    """Work for one worker: a task, and the request that it is called with.
 
-    task: `module:function`, called as `function(state, payload)`; the pool's own task if None.
     timeout_s: from when the worker gets the job; the pool's own if None.
     tag: stays in this process; for the caller to know the job by.
     processor_time: the limit is on the processor time of the worker, where the system tells it, so
@@ -64,25 +72,37 @@ class Job:
         limit passes a few times is ended nevertheless.
     """
 
-    payload: Any = None
-    task: str | None = None
+    task: WorkerTask[Request, Reply]
+    request: Request
     timeout_s: float | None = None
     tag: Any = None
     processor_time: bool = False
 
 
 @dataclass(frozen=True)
-class Result:
-    """What became of a job: its value, or a failure. `seconds` is the wall time in the worker."""
+class Result(Generic[Reply]):
+    """What became of a job: its task's reply, or a failure. `seconds` is the wall time in the
+    worker."""
 
-    job: Job
-    value: Any = None
-    failure: WorkerFailure | None = None
+    job: Job[Any, Reply]
+    outcome: Reply | WorkerFailure
     seconds: float = 0.0
 
     @property
-    def ok(self) -> bool:
-        return self.failure is None
+    def failure(self) -> WorkerFailure | None:
+        """Why there is no reply, if there is none."""
+        return self.outcome if isinstance(self.outcome, WorkerFailure) else None
+
+    @property
+    def value(self) -> Reply:
+        """The reply.
+
+        Raises:
+            ValueError: the job failed.
+        """
+        if isinstance(self.outcome, WorkerFailure):
+            raise ValueError(f"a job that failed has no value: {self.outcome.message}")
+        return self.outcome
 
 
 def one_line(text: str) -> str:

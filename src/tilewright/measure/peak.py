@@ -30,14 +30,14 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool, write_whole
 from tilewright.measure.machine import Machine, describe, is_busy
 from tilewright.measure.peak_worker import (
-    BEST,
-    BUILD,
-    PLAN,
     BestRequest,
     PeakBuildRequest,
     PeakPlanRequest,
+    best_time,
+    build_kernel,
+    plan_kernels,
 )
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
@@ -158,16 +158,20 @@ class PeakMeter:
     """The peak measured as often as one likes, from kernels that are compiled once."""
 
     def __init__(
-        self, machine: Machine, threads: int, kernels: list[tuple[Kernel, Path]], pool: WorkerPool
+        self,
+        machine: Machine,
+        threads: int,
+        kernels: list[tuple[Kernel, Path]],
+        benchmark: Benchmark,
     ) -> None:
         self._machine = machine
         self._threads = threads
         self._kernels = kernels
-        self._pool = pool
+        self._benchmark = benchmark
 
     def read(self, rounds: int = _ROUNDS) -> Peak:
         """The peak as it is now. Raises TilewrightError if nothing can be measured."""
-        rates = _rates(self._pool, self._kernels, rounds)
+        rates = _rates(self._benchmark, self._kernels, rounds)
         # What is far behind now is so the next time.
         best: dict[str, float] = {}
         for kernel, rate in rates.items():
@@ -193,7 +197,7 @@ def peak_meter(threads: int) -> Iterator[PeakMeter]:
     with scratch.folder() as folder:
         kernels = _build(request, folder)
         with Benchmark(DeviceOptions.cpu(threads), timeout_s=_JOB_TIMEOUT_S) as benchmark:
-            yield PeakMeter(machine, threads, kernels, benchmark.pool)
+            yield PeakMeter(machine, threads, kernels, benchmark)
 
 
 def cache_path() -> Path:
@@ -228,19 +232,18 @@ def _array_bytes(machine: Machine) -> int:
 def _build(request: PeakPlanRequest, folder: Path) -> list[tuple[Kernel, Path]]:
     """The kernels that compile; those that do not are left out."""
     with compile_pool(min(4, parse_target("cpu").cores), timeout_s=_JOB_TIMEOUT_S) as compilers:
-        (planned,) = compilers.run([Job(request, PLAN)])
-        if planned.failure is not None:
-            raise TilewrightError(f"the peak cannot be measured: {planned.failure.message}")
-        kernels: tuple[Kernel, ...] = planned.value
+        kernels = compilers.ask(plan_kernels, request)
+        if isinstance(kernels, WorkerFailure):
+            raise TilewrightError(f"the peak cannot be measured: {kernels.message}")
         results = compilers.run(
-            Job(PeakBuildRequest(kernel, request.flags, folder / f"{number}.vmfb"), BUILD)
+            Job(build_kernel, PeakBuildRequest(kernel, request.flags, folder / f"{number}.vmfb"))
             for number, kernel in enumerate(kernels)
         )
-    return [(k, r.value) for k, r in zip(kernels, results, strict=True) if r.ok]
+    return [(k, r.value) for k, r in zip(kernels, results, strict=True) if r.failure is None]
 
 
 def _rates(
-    pool: WorkerPool, kernels: list[tuple[Kernel, Path]], rounds: int
+    benchmark: Benchmark, kernels: list[tuple[Kernel, Path]], rounds: int
 ) -> dict[Kernel, float]:
     """The highest rate of each kernel, in 10^9 a second; what fails is left out.
 
@@ -253,9 +256,9 @@ def _rates(
             leading = max((r for k, r in rates.items() if k.limit == kernel.limit), default=0.0)
             if number and rate < _HOPELESS * leading:
                 continue
-            (result,) = pool.run([Job(BestRequest(kernel, vmfb, _ROUND_S), BEST)])
-            if result.ok:
-                rates[kernel] = max(rate, kernel.work / result.value / 1e9)
+            seconds = benchmark.ask(best_time, BestRequest(kernel, vmfb, _ROUND_S))
+            if not isinstance(seconds, WorkerFailure):
+                rates[kernel] = max(rate, kernel.work / seconds / 1e9)
     return rates
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,8 @@ from tilewright.measure.benchmark_worker import MAIN, kept_program, open_device
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import Bounds, random_array
 from tilewright.measure.runtime import NO_PARAMETERS
+from tilewright.measure.worker_state import WorkerState
 from tilewright.target import parse_target
-
-_MODULE = "tilewright.measure.peak_worker"
-PLAN, BUILD, BEST = (f"{_MODULE}:{name}" for name in ("plan", "build", "best_time"))
 
 # By default the compiler makes f32 of f64 in the input, though not in hand-written executables.
 _KEEP_F64 = "--iree-input-demote-f64-to-f32=false"
@@ -70,8 +69,8 @@ class BestRequest:
     seconds: float
 
 
-def plan(state: dict[str, Any], request: PeakPlanRequest) -> tuple[Kernel, ...]:
-    """Task: see PlanRequest. The arithmetic kernels come first."""
+def plan_kernels(state: WorkerState, request: PeakPlanRequest) -> tuple[Kernel, ...]:
+    """Task: see PeakPlanRequest. The arithmetic kernels come first."""
     name, found, vector_bytes = processor(state, request.flags)
     features = frozenset(f[1:] for f in found.split(",") if f.startswith("+"))
     target = parse_target("cpu").with_vectors(vector_bytes, found, name)
@@ -91,8 +90,8 @@ def plan(state: dict[str, Any], request: PeakPlanRequest) -> tuple[Kernel, ...]:
     return (*arithmetic, *memory)
 
 
-def build(state: dict[str, Any], request: PeakBuildRequest) -> Path:
-    """Task: see BuildRequest. Raises CompileError."""
+def build_kernel(state: WorkerState, request: PeakBuildRequest) -> Path:
+    """Task: see PeakBuildRequest. Raises CompileError."""
     from tilewright.ir import peak_kernels
 
     compiler = session(state, (*request.flags, _KEEP_F64))
@@ -100,7 +99,7 @@ def build(state: dict[str, Any], request: PeakBuildRequest) -> Path:
     return write_whole(request.vmfb, compiler.compile(module.operation))
 
 
-def best_time(state: dict[str, Any], request: BestRequest) -> float:
+def best_time(state: WorkerState, request: BestRequest) -> float:
     """Task: see BestRequest. Seconds of the fastest call but the first."""
     program = kept_program(state, str(request.vmfb), NO_PARAMETERS)
     call = program.bind(MAIN, _data(state, request.kernel))
@@ -115,30 +114,36 @@ def best_time(state: dict[str, Any], request: BestRequest) -> float:
             return best
 
 
-def processor(state: dict[str, Any], flags: tuple[str, ...]) -> tuple[str, str, int]:
+def processor(state: WorkerState, flags: tuple[str, ...]) -> tuple[str, str, int]:
     """Name, features and vector bytes of the processor as the compiler sees it."""
     from iree.compiler import ir
 
-    from tilewright.ir.peak_kernels import build as build_kernel
+    from tilewright.ir import peak_kernels
     from tilewright.ir.target_info import target_info
 
     compiler = session(state, flags)
     kernel = ArithmeticKernel(INSTRUCTIONS[0], Form(16), 1, 1, 1)
-    module = build_kernel(compiler.context, kernel)
+    module = peak_kernels.build(compiler.context, kernel)
     text = compiler.compile(module.operation, compile_to="flow")
     with compiler.context:
         return target_info(ir.Module.parse(text))
 
 
-def _data(state: dict[str, Any], kernel: Kernel) -> list[Any]:
+class _Views(collections.defaultdict[ArgumentType, list[Any]]):
+    """Arguments of kernels on the device, by their type."""
+
+    def __init__(self) -> None:
+        super().__init__(list)
+
+
+def _data(state: WorkerState, kernel: Kernel) -> list[Any]:
     """A kernel's arguments on the device, kept for its next call and for others of its size.
 
     Multiplying by factors below one and adding keeps floats within bounds, and well above the
     range where some processors are slow.
     """
-    kept: dict[ArgumentType, list[Any]] = state.setdefault("tilewright.peak", {})
     kind = kernel.arguments[0]
-    views = kept.setdefault(kind, [])
+    views = state.get(_Views)[kind]
     while len(views) < len(kernel.arguments):
         if isinstance(kernel, MemoryKernel):
             array = np.ones(kind.shape or (), kind.dtype)

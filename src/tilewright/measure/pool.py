@@ -26,7 +26,16 @@ from typing import Any
 
 from tilewright import scratch
 from tilewright.errors import UserError
-from tilewright.measure.jobs import Job, Result, WorkerFailure, describe_exit, one_line
+from tilewright.measure.jobs import (
+    Job,
+    Reply,
+    Request,
+    Result,
+    WorkerFailure,
+    WorkerTask,
+    describe_exit,
+    one_line,
+)
 from tilewright.measure.process import WorkerProcess
 from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, ProtocolError, frame
 
@@ -49,7 +58,7 @@ class WorkerStartError(UserError):
 @dataclass
 class _Running:
     number: int
-    job: Job
+    job: Job[Any, Any]
     started: float
     limit: float
     deadline: float
@@ -58,26 +67,24 @@ class _Running:
 
 
 class WorkerPool:
-    """`count` workers that run `task` (a dotted path `module:function`) on jobs.
+    """`count` workers that run jobs.
 
-    setup: task run once in each new worker with `init` as its payload, to warm it up.
+    setup: run once in each new worker, to warm it up.
     timeout_s: default time limit of a job; start_timeout_s: of starting and setting up a worker.
     memory_limit: bytes of private memory a worker may use (None: no limit).
     environment: variables for the workers, over those of this process.
     retry_crashes: run a job that crashed a worker once more in a fresh one, unless its worker was
         fresh: the crash may be the late effect of memory overrun by an earlier candidate.
 
-    >>> with WorkerPool("package.module:task", 2, timeout_s=30) as pool:
-    ...     pool.run([Job(1), Job(2)], on_result=print)  # doctest: +SKIP
+    >>> with WorkerPool(2, timeout_s=30) as pool:  # doctest: +SKIP
+    ...     pool.run([Job(task, 1), Job(task, 2)], on_result=print)
     """
 
     def __init__(
         self,
-        task: str | None,
         count: int,
         *,
-        setup: str | None = None,
-        init: Any = None,
+        setup: Job[Any, None] | None = None,
         timeout_s: float = 60.0,
         start_timeout_s: float = 120.0,
         memory_limit: int | None = None,
@@ -87,13 +94,14 @@ class WorkerPool:
     ) -> None:
         if count < 1:
             raise ValueError(f"a pool of {count} workers")
-        self._task = task
         self._timeout_s = timeout_s
         self._start_timeout_s = start_timeout_s
         self._retry_crashes = retry_crashes
-        self._init_frame = frame(FrameKind.INIT, pickle.dumps((setup, init)))
-        self._queue: collections.deque[tuple[int, Job, bool]] = collections.deque()
-        self._results: list[Result] = []
+        self._init_frame = frame(
+            FrameKind.INIT, pickle.dumps(setup and (setup.task, setup.request))
+        )
+        self._queue: collections.deque[tuple[int, Job[Any, Any], bool]] = collections.deque()
+        self._results: list[Result[Any]] = []
         self._next_number = 0
         self._failed_starts = 0
         self._broken: str | None = None
@@ -132,17 +140,15 @@ class WorkerPool:
         """The workers' process ids, for accounting memory and processor time."""
         return sorted(worker.pid for worker in self._workers)
 
-    def submit(self, *jobs: Job) -> None:
+    def submit(self, *jobs: Job[Any, Any]) -> None:
         """Queue jobs; idle workers begin at once."""
         self._check_usable()
         for job in jobs:
-            if (job.task or self._task) is None:
-                raise ValueError("a job without a task in a pool without one")
             self._queue.append((self._next_number, job, False))
             self._next_number += 1
         self._assign()
 
-    def poll(self, timeout_s: float | None = None) -> list[Result]:
+    def poll(self, timeout_s: float | None = None) -> list[Result[Any]]:
         """Wait until a job is done and return what is; [] when none is pending or time is up.
 
         `timeout_s` 0 looks without waiting. Raises WorkerStartError when no worker can be started.
@@ -160,8 +166,10 @@ class WorkerPool:
                 return []
 
     def run(
-        self, jobs: Iterable[Job], on_result: Callable[[Result], object] | None = None
-    ) -> list[Result]:
+        self,
+        jobs: Iterable[Job[Request, Reply]],
+        on_result: Callable[[Result[Reply]], object] | None = None,
+    ) -> list[Result[Reply]]:
         """Run jobs; `on_result` gets each result as it comes. Returns them in the jobs' order.
 
         Must not be mixed with jobs submitted before and not yet polled.
@@ -173,7 +181,7 @@ class WorkerPool:
         positions: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
         for position, job in enumerate(wanted):
             positions[id(job)].append(position)
-        ordered: list[Result | None] = [None] * len(wanted)
+        ordered: list[Result[Reply] | None] = [None] * len(wanted)
         while self.pending:
             for result in self.poll():
                 ordered[positions[id(result.job)].popleft()] = result
@@ -181,11 +189,15 @@ class WorkerPool:
                     on_result(result)
         return [result for result in ordered if result is not None]
 
-    def cancel(self) -> list[Job]:
-        """Drop the jobs that no worker has begun, and return them; the others go on."""
-        dropped = [job for _, job, _ in self._queue]
-        self._queue.clear()
-        return dropped
+    def ask(
+        self,
+        task: WorkerTask[Request, Reply],
+        request: Request,
+        timeout_s: float | None = None,
+    ) -> Reply | WorkerFailure:
+        """Run one job: its task's reply, or why there is none."""
+        (result,) = self.run([Job(task, request, timeout_s)])
+        return result.outcome
 
     def close(self) -> None:
         """Kill the workers, busy or not. Nothing is left running; jobs not done are lost."""
@@ -253,11 +265,11 @@ class WorkerPool:
         while self._queue and self._idle:
             number, job, retried = self._queue.popleft()
             try:
-                body = pickle.dumps((job.task or self._task, job.payload))
+                body = pickle.dumps((job.task, job.request))
             except Exception as error:
                 message = f"the job cannot be sent to a worker: {error}"
                 failure = WorkerFailure("error", message, error_type=type(error).__name__)
-                self._results.append(Result(job, failure=failure))
+                self._results.append(Result(job, failure))
                 continue
             worker = self._idle.pop()
             now = time.monotonic()
@@ -335,16 +347,13 @@ class WorkerPool:
             return
         del self._running[worker]
         seconds = time.monotonic() - running.started
-        value, failure = None, None
-        if isinstance(outcome, WorkerFailure):
-            failure = outcome
-        else:
+        if not isinstance(outcome, WorkerFailure):
             try:
-                value = outcome()
+                outcome = outcome()
             except Exception as error:
                 message = f"the result of the task cannot be read: {error}"
-                failure = WorkerFailure("error", message, error_type=type(error).__name__)
-        self._results.append(Result(running.job, value, failure, seconds))
+                outcome = WorkerFailure("error", message, error_type=type(error).__name__)
+        self._results.append(Result(running.job, outcome, seconds))
         worker.jobs_done += 1
         self._idle.append(worker)
 
@@ -366,7 +375,7 @@ class WorkerPool:
             self._queue.appendleft((running.number, running.job, True))
             return
         seconds = time.monotonic() - running.started
-        self._results.append(Result(running.job, None, failure, seconds))
+        self._results.append(Result(running.job, failure, seconds))
 
     def _enforce_deadlines(self) -> None:
         now = time.monotonic()
@@ -377,7 +386,7 @@ class WorkerPool:
             self._replace(worker)
             message = f"no answer within {running.limit:g} s"
             failure = WorkerFailure("timeout", message, "SIGKILL", "", log)
-            self._results.append(Result(running.job, None, failure, now - running.started))
+            self._results.append(Result(running.job, failure, now - running.started))
         for worker, deadline in list(self._starting.items()):
             if now >= deadline:
                 self._replace(worker)

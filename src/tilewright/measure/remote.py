@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
@@ -30,11 +30,10 @@ from tilewright.measure.exchange import (
     Batch,
     Exchange,
     ManifestEntry,
-    Request,
     decode,
     make_entry,
 )
-from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 
@@ -187,7 +186,7 @@ class RemoteBenchmark(Benchmark):
         self.transport = transport
         self.exchange = transport.exchange
         self.stop: Callable[[], bool] = lambda: False
-        self._collected: list[Request] | None = None
+        self._collected: list[Job[Any, Any]] | None = None
         self._answers: dict[str, tuple[Batch, dict[str, Any]]] = {
             str(data["key"]): (batch, data) for batch, data in self.exchange.answered()
         }
@@ -197,16 +196,16 @@ class RemoteBenchmark(Benchmark):
         self._collected = []
         try:
             yield
-            requests = self._collected
+            jobs = self._collected
         finally:
             self._collected = None
-        self.prefetch(requests, label)
+        self.prefetch(jobs, label)
 
-    def prefetch(self, requests: Sequence[Request], label: str = "") -> None:
+    def prefetch(self, jobs: Sequence[Job[Any, Any]], label: str = "") -> None:
         """Measure many things in one batch; asking for them one by one then finds the answers."""
         entries: dict[str, ManifestEntry] = {}
-        for request in requests:
-            entry = make_entry(request, self.exchange.files)
+        for job in jobs:
+            entry = make_entry(job, self.exchange.files)
             if entry.key not in self._answers:
                 entries[entry.key] = entry
         if entries:
@@ -232,21 +231,25 @@ class RemoteBenchmark(Benchmark):
                 return batch
         return None
 
-    def _request(self, task: str, payload: object, timeout_s: float | None) -> Any:
-        if task == tasks.LOAD:
+    def ask(
+        self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
+    ) -> Reply | WorkerFailure:
+        """As there. What is read is made of the few classes that an answer may hold."""
+        return cast(Reply | WorkerFailure, self._answer(Job(task, request, timeout_s)))
+
+    def _answer(self, job: Job[Any, Any]) -> object:
+        if job.task is tasks.load:
             return None
-        request = Request(task, payload, timeout_s)
+        payload = job.request
         if self._collected is not None:
-            self._collected.append(request)
+            self._collected.append(job)
             return _meaningless(payload)
-        entry = make_entry(request, self.exchange.files)
+        entry = make_entry(job, self.exchange.files)
         if entry.key not in self._answers:
-            self._measure([entry], task.rpartition(":")[2])
+            self._measure([entry], job.task.__name__)
         batch, data = self._answers[entry.key]
         if data.get("failure") is not None:
-            failure = decode(data["failure"], None)
-            assert isinstance(failure, WorkerFailure)
-            return failure
+            return decode(data["failure"], None)
         if isinstance(payload, RunRequest):
             source = batch.folder / OUTPUTS / Path(str(data["value"])).name
             try:
@@ -260,7 +263,7 @@ class RemoteBenchmark(Benchmark):
         return decode(data["value"], None)
 
 
-def _meaningless(payload: object) -> Any:
+def _meaningless(payload: object) -> object:
     """An answer of the right form, for looking ahead to what will be asked for next."""
     measurement = Measurement((1.0,) * 8)
     if isinstance(payload, TimeRequest):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tilewright import scratch
-from tilewright.measure.exchange import Batch, Exchange, Request
+from tilewright.measure.exchange import Batch, Exchange
+from tilewright.measure.jobs import Job
 from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.station import Station
@@ -41,12 +43,12 @@ class SeveralDevices(RemoteBenchmark):
         self._here = _Here(Exchange(self._folder), devices)
         super().__init__(self._here, policy)
 
-    def prefetch(self, requests: Sequence[Request], label: str = "") -> None:
+    def prefetch(self, jobs: Sequence[Job[Any, Any]], label: str = "") -> None:
         """As there; what a stop leaves out of a round is measured when it is asked for again."""
         self._here.station.stop = self.stop
         try:
             with contextlib.suppress(Stopped):
-                super().prefetch(requests, label)
+                super().prefetch(jobs, label)
         finally:
             self._here.station.stop = lambda: False
 

@@ -12,20 +12,32 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure import gpu_state
-from tilewright.measure.benchmark_worker import SETUP, RunRequest
-from tilewright.measure.exchange import OUTPUTS, Batch, Exchange, ManifestEntry, decode, encode
-from tilewright.measure.jobs import Job
+from tilewright.measure.benchmark_worker import RunRequest
+from tilewright.measure.exchange import (
+    OUTPUTS,
+    Batch,
+    Exchange,
+    ManifestEntry,
+    decode,
+    encode,
+    task_name,
+)
+from tilewright.measure.jobs import Job, WorkerTask
 from tilewright.measure.pool import WorkerPool, WorkerStartError
 from tilewright.measure.runtime import DeviceOptions
 
-_TASKS = "tilewright.measure.benchmark_worker:"
+# What a manifest may ask for.
+_TASKS: Mapping[str, WorkerTask[Any, Any]] = {
+    task_name(task): task for task in (tasks.run, tasks.verify, tasks.time_program, tasks.compare)
+}
 _DEFAULT_TIMEOUT_S = 60.0
 _WATCH_S = 0.5
 
@@ -77,7 +89,7 @@ class Station:
         stay open."""
         waiting = [(batch, entry) for batch in batches for entry in self._open(batch)]
         if waiting and not self._pools:
-            self._pools += [WorkerPool(None, 1, setup=SETUP, init=one) for one in self.devices]
+            self._pools += [WorkerPool(1, setup=Job(tasks.setup, one)) for one in self.devices]
         if waiting:
             self._measure(waiting, self._pools)
         return len(waiting)
@@ -103,16 +115,16 @@ class Station:
         self, waiting: Sequence[tuple[Batch, ManifestEntry]], pools: Sequence[WorkerPool]
     ) -> None:
         """Share requests out over the devices, one at a time to each."""
-        tasks: queue.SimpleQueue[tuple[Batch, ManifestEntry]] = queue.SimpleQueue()
+        left: queue.SimpleQueue[tuple[Batch, ManifestEntry]] = queue.SimpleQueue()
         for one in waiting:
-            tasks.put(one)
+            left.put(one)
         lock = threading.Lock()
         errors: list[BaseException] = []
 
         def work(pool: WorkerPool, device: DeviceOptions) -> None:
             while not errors and not self._is_over():
                 try:
-                    batch, entry = tasks.get_nowait()
+                    batch, entry = left.get_nowait()
                 except queue.Empty:
                     return
                 try:
@@ -143,7 +155,8 @@ class Station:
     def _answer(
         self, batch: Batch, entry: ManifestEntry, pool: WorkerPool, device: DeviceOptions
     ) -> dict[str, Any]:
-        if not entry.task.startswith(_TASKS):
+        task = _TASKS.get(entry.task)
+        if task is None:
             raise UserError(f"{batch.folder}: '{entry.task}' is no task that a manifest may have")
         payload = decode(entry.payload, self.exchange.files)
         outputs = f"{entry.key}.npz"
@@ -151,8 +164,7 @@ class Station:
             (batch.folder / OUTPUTS).mkdir(exist_ok=True)
             payload = replace(payload, outputs=str(batch.folder / OUTPUTS / outputs))
         before = gpu_state.read(device.uri)
-        job = Job(payload, entry.task, entry.timeout_s or _DEFAULT_TIMEOUT_S)
-        (result,) = pool.run([job])
+        (result,) = pool.run([Job(task, payload, entry.timeout_s or _DEFAULT_TIMEOUT_S)])
         data: dict[str, Any] = {"key": entry.key, "seconds": result.seconds, "device": device.uri}
         if before is not None:
             after = gpu_state.read(device.uri)

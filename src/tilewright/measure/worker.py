@@ -1,8 +1,8 @@
 """The worker process: runs tasks one after another for a `pool.WorkerPool`.
 
 Started as `python -m tilewright.measure.worker` in a session of its own. A task is a function
-`task(state, payload) -> value`, named `module:function`; `state` is a dict that lives as long as
-the worker. The first frame names the setup task, which fills the state.
+`task(state, request) -> reply` (`jobs.WorkerTask`); the state lives as long as the worker. The
+first frame has the setup task, which fills the state.
 
 The worker ends when the pool does, whatever way that happens: a thread watches a pipe that only
 the pool holds open, and where the system has it the kernel kills the worker with its parent.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import importlib
 import os
 import pickle
 import resource
@@ -23,23 +22,14 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, FrameReader, frame
-
-Task = Callable[[dict[str, Any], Any], Any]
+from tilewright.measure.worker_state import WorkerState
 
 LOG_FD = 2
 _PR_SET_PDEATHSIG = 1
 _LOG_CHECK_MS = 1000
-
-
-def resolve(path: str) -> Task:
-    """The function that `module:function` names. Raises ImportError or AttributeError."""
-    module, _, name = path.partition(":")
-    task: Task = getattr(importlib.import_module(module), name)
-    return task
 
 
 def main() -> None:
@@ -84,10 +74,6 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-# What a setup task puts into the state where an error may leave it of no use.
-FRAGILE = "tilewright.fragile"
-
-
 def _limit_resources(memory_limit: int) -> None:
     # A core file of a crashed candidate is of no use and takes seconds to write.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -104,7 +90,7 @@ def _limit_resources(memory_limit: int) -> None:
 
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
-    state: dict[str, Any] = {}
+    state = WorkerState()
     while data := channel.recv(1 << 20):
         for kind, body in reader.feed(data):
             # The log is the log of one job, so a failure shows its own output only.
@@ -116,7 +102,7 @@ def _serve(channel: socket.socket) -> None:
                 os._exit(0)
 
 
-def _answer(state: dict[str, Any], kind: FrameKind, body: bytes) -> tuple[bytes, bool]:
+def _answer(state: WorkerState, kind: FrameKind, body: bytes) -> tuple[bytes, bool]:
     """The frame to send back, and whether this worker must be replaced after it.
 
     SystemExit passes: a task that exits ends the worker, as one that crashes does.
@@ -124,17 +110,17 @@ def _answer(state: dict[str, Any], kind: FrameKind, body: bytes) -> tuple[bytes,
     number = -1
     try:
         if kind is FrameKind.INIT:
-            task, payload = pickle.loads(body)
-            if task:
-                resolve(task)(state, payload)
+            if setup := pickle.loads(body):
+                task, request = setup
+                task(state, request)
             return frame(FrameKind.READY, b""), False
         number = int.from_bytes(body[:NUMBER_BYTES], "little")
-        task, payload = pickle.loads(body[NUMBER_BYTES:])
-        value = _pickled(resolve(task)(state, payload))
+        task, request = pickle.loads(body[NUMBER_BYTES:])
+        value = _pickled(task(state, request))
         return frame(FrameKind.RESULT, body[:NUMBER_BYTES] + value), False
     except Exception as error:
         exhausted = isinstance(error, MemoryError)
-        restart = exhausted or bool(state.get(FRAGILE))
+        restart = exhausted or state.fragile
         name, trace = type(error).__name__, traceback.format_exc()
         report = (number, name, str(error), trace, restart, exhausted)
         return frame(FrameKind.ERROR, pickle.dumps(report)), restart

@@ -17,10 +17,10 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
-from tilewright.measure.benchmark_worker import REPEAT, RepeatRequest
+from tilewright.measure.benchmark_worker import RepeatRequest, repeat
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.machine import Machine, describe, scales_frequency, warnings
-from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.repetition import Repetition
 from tilewright.modules.functions import ModuleFunction, make_arguments
 from tilewright.modules.ready_module import OpenModule
@@ -165,11 +165,7 @@ def _repetition(
         1 if function.repeats else policy.batch_size,
         module.parameters,
     )
-    (result,) = module.benchmark.pool.run([Job(request, REPEAT)])
-    if result.failure is not None:
-        return result.failure
-    done: Repetition = result.value
-    return done
+    return module.benchmark.ask(repeat, request)
 
 
 def _row(

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
+from tilewright.measure.worker_state import WorkerState
 from tilewright.modules.functions import takes_integers
 from tilewright.modules.module_source import VM_BYTECODE, ModuleOptions
 from tilewright.modules.strategy import (
@@ -30,7 +30,6 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
-_LIMITS = f"{__name__}:index_limits"
 _TIMEOUT_S = 1800.0
 
 
@@ -163,9 +162,7 @@ def find_limits(opened: OpenProgram, flags: tuple[str, ...]) -> Mapping[str, Map
     if not any(takes_integers(one) for one in opened.program.functions.values()):
         return {}
     request = LimitsRequest(opened.program.path, flags)
-    found: Mapping[str, Mapping[int, int]]
-    found = opened.run(_LIMITS, request, _TIMEOUT_S, str(opened.program.source))
-    return found
+    return opened.run(index_limits, request, _TIMEOUT_S, str(opened.program.source))
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ class LimitsRequest:
     flags: tuple[str, ...]
 
 
-def index_limits(state: dict[str, Any], request: LimitsRequest) -> dict[str, Mapping[int, int]]:
+def index_limits(state: WorkerState, request: LimitsRequest) -> dict[str, Mapping[int, int]]:
     """Task: see LimitsRequest. Raises CompileError."""
     from tilewright.ir.dispatches import entry_function
     from tilewright.ir.index_bounds import program_limits

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
@@ -13,8 +12,7 @@ from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark_worker import open_device
 from tilewright.measure.input_syntax import GivenInput, parse_input, resolve_inputs
 from tilewright.measure.inputs import InputSet, ScalarInput, index_bounds, write_inputs
-
-LIST = f"{__name__}:list_functions"
+from tilewright.measure.worker_state import WorkerState
 
 _DECLARATION = "iree.abi.declaration"
 _BENCHMARK = "iree.benchmark"
@@ -41,7 +39,7 @@ class ModuleFunction:
         return self.repeats or not self.signature.inputs
 
 
-def list_functions(state: dict[str, Any], vmfb: str) -> tuple[ModuleFunction, ...]:
+def list_functions(state: WorkerState, vmfb: str) -> tuple[ModuleFunction, ...]:
     """Task of the benchmark worker: the functions of a compiled module, in its order.
 
     Left out are those of the runtime (`__init`), and `f$async`, which waits for fences, beside the

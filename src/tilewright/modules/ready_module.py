@@ -10,10 +10,10 @@ from pathlib import Path
 from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.pool import Job, WorkerFailure
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.modules.compiling import CompiledModule, compiled_program, module_target
-from tilewright.modules.functions import LIST, ModuleFunction, takes_integers
+from tilewright.modules.functions import ModuleFunction, list_functions, takes_integers
 from tilewright.modules.module_source import ModuleOptions
 from tilewright.toolchain import check_versions
 
@@ -110,12 +110,11 @@ def _opened(
     given = [(one.scope, str(one.path)) for one in options.parameters]
     device = _device(options)
     with Benchmark(device, timeout_s=options.timeout_s) as benchmark:
-        (result,) = benchmark.pool.run([Job(str(vmfb), LIST, _LIST_TIMEOUT_S)])
-        failure = result.failure
-        if failure is not None:
-            place = "" if failure.is_user_error else f"{path}: the module cannot be loaded: "
-            raise UserError(place + failure.message)
-        functions: dict[str, ModuleFunction] = {one.name: one for one in result.value}
+        listed = benchmark.ask(list_functions, str(vmfb), _LIST_TIMEOUT_S)
+        if isinstance(listed, WorkerFailure):
+            place = "" if listed.is_user_error else f"{path}: the module cannot be loaded: "
+            raise UserError(place + listed.message)
+        functions = {one.name: one for one in listed}
         yield OpenModule(
             path,
             vmfb,

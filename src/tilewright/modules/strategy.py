@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.apply import Proof, TunedSpec, check_changes, prove, spec_info
 from tilewright.tuning.opening import OpenProgram
 
-_READ = f"{__name__}:read_strategy"
 _TIMEOUT_S = 300.0
 
 LIBRARY_FLAG = "--iree-codegen-transform-dialect-library="
@@ -55,8 +55,7 @@ def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> Con
     entry: the sequence of a library to begin with.
     """
     request = ReadRequest(tuned.spec, entry)
-    is_library: bool = opened.run(_READ, request, _TIMEOUT_S, str(tuned.spec))
-    if not is_library:
+    if not opened.run(read_strategy, request, _TIMEOUT_S, str(tuned.spec)):
         return ConfigurationLibrary(tuned, "tuning spec")
     spec = Path(f"{tuned.spec}@{entry}") if entry else tuned.spec
     return ConfigurationLibrary(replace(tuned, spec=spec, flag=LIBRARY_FLAG), "strategy library")
@@ -88,7 +87,7 @@ class ReadRequest:
     entry: str = ""
 
 
-def read_strategy(_state: dict[str, Any], request: ReadRequest) -> bool:
+def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
     """Task: whether a file is a library of strategies, and not a tuning spec.
 
     Raises UserError for what is neither, and for scripts in the form of `transform.sequence` at

@@ -22,7 +22,7 @@ from tilewright.profiler.folder import (
     GeneratedFolder,
     OperationFolder,
 )
-from tilewright.profiler.worker_tasks import COMPILE_DISPATCH, CompileAnswer, DispatchRequest
+from tilewright.profiler.worker_tasks import CompileAnswer, DispatchRequest, compile_dispatch
 from tilewright.target import Target, usable_cores
 from tilewright.toolchain import installed_version
 from tilewright.trial import Status
@@ -100,11 +100,11 @@ def compile_dispatches(
                 compiled = dispatch.entry.compiled
                 summary.failed += int(compiled is not None and not compiled.ok)
                 continue
-            jobs.append(Job(_request(dispatch, options), tag=(dispatch, key)))
+            jobs.append(Job(compile_dispatch, _request(dispatch, options), tag=(dispatch, key)))
         if not jobs:
             return summary
 
-        def record(result: Result) -> None:
+        def record(result: Result[CompileAnswer]) -> None:
             dispatch, key = result.job.tag
             compiled = _outcome(result, key)
             if not compiled.ok:
@@ -119,9 +119,7 @@ def compile_dispatches(
             on_done(dispatch, compiled)
 
         workers = min(options.jobs, len(jobs))
-        with compile_pool(
-            workers, task=COMPILE_DISPATCH, flags=(options.flags(),), timeout_s=options.timeout_s
-        ) as pool:
+        with compile_pool(workers, flags=(options.flags(),), timeout_s=options.timeout_s) as pool:
             pool.run(jobs, on_result=record)
     return summary
 
@@ -179,27 +177,26 @@ def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
     )
 
 
-def _outcome(result: Result, key: str) -> CompileRecord:
-    request: DispatchRequest = result.job.payload
+def _outcome(result: Result[CompileAnswer], key: str) -> CompileRecord:
+    request: DispatchRequest = result.job.request
     if result.failure is not None:
         status, message = result.failure.compile_status, result.failure.message
         if status is Status.COMPILE_ERROR:
             # What the compiler says comes as an answer: this was something else, a full disk say.
             status = Status.CRASHED
     else:
-        answer: CompileAnswer = result.value
-        status = Status.COMPILE_ERROR if answer.message else Status.OK
-        message = answer.message
+        message = result.value.message
+        status = Status.COMPILE_ERROR if message else Status.OK
     seconds = round(result.seconds, 4)
     return CompileRecord(key, status, message, seconds, request.repeats, request.flags)
 
 
-def _log(dispatch: Selected, result: Result, compiled: CompileRecord) -> None:
+def _log(dispatch: Selected, result: Result[CompileAnswer], compiled: CompileRecord) -> None:
     """Add what the compiler said to the operation's log."""
     said = result.failure.log if result.failure is not None else result.value.log
     lines = [
         f"== {dispatch.name}: {compiled.status}, {compiled.seconds:.2f} s",
-        f"flags: {' '.join(result.job.payload.flags)}",
+        f"flags: {' '.join(result.job.request.flags)}",
         *([compiled.message] if compiled.message else []),
         *([said.rstrip()] if said.strip() else []),
     ]

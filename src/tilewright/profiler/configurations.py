@@ -26,10 +26,10 @@ from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration
-from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, ExtractRequest
+from tilewright.tuning.extract_tasks import ExtractedDispatch, ExtractRequest, extract_dispatches
 from tilewright.tuning.parse import parse_count
 from tilewright.tuning.variants import flags_key
-from tilewright.tuning.worker_tasks import CONFIGURE, ConfigureRequest, DispatchFacts
+from tilewright.tuning.worker_tasks import ConfigureRequest, DispatchFacts, configure_dispatch
 from tilewright.workload import Workload
 
 # `all` is for spaces that are small, or restricted; more would never be compiled.
@@ -137,25 +137,28 @@ class Chooser:
         """For each operation the dispatch, or why there is none."""
         jobs = [
             Job(
+                extract_dispatches,
                 ExtractRequest(f.program, self._flags_of(f.operation), work / str(i)),
-                EXTRACT,
                 _TIMEOUT_S,
                 tag=f,
             )
             for i, f in enumerate(folders)
         ]
         extracted = pool.run(jobs)
-        configure: list[Job] = []
+        configure: list[Job[ConfigureRequest, DispatchFacts]] = []
         for result in extracted:
-            found = [] if result.failure else result.value.dispatches
+            found = () if result.failure else result.value.dispatches
             configure += [
                 Job(
-                    self._request(result.job.tag, d), CONFIGURE, _TIMEOUT_S, tag=(result.job.tag, d)
+                    configure_dispatch,
+                    self._request(result.job.tag, d),
+                    _TIMEOUT_S,
+                    tag=(result.job.tag, d),
                 )
                 for d in found
                 if d.isolated is not None
             ]
-        by_folder: dict[int, list[Result]] = {}
+        by_folder: dict[int, list[Result[DispatchFacts]]] = {}
         for done in pool.run(configure):
             by_folder.setdefault(id(done.job.tag[0]), []).append(done)
         for result in extracted:
@@ -178,14 +181,14 @@ class Chooser:
             configured=dispatch.isolated.with_suffix(".configured.mlir"),
         )
 
-    def _main(self, results: Sequence[Result]) -> ConfiguredOperation | str:
+    def _main(self, results: Sequence[Result[DispatchFacts]]) -> ConfiguredOperation | str:
         """The dispatch that does most, or why none can be configured."""
         reasons = [r.failure.message for r in results if r.failure is not None]
         candidates: list[ConfiguredOperation] = []
         for result in results:
             if result.failure is not None:
                 continue
-            info: DispatchFacts = result.value
+            info = result.value
             dispatch: ExtractedDispatch = result.job.tag[1]
             if info.workload is None or info.template is None:
                 reasons.append(info.reason)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.kernels.operation import Operation
-from tilewright.kernels.worker_tasks import EMIT, EmitRequest
+from tilewright.kernels.worker_tasks import EmitRequest, emit_programs
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.profiler.configurations import Chooser, ConfigurationChoice
@@ -102,13 +102,13 @@ def _open_store(options: GenerateOptions) -> Database | None:
 def _emit(folders: Sequence[OperationFolder], flags: tuple[str, ...], pool: WorkerPool) -> set[str]:
     programs = [(folder.operation.name, folder.program) for folder in folders]
     jobs = [
-        Job(EmitRequest(tuple(programs[i : i + _PER_JOB]), flags), EMIT, _EMIT_TIMEOUT_S)
+        Job(emit_programs, EmitRequest(tuple(programs[i : i + _PER_JOB]), flags), _EMIT_TIMEOUT_S)
         for i in range(0, len(programs), _PER_JOB)
     ]
     written: set[str] = set()
     for result in pool.run(jobs):
         if result.failure is not None:
-            names = ", ".join(name for name, _ in result.job.payload.programs)
+            names = ", ".join(name for name, _ in result.job.request.programs)
             raise UserError(f"the programs of {names} cannot be built: {result.failure.message}")
         written.update(result.value)
     return written

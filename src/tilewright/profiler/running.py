@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from tilewright.errors import UserError
 from tilewright.kernels.worker_tasks import (
-    REFERENCE,
     OperationReferenceRequest,
     ReferenceData,
     kept_reference,
+    make_operation_reference,
 )
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.machine import describe
@@ -142,7 +142,7 @@ def make_references(
     What was computed before is read from the operations' folders.
     """
     found: dict[str, ReferenceData | WorkerFailure] = {}
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, Job[OperationReferenceRequest, ReferenceData]] = {}
     for dispatch in selected:
         name, folder = dispatch.folder.operation.name, dispatch.folder.reference
         if name in found or name in jobs:
@@ -152,19 +152,18 @@ def make_references(
         if kept is not None:
             found[name] = kept
         else:
-            jobs[name] = Job(request, REFERENCE, tag=name)
+            jobs[name] = Job(make_operation_reference, request, tag=name)
     if jobs:
         workers = min(options.jobs, len(jobs))
         # Operations too large for this machine must end a worker, not the machine.
         memory = describe().memory_bytes
         with WorkerPool(
-            None,
             workers,
             timeout_s=_REFERENCE_TIMEOUT_S,
             memory_limit=memory and memory * 3 // 4 // workers,
         ) as pool:
             for result in pool.run(jobs.values()):
-                found[result.job.tag] = result.failure or result.value
+                found[result.job.tag] = result.outcome
     return found
 
 

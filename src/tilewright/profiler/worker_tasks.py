@@ -5,16 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.profiler.folder import TunedConfiguration
 from tilewright.tuning.worker_tasks import CONFIGURED
-
-COMPILE_DISPATCH = f"{__name__}:compile_dispatch"
-
-_TEMPLATES = "tilewright.profiler.templates"
-_MOST_TEMPLATES = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ class CompileAnswer:
     log: str = ""
 
 
-def compile_dispatch(state: dict[str, Any], request: DispatchRequest) -> CompileAnswer:
+def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAnswer:
     """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds."""
     from tilewright.ir.candidate import COMPILE_FROM, make_candidate
     from tilewright.ir.lowering import UnreadableConfiguration
@@ -70,14 +65,19 @@ def compile_dispatch(state: dict[str, Any], request: DispatchRequest) -> Compile
     return CompileAnswer()
 
 
-def _template(state: dict[str, Any], request: DispatchRequest) -> bytes:
+class _Templates(RecentlyUsed[tuple[str, tuple[str, ...]], bytes]):
+    """Programs as the compiler configures them, by a digest and the flags."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
+def _template(state: WorkerState, request: DispatchRequest) -> bytes:
     """The program as the compiler configures it, kept between its configurations."""
-    kept: dict[tuple[str, tuple[str, ...]], bytes] = state.setdefault(_TEMPLATES, {})
     source = request.program.read_bytes()
     key = (hashlib.sha256(source).hexdigest(), request.flags)
-    if key not in kept:
-        while len(kept) >= _MOST_TEMPLATES:
-            del kept[next(iter(kept))]
-        compiler = session(state, request.flags)
-        kept[key] = compiler.compile(source, compile_to=CONFIGURED, name=request.program.name)
-    return kept[key]
+    compiler = session(state, request.flags)
+    return state.get(_Templates).get(
+        key,
+        lambda: compiler.compile(source, compile_to=CONFIGURED, name=request.program.name),
+    )

@@ -20,8 +20,9 @@ from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError, UserError
 from tilewright.gpu_target import GpuTarget
-from tilewright.measure.compile_worker import COMPILE, CompileRequest
+from tilewright.measure.compile_worker import CompileRequest, compile_source
 from tilewright.measure.inputs import random_array
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
@@ -287,14 +288,14 @@ def compile_request(
 
 
 def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> bytes:
-    result = compiler.run(compile_request(lowered, target, more), COMPILE)
-    if result.failure is not None:
+    compiled = compiler.ask(compile_source, compile_request(lowered, target, more))
+    if isinstance(compiled, WorkerFailure):
         raise BuildError(
             f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
-            f"{result.failure.message}"
+            f"{compiled.message}"
         )
-    assert isinstance(result.value, bytes)
-    return result.value
+    assert isinstance(compiled, bytes)
+    return compiled
 
 
 def device_options(target: Target) -> DeviceOptions:

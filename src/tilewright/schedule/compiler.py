@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
 
-from tilewright.measure.compile_worker import COMPILE, SETUP, CompileSetup
-from tilewright.measure.pool import Job, Result, WorkerPool
+from tilewright.measure.compile_worker import CompileSetup, setup
+from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.pool import WorkerPool
 
 #: Seconds that one compile may take.
 TIMEOUT_S = 120.0
@@ -24,12 +24,11 @@ _lock = threading.Lock()
 def worker() -> WorkerPool:
     """The worker, started when it is first asked for; it lives as long as this process."""
     return WorkerPool(
-        COMPILE, 1, setup=SETUP, init=_OPTIONS, timeout_s=TIMEOUT_S, memory_limit=_MEMORY_LIMIT
+        1, setup=Job(setup, _OPTIONS), timeout_s=TIMEOUT_S, memory_limit=_MEMORY_LIMIT
     )
 
 
-def run(payload: Any, task: str) -> Result:
-    """What the worker says to a job."""
+def ask(task: WorkerTask[Request, Reply], request: Request) -> Reply | WorkerFailure:
+    """A task's reply, or why there is none."""
     with _lock:
-        (result,) = worker().run([Job(payload, task, TIMEOUT_S)])
-    return result
+        return worker().ask(task, request, TIMEOUT_S)

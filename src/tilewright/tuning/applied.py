@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tilewright.measure.pool import Job
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.trial import Configuration
 from tilewright.tuning.confirm import entry_request
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import (
     CONFIGURED,
-    READ_APPLIED,
-    SPEC,
     AppliedRequest,
     SpecRequest,
+    read_applied,
+    write_tuning_spec,
 )
 
 _TIMEOUT_S = 120.0
@@ -28,9 +28,11 @@ def spec_applies(
     after = task.folder / "proof.configured.mlir"
     entry = entry_request(task, configuration)
     spec = task.folder / "proof.spec.mlir"
-    (written,) = context.compilers.run([Job(SpecRequest((entry,), spec, flags), SPEC, _TIMEOUT_S)])
-    if written.failure is not None:
-        return written.failure.message
+    written = context.compilers.ask(
+        write_tuning_spec, SpecRequest((entry,), spec, flags), _TIMEOUT_S
+    )
+    if isinstance(written, WorkerFailure):
+        return written.message
     outcome = context.toolchain.compile(
         task.isolated,
         after,
@@ -39,10 +41,10 @@ def spec_applies(
     )
     if not outcome.ok:
         return outcome.error
-    job = Job(AppliedRequest(task.configured, after, flags), READ_APPLIED, _TIMEOUT_S)
-    (read,) = context.compilers.run([job])
-    if read.failure is not None:
-        return read.failure.message
-    if not any(change.entry for change in read.value):
+    request = AppliedRequest(task.configured, after, flags)
+    changes = context.compilers.ask(read_applied, request, _TIMEOUT_S)
+    if isinstance(changes, WorkerFailure):
+        return changes.message
+    if not any(change.entry for change in changes):
         return "the spec did not apply to the dispatch that it was made for"
     return ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
+from tilewright.measure.worker_state import WorkerState
 from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import CompileJob, installed_version
 from tilewright.tuning.files import check_writable_file
@@ -19,8 +20,6 @@ from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
 from tilewright.tuning.variants import Variant
 from tilewright.tuning.worker_tasks import CONFIGURED
 
-PROOF = f"{__name__}:read_proof"
-REPORT = f"{__name__}:read_spec"
 _TIMEOUT_S = 1800.0
 _READ_TIMEOUT_S = 300.0
 _LISTED = 12
@@ -226,8 +225,7 @@ def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
 
 def spec_info(opened: OpenProgram, tuned: TunedSpec) -> SpecInfo:
     """The entries of the spec. UserError for a file that is no spec."""
-    info: SpecInfo = opened.run(REPORT, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
-    return info
+    return opened.run(read_spec, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
 
 
 def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
@@ -254,8 +252,7 @@ def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
     # What a spec of ours prepares for matching is no change; another kind of library may do
     # anything to a dispatch.
     request = ProofRequest(before, after, plain, tuned.flag != SPEC_FLAG)
-    proof: Proof = opened.run(PROOF, request, _READ_TIMEOUT_S, "proving that the spec applied")
-    return proof
+    return opened.run(read_proof, request, _READ_TIMEOUT_S, "proving that the spec applied")
 
 
 def install(made: Path, output: Path) -> None:
@@ -306,7 +303,7 @@ class ProofRequest:
     code: bool = False
 
 
-def read_proof(state: dict[str, Any], request: ProofRequest) -> Proof:
+def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
     """Task: see ProofRequest."""
     from tilewright.spec import applied, changed_configurations
     from tilewright.tuning.configured import configured_functions, describe_functions
@@ -336,7 +333,7 @@ def read_proof(state: dict[str, Any], request: ProofRequest) -> Proof:
     return Proof(tuple(new), tuple(changes))
 
 
-def read_spec(state: dict[str, Any], path: Path) -> SpecInfo:
+def read_spec(state: WorkerState, path: Path) -> SpecInfo:
     """Task: the entries of a spec. Raises UserError."""
     from tilewright.spec import check_spec, show_spec
     from tilewright.tuning.files import read_text
@@ -348,7 +345,7 @@ def read_spec(state: dict[str, Any], path: Path) -> SpecInfo:
     return SpecInfo(entries, report.ours, report.header.get("variant", ""))
 
 
-def parse_module(state: dict[str, Any], flags: tuple[str, ...], source: bytes) -> Any:
+def parse_module(state: WorkerState, flags: tuple[str, ...], source: bytes) -> Any:
     """A module in the context of the worker's compiler for these flags."""
     from iree.compiler import ir
 

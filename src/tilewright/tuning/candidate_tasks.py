@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
 
 if TYPE_CHECKING:
     from tilewright.ir.splice import SplicedTemplate
-
-CANDIDATE = "tilewright.tuning.candidate_tasks:candidate"
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class CandidateRequest:
     rotations: int = 1
 
 
-def candidate(state: dict[str, Any], request: CandidateRequest) -> str:
+def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
     """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
     from tilewright.ir.candidate import COMPILE_FROM, make_candidate
     from tilewright.ir.splice import NotSpliceable
@@ -73,8 +72,8 @@ def _written(request: CandidateRequest, vmfb: bytes) -> str:
     return hashlib.sha256(vmfb).hexdigest()[:20]
 
 
-def _spliced_candidate(state: dict[str, Any], request: CandidateRequest) -> str:
-    """As `candidate`, for those that share their host code. Raises NotSpliceable."""
+def _spliced_candidate(state: WorkerState, request: CandidateRequest) -> str:
+    """As `compile_candidate`, for those that share their host code. Raises NotSpliceable."""
     template = _spliced(state, request)
     code = template.generate(request.configuration)
     known = request.programs / code.digest() if request.programs is not None else None
@@ -87,17 +86,27 @@ def _spliced_candidate(state: dict[str, Any], request: CandidateRequest) -> str:
     return digest
 
 
-_MAX_SPLICED = 16
+class _Templates(RecentlyUsed[Path, bytes]):
+    """Configured dispatches, by their files."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
 
 
-def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplate:
+class _Spliced(RecentlyUsed[tuple[object, ...], "SplicedTemplate | str"]):
+    """What candidates' code is put into, or why it cannot be, by all that decides it."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
+def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
     """The template that this candidate's code is put into, kept between candidates.
 
     Raises NotSpliceable where candidates must be compiled as a whole.
     """
     from tilewright.ir.splice import NotSpliceable, SplicedTemplate
 
-    kept: dict[Any, SplicedTemplate | str] = state.setdefault("tilewright.spliced", {})
     key = (
         request.configured,
         request.executable,
@@ -106,34 +115,26 @@ def _spliced(state: dict[str, Any], request: CandidateRequest) -> SplicedTemplat
         request.rotations,
         request.flags,
     )
-    found = kept.pop(key, None)
-    if found is None:
-        template = _template(state, request.configured)
-        compiler = session(state, request.flags)
+
+    def make() -> SplicedTemplate | str:
         try:
-            found = SplicedTemplate(
-                compiler,
-                template,
+            return SplicedTemplate(
+                session(state, request.flags),
+                _template(state, request.configured),
                 request.executable,
                 request.entry,
                 request.repeats,
                 request.rotations,
             )
         except (NotSpliceable, CompileError) as error:
-            found = str(error)
-        while len(kept) >= _MAX_SPLICED:
-            del kept[next(iter(kept))]
-    kept[key] = found
+            return str(error)
+
+    found = state.get(_Spliced).get(key, make)
     if isinstance(found, str):
         raise NotSpliceable(found)
     return found
 
 
-def _template(state: dict[str, Any], path: Path) -> bytes:
+def _template(state: WorkerState, path: Path) -> bytes:
     """The configured dispatch, kept between candidates."""
-    kept: dict[Path, bytes] = state.setdefault("tilewright.templates", {})
-    if path not in kept:
-        if len(kept) >= 64:
-            kept.clear()
-        kept[path] = path.read_bytes()
-    return kept[path]
+    return state.get(_Templates).get(path, path.read_bytes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.pool import Job
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
 from tilewright.tuning.confirm import Confirmed, entry_request
@@ -16,7 +16,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, BuildRequest, Programs
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.worker_tasks import SPEC, SpecRequest
+from tilewright.tuning.worker_tasks import SpecRequest, write_tuning_spec
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -48,10 +48,10 @@ def write_spec(
 ) -> Path:
     """One spec for the chosen configurations. Raises UserError when it cannot be made."""
     entries = tuple(entry_request(task, configuration) for task, configuration in chosen)
-    job = Job(SpecRequest(entries, path, prepared.flags, header), SPEC, 300.0)
-    (result,) = context.compilers.run([job])
-    if result.failure is not None:
-        raise RuntimeError(f"the tuning spec cannot be written: {result.failure.message}")
+    request = SpecRequest(entries, path, prepared.flags, header)
+    written = context.compilers.ask(write_tuning_spec, request, 300.0)
+    if isinstance(written, WorkerFailure):
+        raise RuntimeError(f"the tuning spec cannot be written: {written.message}")
     return path
 
 

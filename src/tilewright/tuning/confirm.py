@@ -13,7 +13,7 @@ from tilewright.measure.statistics import Verdict
 from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Trial
-from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
+from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.events import WinnerFound
@@ -23,11 +23,11 @@ from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import (
     CONFIGURED,
-    READ_APPLIED,
-    SPEC,
     AppliedRequest,
     SpecEntryRequest,
     SpecRequest,
+    read_applied,
+    write_tuning_spec,
 )
 
 MARGIN = 0.01
@@ -141,16 +141,15 @@ def _compile_through_specs(
         return
     jobs = [
         Job(
+            write_tuning_spec,
             SpecRequest((entry_request(task, c.configuration),), c.spec, prepared.flags),
-            SPEC,
             _TIMEOUT_S,
-            tag=c,
         )
         for task, c in pairs
     ]
-    for result in context.compilers.run(jobs):
-        if result.failure is not None:
-            result.job.tag.failure = result.failure.message
+    for (_, c), written in zip(pairs, context.compilers.run(jobs), strict=True):
+        if written.failure is not None:
+            c.failure = written.failure.message
 
     def configure(pair: tuple[DispatchTask, Candidate]) -> None:
         task, c = pair
@@ -169,18 +168,20 @@ def _compile_through_specs(
     with ThreadPoolExecutor(max_workers=max(1, context.target.cores)) as threads:
         list(threads.map(configure, pairs))
 
-    jobs = [
-        Job(AppliedRequest(t.configured, c.configured, prepared.flags), READ_APPLIED, 60.0, tag=c)
+    pairs = [(t, c) for t, c in pairs if not c.failure]
+    proofs = context.compilers.run(
+        Job(read_applied, AppliedRequest(t.configured, c.configured, prepared.flags), 60.0)
         for t, c in pairs
-        if not c.failure
-    ]
-    for result in context.compilers.run(jobs):
-        if result.failure is not None:
-            result.job.tag.failure = result.failure.message
-        elif not any(change.entry for change in result.value):
-            result.job.tag.failure = "the spec did not apply to the dispatch that it was made for"
-    jobs = [
+    )
+    for (_, c), read in zip(pairs, proofs, strict=True):
+        if read.failure is not None:
+            c.failure = read.failure.message
+        elif not any(change.entry for change in read.value):
+            c.failure = "the spec did not apply to the dispatch that it was made for"
+    pairs = [(t, c) for t, c in pairs if not c.failure]
+    programs = context.compilers.run(
         Job(
+            compile_candidate,
             CandidateRequest(
                 configured=c.configured,
                 executable=t.executable,
@@ -191,16 +192,13 @@ def _compile_through_specs(
                 flags=prepared.flags,
                 vmfb=c.vmfb,
             ),
-            CANDIDATE,
             _TIMEOUT_S,
-            tag=c,
         )
         for t, c in pairs
-        if not c.failure
-    ]
-    for result in context.compilers.run(jobs):
-        if result.failure is not None:
-            result.job.tag.failure = result.failure.message
+    )
+    for (_, c), compiled in zip(pairs, programs, strict=True):
+        if compiled.failure is not None:
+            c.failure = compiled.failure.message
 
 
 def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
-from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
+from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
 from tilewright.tuning.verification import check
-from tilewright.tuning.worker_tasks import REFERENCE, ReferenceRequest
+from tilewright.tuning.worker_tasks import ReferenceRequest, make_reference
 
 FLOAT64 = "float64 NumPy"
 
@@ -40,19 +41,19 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     Makes the inputs and the expected results first. A task whose default does not compile or run
     alone is skipped, with the reason.
     """
-    jobs = [
-        Job(_reference_request(context, task, prepared.flags), REFERENCE, 600.0, tag=task)
+    jobs: list[Job[Any, Any]] = [
+        Job(make_reference, _reference_request(context, task, prepared.flags), 600.0, tag=task)
         for task in prepared.tasks
     ]
     jobs += [
-        Job(_default_request(task, prepared.flags), CANDIDATE, 300.0, tag=task)
+        Job(compile_candidate, _default_request(task, prepared.flags), 300.0, tag=task)
         for task in prepared.tasks
     ]
     for result in context.compilers.run(jobs):
         task: DispatchTask = result.job.tag
         if result.failure is not None:
             task.failure = task.failure or result.failure.message
-        elif result.job.task == REFERENCE:
+        elif result.job.task is make_reference:
             task.reference = result.value
         else:
             task.compile_s = result.seconds
@@ -154,10 +155,10 @@ def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVar
     wrong = check(context.benchmark, task, path, 300.0)
     if wrong and task.reference.method == FLOAT64 and not isinstance(wrong, WorkerFailure):
         # Random data can be ill-conditioned; then no evaluation is closer than it is sensitive.
-        job = Job(_reference_request(context, task, prepared.flags, True), REFERENCE, 900.0)
-        (result,) = context.compilers.run([job])
-        if result.failure is None:
-            task.reference = result.value
+        request = _reference_request(context, task, prepared.flags, True)
+        reference = context.compilers.ask(make_reference, request, 900.0)
+        if not isinstance(reference, WorkerFailure):
+            task.reference = reference
             wrong = check(context.benchmark, task, path, 300.0)
     if isinstance(wrong, WorkerFailure):
         task.failure = wrong.message
@@ -174,9 +175,9 @@ def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVa
     assert task.default_s is not None
     task.repeats = max(1, round(_SHORTER_S / task.default_s))
     task.rotations = rotations_for(task.workload.bytes, context.target.l2_bytes, task.repeats)
-    (result,) = context.compilers.run([Job(_default_request(task, prepared.flags), CANDIDATE, 300)])
-    if result.failure is not None:
-        return result.failure.message
+    compiled = context.compilers.ask(compile_candidate, _default_request(task, prepared.flags), 300)
+    if isinstance(compiled, WorkerFailure):
+        return compiled.message
     measured = _measured_default(context, task)
     if isinstance(measured, WorkerFailure):
         return measured.message

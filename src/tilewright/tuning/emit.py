@@ -12,10 +12,9 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.pool import Job
+from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileJob
 from tilewright.tuning.apply import (
@@ -28,16 +27,16 @@ from tilewright.tuning.apply import (
     spec_info,
 )
 from tilewright.tuning.emit_tasks import (
-    NUMBER,
-    PLAN,
-    VERIFY,
-    WRITE,
     Arrival,
     EmitVerifyRequest,
     NumberRequest,
     PlanRequest,
     Wanted,
     WriteRequest,
+    number_ops,
+    plan_attributes,
+    verify_attributes,
+    write_attributes,
 )
 from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
@@ -154,7 +153,7 @@ class _Emission:
         """
         work = self._opened.work
         numbered, before, after = (work / f"{n}.mlir" for n in ("numbered", "before", "after"))
-        self._task(NUMBER, NumberRequest(self._opened.program.path, self._plain, numbered))
+        self._task(number_ops, NumberRequest(self._opened.program.path, self._plain, numbered))
         extra = (f"--compile-to={CONFIGURED}", "--mlir-print-debuginfo")
         jobs = [
             CompileJob(numbered, before, self._plain, _TIMEOUT_S, extra),
@@ -163,10 +162,7 @@ class _Emission:
         for outcome in self._opened.toolchain.compile_many(jobs, self._opened.target.cores):
             if not outcome.ok:
                 raise UserError(f"{self._opened.program.source}: {outcome.error}")
-        wanted: tuple[Wanted, ...] = self._task(
-            PLAN, PlanRequest(numbered, before, after, self._plain)
-        )
-        return wanted
+        return self._task(plan_attributes, PlanRequest(numbered, before, after, self._plain))
 
     def _nothing(self, entries: Sequence[SpecEntryInfo], why: str) -> str:
         names = listed([entry.name for entry in entries])
@@ -217,14 +213,10 @@ class _Emission:
     def _try(self, kept: Sequence[Wanted]) -> dict[str, Arrival] | str:
         """Write the program with these and compile it: what arrived at dispatches, or the error."""
         request = WriteRequest(self._opened.program.path, self._plain, tuple(kept), self._written)
-        self._task(WRITE, request)
-        result = self._opened.compilers.run(
-            [Job(EmitVerifyRequest(self._written, self._plain, tuple(kept)), VERIFY, _TIMEOUT_S)]
-        )[0]
-        if result.failure is not None:
-            return result.failure.message
-        arrived: dict[str, Arrival] = result.value
-        return arrived
+        self._task(write_attributes, request)
+        verify = EmitVerifyRequest(self._written, self._plain, tuple(kept))
+        arrived = self._opened.compilers.ask(verify_attributes, verify, _TIMEOUT_S)
+        return arrived.message if isinstance(arrived, WorkerFailure) else arrived
 
-    def _task(self, name: str, request: Any) -> Any:
-        return self._opened.run(name, request, _TIMEOUT_S, str(self._opened.program.source))
+    def _task(self, task: WorkerTask[Request, Reply], request: Request) -> Reply:
+        return self._opened.run(task, request, _TIMEOUT_S, str(self._opened.program.source))

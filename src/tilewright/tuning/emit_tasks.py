@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.apply import parse_module
 from tilewright.tuning.worker_tasks import CONFIGURED
 
 if TYPE_CHECKING:
     from tilewright.tuning.configured import DispatchFunction
 
-NUMBER, PLAN, WRITE, VERIFY = (
-    f"{__name__}:{name}" for name in ("number", "plan", "write", "verify")
-)
 _SOURCE = "tilewright-input"
 # Ops that IREE's code generation reads the attribute of.
 _CARRIERS = ("linalg.", "iree_linalg_ext.")
@@ -54,7 +52,7 @@ class NumberRequest:
     path: Path
 
 
-def number(state: dict[str, Any], request: NumberRequest) -> None:
+def number_ops(state: WorkerState, request: NumberRequest) -> None:
     """Task: see NumberRequest."""
     module = session(state, request.flags).parse(request.program.read_bytes(), name=_SOURCE)
     write_whole(request.path, module.get_asm().encode())
@@ -74,7 +72,7 @@ class PlanRequest:
     flags: tuple[str, ...]
 
 
-def plan(state: dict[str, Any], request: PlanRequest) -> tuple[Wanted, ...]:
+def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[Wanted, ...]:
     """Task: see PlanRequest."""
     from tilewright.ir.walk import walk
     from tilewright.spec import changed_configurations
@@ -152,7 +150,7 @@ class WriteRequest:
     path: Path
 
 
-def write(state: dict[str, Any], request: WriteRequest) -> None:
+def write_attributes(state: WorkerState, request: WriteRequest) -> None:
     """Task: see WriteRequest."""
     from iree.compiler import ir
     from iree.compiler.dialects import iree_codegen
@@ -191,7 +189,7 @@ class Arrival:
     reason: str = ""
 
 
-def verify(state: dict[str, Any], request: EmitVerifyRequest) -> dict[str, Arrival]:
+def verify_attributes(state: WorkerState, request: EmitVerifyRequest) -> dict[str, Arrival]:
     """Task: see VerifyRequest. Raises CompileError when the program does not compile."""
     from tilewright.tuning.configured import configured_functions
 

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.worker_tasks import parse_module
 
 if TYPE_CHECKING:
     from tilewright.ir.signature import Signature
-
-_MODULE = "tilewright.tuning.extract_tasks"
-EXTRACT, CONVOLUTIONS = (f"{_MODULE}:{name}" for name in ("extract", "convolutions"))
-
 
 # Of the compiler: one of these names the device, unless the program does.
 _DEVICE_FLAGS = ("--iree-hal-target-device", "--iree-hal-target-backends")
@@ -75,7 +72,7 @@ class Extraction:
     limits: Mapping[int, int] = field(default_factory=dict)
 
 
-def extract(state: dict[str, Any], request: ExtractRequest) -> Extraction:
+def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extraction:
     """Task: see ExtractRequest. Raises CompileError when the program does not compile."""
     from tilewright.ir.dispatches import (
         Isolated,
@@ -137,7 +134,7 @@ class ConvolutionsRequest:
     folder: Path
 
 
-def convolutions(state: dict[str, Any], request: ConvolutionsRequest) -> dict[str, Path]:
+def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[str, Path]:
     """Task: see ConvolutionsRequest. The specs' paths by the names of the sets."""
     from tilewright.spec import preprocessing
 

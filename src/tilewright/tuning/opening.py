@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.ir.program import Program
 from tilewright.measure.compile_worker import compile_pool
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.pool import WorkerPool
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning.events import Event, Listener, Note, ignore
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.runner_choice import accepted_target
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
-from tilewright.tuning.worker_tasks import LOAD, LoadRequest
+from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
 LOAD_TIMEOUT_S = 600.0
 
@@ -84,12 +84,18 @@ class OpenProgram:
         with_spec = (f"{self.target.spec_flag}{spec}",) if spec is not None else ()
         return (*plain, *variant.flags, *with_spec)
 
-    def run(self, task: str, payload: Any, timeout_s: float, what: str = "") -> Any:
+    def run(
+        self,
+        task: WorkerTask[Request, Reply],
+        request: Request,
+        timeout_s: float,
+        what: str = "",
+    ) -> Reply:
         """Run one task in a worker.
 
         Args:
             task: the task.
-            payload: what it is asked.
+            request: what it is asked.
             timeout_s: seconds after which it is ended.
             what: begins the message of a failure; by default the program's name.
 
@@ -99,12 +105,12 @@ class OpenProgram:
         Raises:
             UserError: the task failed.
         """
-        (result,) = self.compilers.run([Job(payload, task, timeout_s)])
-        if result.failure is None:
-            return result.value
-        if result.failure.is_user_error:
-            raise UserError(result.failure.message)
-        raise UserError(f"{what or self.program.source}: {result.failure.message}")
+        reply = self.compilers.ask(task, request, timeout_s)
+        if not isinstance(reply, WorkerFailure):
+            return reply
+        if reply.is_user_error:
+            raise UserError(reply.message)
+        raise UserError(f"{what or self.program.source}: {reply.message}")
 
 
 @contextmanager
@@ -145,12 +151,11 @@ def open_program(
         request = LoadRequest(
             path.absolute(), work, options.function, input_type, target.declaration
         )
-        (result,) = compilers.run([Job(request, LOAD, LOAD_TIMEOUT_S)])
-        failure = result.failure
-        if failure is not None:
-            place = "" if failure.is_user_error else f"{path}: IREE cannot read the program: "
-            raise UserError(place + failure.message)
-        program = replace(result.value, source=path)
+        program = compilers.ask(read_user_program, request, LOAD_TIMEOUT_S)
+        if isinstance(program, WorkerFailure):
+            place = "" if program.is_user_error else f"{path}: IREE cannot read the program: "
+            raise UserError(place + program.message)
+        program = replace(program, source=path)
         opened = OpenProgram(program, target, options, toolchain, compilers, work, listener)
         if note:
             opened.note(note, warning=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import UserError
 from tilewright.measure import machine
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.pool import Job
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
@@ -26,9 +26,9 @@ from tilewright.tuning.result import ProgramSummary, TuneResult
 from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
 from tilewright.tuning.worker_tasks import (
     CONFIGURED,
-    READ_APPLIED,
     AppliedChange,
     AppliedRequest,
+    read_applied,
 )
 
 if TYPE_CHECKING:
@@ -194,12 +194,11 @@ def applied_changes(
         if not outcome.ok:
             raise RuntimeError(f"the program does not compile {name} tuning: {outcome.error}")
         paths.append(path)
-    job = Job(AppliedRequest(paths[0], paths[1], programs.flags(build.variant)), READ_APPLIED, 120)
-    (result,) = context.compilers.run([job])
-    if result.failure is not None:
-        raise RuntimeError(f"the proof that the spec applied failed: {result.failure.message}")
+    request = AppliedRequest(paths[0], paths[1], programs.flags(build.variant))
+    changes = context.compilers.ask(read_applied, request, 120)
+    if isinstance(changes, WorkerFailure):
+        raise RuntimeError(f"the proof that the spec applied failed: {changes.message}")
     # A dispatch that no entry touched can differ: the compiler does not always choose alike.
-    changes: tuple[AppliedChange, ...] = result.value
     return tuple(change for change in changes if change.entry)
 
 

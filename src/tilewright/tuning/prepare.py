@@ -17,7 +17,12 @@ from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
 from tilewright.target import Target
-from tilewright.tuning.extract_tasks import EXTRACT, ExtractedDispatch, Extraction, ExtractRequest
+from tilewright.tuning.extract_tasks import (
+    ExtractedDispatch,
+    Extraction,
+    ExtractRequest,
+    extract_dispatches,
+)
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.programs import program_inputs
 from tilewright.tuning.task import DispatchTask, repeats_for, rotations_for
@@ -28,9 +33,9 @@ from tilewright.tuning.variants import (
     without_preprocessing,
 )
 from tilewright.tuning.worker_tasks import (
-    CONFIGURE,
     ConfigureRequest,
     DispatchFacts,
+    configure_dispatch,
 )
 
 # Names of the preceding system's configuration file, and the knobs that they are here.
@@ -121,7 +126,7 @@ def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extracti
         opened.options.function,
         opened.arguments,
     )
-    extraction: Extraction = opened.run(EXTRACT, request, _EXTRACT_TIMEOUT_S)
+    extraction = opened.run(extract_dispatches, request, _EXTRACT_TIMEOUT_S)
     opened.target = opened.target.with_vectors(
         extraction.vector_bytes, extraction.features, extraction.processor
     )
@@ -182,6 +187,7 @@ def read_tasks(
     wanted = _select(opened, extraction, prepared)
     jobs = [
         Job(
+            configure_dispatch,
             ConfigureRequest(
                 isolated=d.isolated,
                 executable=d.executable,
@@ -192,7 +198,6 @@ def read_tasks(
                 workload=d.workload,
                 constraints=opened.target.is_gpu,
             ),
-            CONFIGURE,
             120.0,
             tag=d,
         )
@@ -206,14 +211,16 @@ def read_tasks(
     return prepared
 
 
-def _configured(opened: OpenProgram, jobs: Sequence[Job]) -> list[Result]:
+def _configured(
+    opened: OpenProgram, jobs: Sequence[Job[ConfigureRequest, DispatchFacts]]
+) -> list[Result[DispatchFacts]]:
     """The results of the jobs. IREE 3.13 crashes where it states the constraints of some products
     (batch_matmul on ROCm): those are read without them."""
     results = opened.compilers.run(jobs)
     again = {
-        i: replace(r.job, payload=replace(r.job.payload, constraints=False))
+        i: replace(r.job, request=replace(r.job.request, constraints=False))
         for i, r in enumerate(results)
-        if r.failure is not None and r.failure.kind == "crashed" and r.job.payload.constraints
+        if r.failure is not None and r.failure.kind == "crashed" and r.job.request.constraints
     }
     if again:
         for i, result in zip(again, opened.compilers.run(again.values()), strict=True):
@@ -241,14 +248,14 @@ def _add(
     opened: OpenProgram,
     prepared: PreparedVariant,
     by_workload: dict[str, DispatchTask],
-    result: Result,
+    result: Result[DispatchFacts],
 ) -> None:
     dispatch: ExtractedDispatch = result.job.tag
     if result.failure is not None:
         reason = f"does not compile alone: {result.failure.message}"
         prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason))
         return
-    info: DispatchFacts = result.value
+    info = result.value
     if prepared.target is None:
         prepared.target = opened.target.with_vectors(
             info.vector_bytes, info.features, info.processor

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from tilewright.gpu_target import fallback_of
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.pool import WorkerPool
 from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.several import SeveralDevices
 from tilewright.target import Target
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.worker_tasks import ACCEPTS
+from tilewright.tuning.worker_tasks import compile_probe
 
 _NO_DEVICE = (
     "; without such a device here, --runner measures on another machine and --compile-only "
@@ -44,10 +44,10 @@ def accepted_target(target: Target, compilers: WorkerPool) -> tuple[Target, str]
     other = fallback_of(target)
     if other is None:
         return target, ""
-    (result,) = compilers.run([Job(target.declaration, ACCEPTS, 60.0)])
-    if result.failure is None:
+    refused = compilers.ask(compile_probe, target.declaration, 60.0)
+    if refused is None:
         return target, ""
     return other, (
-        f"the compiler refuses {target.name} ({result.failure.message}); code is made for "
+        f"the compiler refuses {target.name} ({refused.message}); code is made for "
         f"{other.name}, which runs there as well"
     )

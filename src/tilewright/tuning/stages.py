@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.jobs import Result
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_tasks import CANDIDATE, CandidateRequest
+from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
 
@@ -131,7 +132,9 @@ class DispatchCompiler:
                 splice=True,
                 programs=self.task.folder / "programs",
             )
-            jobs.append(Job(request, CANDIDATE, self.timeout_s, configuration, processor_time=True))
+            jobs.append(
+                Job(compile_candidate, request, self.timeout_s, configuration, processor_time=True)
+            )
         outcomes = [self._outcome(result) for result in self.pool.run(jobs)]
         # Of those that become the same program only one is written: the first to be compiled, which
         # need not be the first in the batch.
@@ -160,14 +163,14 @@ class DispatchCompiler:
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"
 
-    def _outcome(self, result: Any) -> CompiledCandidate:
+    def _outcome(self, result: Result[str]) -> CompiledCandidate:
         configuration, failure = result.job.tag, result.failure
         if failure is None:
             return CompiledCandidate(
                 configuration,
                 Status.OK,
-                result.job.payload.vmfb,
-                digest=str(result.value),
+                result.job.request.vmfb,
+                digest=result.value,
                 seconds=result.seconds,
             )
         return CompiledCandidate(

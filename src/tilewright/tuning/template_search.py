@@ -18,7 +18,7 @@ from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
-from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.compile_worker import compile_pool, compile_source
 from tilewright.measure.inputs import InputSet, random_inputs, write_outputs
 from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
 from tilewright.schedule import build
@@ -251,23 +251,22 @@ class _Session:
             except UserError as error:
                 failed.append(CompiledCandidate(configuration, Status.INVALID, message=str(error)))
                 continue
-            jobs.append(Job(request, tag=configuration))
+            jobs.append(Job(compile_source, request, tag=configuration))
         return [*failed, *(self._outcome(r) for r in self.pool.run(jobs))]
 
     @staticmethod
-    def _outcome(result: Result) -> CompiledCandidate:
+    def _outcome(result: Result[bytes | Path]) -> CompiledCandidate:
         if result.failure is not None:
-            status = result.failure.status if hasattr(result.failure, "status") else None
             return CompiledCandidate(
                 result.job.tag,
-                status if isinstance(status, Status) else Status.COMPILE_ERROR,
+                result.failure.compile_status,
                 message=result.failure.message,
                 seconds=result.seconds,
             )
-        digest = hashlib.sha256(result.value.read_bytes()).hexdigest()
-        return CompiledCandidate(
-            result.job.tag, Status.OK, result.value, digest, seconds=result.seconds
-        )
+        vmfb = result.value
+        assert isinstance(vmfb, Path)
+        digest = hashlib.sha256(vmfb.read_bytes()).hexdigest()
+        return CompiledCandidate(result.job.tag, Status.OK, vmfb, digest, seconds=result.seconds)
 
     def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
         """Checks a candidate's outputs, then times it."""

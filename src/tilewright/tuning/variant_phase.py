@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.pool import Job
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
-from tilewright.tuning.extract_tasks import CONVOLUTIONS, ConvolutionsRequest
+from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, BuildRequest, Programs
@@ -140,13 +140,11 @@ def _im2col_choices(
         programs.flags(DEFAULT_VARIANT),
         context.work / "preprocessing",
     )
-    (result,) = context.compilers.run([Job(request, CONVOLUTIONS, 600.0)])
-    if result.failure is not None:
-        context.note(
-            f"no choice of convolutions for im2col: {result.failure.message}", warning=True
-        )
+    found = context.compilers.ask(list_convolutions, request, 600.0)
+    if isinstance(found, WorkerFailure):
+        context.note(f"no choice of convolutions for im2col: {found.message}", warning=True)
         return []
-    return im2col_choices(result.value, context.options.effort)
+    return im2col_choices(found, context.options.effort)
 
 
 def _worth_tuning(

@@ -8,26 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.compile_worker import session, write_whole
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
+from tilewright.measure.worker_state import WorkerState
 from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.workload import Workload
 
-_MODULE = "tilewright.tuning.worker_tasks"
-LOAD, CONFIGURE, REFERENCE, SPEC, READ_APPLIED, ACCEPTS = (
-    f"{_MODULE}:{name}"
-    for name in (
-        "load",
-        "configure",
-        "reference",
-        "spec",
-        "read_applied",
-        "accepts",
-    )
-)
+if TYPE_CHECKING:
+    from tilewright.ir.program import Program
 
 TUNER_FLAG = "--iree-codegen-add-tuner-attributes"
 CONFIGURED = "executable-configurations"
@@ -47,8 +38,8 @@ class LoadRequest:
     declaration: str = ""
 
 
-def load(state: dict[str, Any], request: LoadRequest) -> Any:
-    """Task: see LoadRequest; an `ir.program.Program`. Raises UserError.
+def read_user_program(state: WorkerState, request: LoadRequest) -> Program:
+    """Task: see LoadRequest. Raises UserError.
 
     In a worker, since a malformed module can crash the parser.
     """
@@ -70,7 +61,7 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 """
 
 
-def accepts(state: dict[str, Any], declaration: str) -> None:
+def compile_probe(state: WorkerState, declaration: str) -> None:
     """Task: compile something small for a device. Raises CompileError where that is refused."""
     from iree.compiler import ir
 
@@ -139,7 +130,7 @@ class DispatchFacts:
     values: tuple[tuple[int, int], ...] = ()
 
 
-def configure(state: dict[str, Any], request: ConfigureRequest) -> DispatchFacts:
+def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> DispatchFacts:
     """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
     from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
     from tilewright.ir.lowering import UnreadableConfiguration
@@ -219,7 +210,7 @@ class Reference:
     unsupported: str = ""
 
 
-def reference(state: dict[str, Any], request: ReferenceRequest) -> Reference:
+def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
     """Task: see ReferenceRequest."""
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
     from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
@@ -289,7 +280,7 @@ class SpecRequest:
     header: tuple[tuple[str, str], ...] = ()
 
 
-def spec(state: dict[str, Any], request: SpecRequest) -> Path:
+def write_tuning_spec(state: WorkerState, request: SpecRequest) -> Path:
     """Task: write a tuning spec for configured dispatches. Raises UserError or CompileError."""
     from tilewright.ir.gpu_lowering import as_before_configuring
     from tilewright.ir.lowering import attribute_texts
@@ -334,7 +325,7 @@ class AppliedChange:
     entry: str
 
 
-def read_applied(state: dict[str, Any], request: AppliedRequest) -> tuple[AppliedChange, ...]:
+def read_applied(state: WorkerState, request: AppliedRequest) -> tuple[AppliedChange, ...]:
     """Task: see AppliedRequest; both files are programs at the executable-configurations phase."""
     from tilewright.spec import changed_configurations
 

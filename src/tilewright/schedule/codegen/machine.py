@@ -9,6 +9,8 @@ from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.peak_worker import processor
 from tilewright.schedule.codegen.expand import Widths
 from tilewright.schedule.nest import SHARED
 from tilewright.target import Target, parse_target
@@ -25,8 +27,6 @@ _CACHE_SHARE = 0.5
 _REGISTERS_IN_VECTOR = 4
 # The longest vectors that SPIR-V has.
 _SPIRV_LANES = 4
-# The task that asks the compiler what a processor has.
-_PROCESSOR = "tilewright.measure.peak_worker:processor"
 # What Linux calls extensions of Arm processors, and LLVM's names.
 _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
 
@@ -119,10 +119,10 @@ def _of_compiler(target: Target) -> tuple[int, frozenset[str]]:
     if not listed:
         from tilewright.schedule import compiler
 
-        result = compiler.run(target.flags, _PROCESSOR)
-        if result.failure is not None:
-            raise UserError(f"target {target.name}: {result.failure.message}")
-        _, listed, register = result.value
+        found = compiler.ask(processor, target.flags)
+        if isinstance(found, WorkerFailure):
+            raise UserError(f"target {target.name}: {found.message}")
+        _, listed, register = found
     names = (name[1:] for name in listed.split(",") if name.startswith("+"))
     return register, frozenset(name.replace("_", "") for name in names)
 

@@ -252,8 +252,8 @@ def options_page() -> str:
         (
             f"`{o.flag}{' ' + o.metavar if o.metavar else ''}`"
             + (f", `{o.short}`" if o.short else ""),
-            f"`{o.field}`",
-            _default(defaults[o.field].default),
+            f"`{o.name}`",
+            _default(defaults[o.name].default),
             o.help + ("; may be repeated" if o.multiple else ""),
             "yes" if o.identifies else "",
         )

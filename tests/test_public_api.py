@@ -108,7 +108,7 @@ def test_tune_hands_its_options_to_the_session(
     assert asked["program"] == Path("m.mlir")
     assert options.time_limit_s == 120
     assert [str(p) for p in options.parameters] == [f"model={weights}"]
-    assert [v.flags for v in options.variants] == [None, ("--iree-opt-level=O3",)]
+    assert [v.flags for v in options.variants] == [(), ("--iree-opt-level=O3",)]
     assert options.inputs == ("4xf32=1",)
     assert options.max_trials == 7
     assert options.strategy == "RandomTuner"

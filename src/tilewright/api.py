@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.events import Listener, Note, ignore
 from tilewright.tuning.options import DEFAULT_OUTPUT
-from tilewright.tuning.parse import ParameterFile, VariantChoice
+from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.request import make_request
 from tilewright.tuning.result import TuneResult
+from tilewright.tuning.variants import Variant
 
 Path = str | os.PathLike[str]
 
@@ -29,7 +30,7 @@ def tune(
     inputs: Iterable[str] = (),
     parameters: Mapping[str, Path] | Iterable[str | ParameterFile] = (),
     iree_flags: Iterable[str] = (),
-    variants: str | Iterable[str | VariantChoice] | None = None,
+    variants: str | Iterable[str | Variant] | None = None,
     only: str | None = None,
     threads: int | None = None,
     config: Path | ConfigFile | None = None,

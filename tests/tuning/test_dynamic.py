@@ -9,8 +9,8 @@ import pytest
 from tilewright.errors import UserError
 from tilewright.tuning.inspect import inspect
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.parse import VariantChoice
 from tilewright.tuning.session import TuningSession
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 PROGRAM = """
 func.func @main(%a: tensor<?x128xf32>, %b: tensor<128x96xf32>, %bias: tensor<96xf32>)
@@ -81,7 +81,7 @@ def test_tuned_at_the_sizes_given(program: Path, tmp_path: Path):
     options = TuneOptions(
         effort="quick",
         max_trials=12,
-        variants=(VariantChoice("default"),),
+        variants=(DEFAULT_VARIANT,),
         inputs=INPUTS,
         db=tmp_path / "x.db",
         output=tmp_path / "out",

@@ -15,14 +15,11 @@ from tilewright.tuning.effort import EFFORTS
 from tilewright.tuning.options import TuneOptions, option_table
 from tilewright.tuning.parse import (
     ParameterFile,
-    VariantChoice,
     parse_count,
     parse_duration,
     parse_parameters,
-    parse_variants,
 )
-
-KNOWN = ("default", "data-tiling", "ukernels", "o3", "im2col", "data-tiling+o3")
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 
 @pytest.mark.parametrize(
@@ -85,50 +82,6 @@ def test_parameters(tmp_path: Path) -> None:
         assert words in str(info.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("default", [("default", None)]),
-        (" o3 , data-tiling+o3", [("o3", None), ("data-tiling+o3", None)]),
-        ("mine=--a=1 --b,default", [("mine", ("--a=1", "--b")), ("default", None)]),
-        ("mine=--a=1,--b,x=-c", [("mine", ("--a=1", "--b")), ("x", ("-c",))]),
-        ("mine='--a=1,2 3',o3", [("mine", ("--a=1,2 3",)), ("o3", None)]),
-        ('mine=--a=\'it"s,x\' "--b= "', [("mine", ('--a=it"s,x', "--b= "))]),
-    ],
-)
-def test_variants(text: str, expected: list[tuple[str, tuple[str, ...] | None]]) -> None:
-    choices = parse_variants(text, KNOWN)
-    assert choices == tuple(VariantChoice(*e) for e in expected)
-    assert parse_variants(",".join(map(str, choices)), KNOWN) == choices
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("data-tilng", "unknown variant 'data-tilng'; did you mean 'data-tiling'?"),
-        ("nothing", "NAME=FLAGS"),
-        ("", "a name is missing"),
-        ("default,,o3", "a name is missing"),
-        ("default,default", "given twice"),
-        ("a=--x,a=--y", "given twice"),
-        ("o3=--x", "built-in"),
-        ("mine=", "no flags"),
-        ("mine=x", "'x' is not a flag"),
-        ("mine=--a=1,2", "unknown variant '2'"),
-        ("mine='--a", "not closed"),
-        ("1x=--a", "cannot name a variant"),
-        ("--a", "unknown variant '--a'"),
-        ("mine=--a\\", "No escaped character"),
-    ],
-)
-def test_what_is_no_list_of_variants(text: str, words: str) -> None:
-    with pytest.raises(UserError) as info:
-        parse_variants(text, KNOWN)
-    assert str(info.value).startswith("--variants: ")
-    assert words in str(info.value)
-    assert "\n" not in str(info.value)
-
-
 def test_efforts_rise() -> None:
     assert list(EFFORTS) == ["quick", "standard", "thorough"]
     for low, high in (("quick", "standard"), ("standard", "thorough")):
@@ -177,7 +130,7 @@ def test_a_configuration_file_fills_in_what_was_not_given() -> None:
 
 
 def test_the_help_names_the_strategy_that_is_the_default() -> None:
-    (spec,) = (spec for spec in option_table() if spec.field == "strategy")
+    (spec,) = (spec for spec in option_table() if spec.name == "strategy")
     assert f"default: {DEFAULT_STRATEGY}" in spec.help
 
 
@@ -210,7 +163,7 @@ OTHER_RUN: dict[str, object] = {
     "inputs": ("3xf32",),
     "parameters": (ParameterFile("s", Path("a.irpa")),),
     "iree_flags": ("--x",),
-    "variants": (VariantChoice("default"),),
+    "variants": (DEFAULT_VARIANT,),
     "only": "x",
     "threads": 1,
     "strategy_options": ("pool=64",),
@@ -270,7 +223,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--json",
     }  # fmt: skip
     for spec in option_table():
-        default = getattr(TuneOptions(), spec.field)
+        default = getattr(TuneOptions(), spec.name)
         assert spec.help
         assert (spec.metavar == "") == (default is False)
         assert spec.multiple == (default == ())

@@ -23,9 +23,9 @@ from tilewright.trial import Status
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.parse import VariantChoice
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 PROGRAM = """func.func @main(%a: tensor<96x80xf32>, %b: tensor<80x112xf32>) -> tensor<96x112xf32> {
   %z = arith.constant 0.0 : f32
@@ -51,7 +51,7 @@ def options(folder: Path, **changes: object) -> TuneOptions:
         "effort": "quick",
         "max_trials": 6,
         "strategy": "random",
-        "variants": (VariantChoice("default"),),
+        "variants": (DEFAULT_VARIANT,),
         "db": folder / "tilewright.db",
         "output": folder / "out",
         **changes,

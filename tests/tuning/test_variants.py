@@ -7,15 +7,16 @@ import pytest
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
-from tilewright.tuning.effort import EFFORTS
-from tilewright.tuning.parse import VariantChoice, parse_variants
+from tilewright.tuning.effort import EFFORTS, find_effort
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import (
     BUILT_IN,
     Variant,
     applicable,
-    default_variants,
-    resolve_variants,
-    variant_names,
+    effort_variants,
+    find_variant,
+    parse_variants,
+    read_variants,
 )
 from tilewright.workload import KINDS
 
@@ -67,7 +68,7 @@ def test_every_built_in_variant_is_described_and_its_own() -> None:
             assert set(BUILT_IN[part].flags) <= set(variant.flags)
 
 
-@pytest.mark.parametrize("name", variant_names())
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_the_compiler_takes_the_flags(name: str) -> None:
     CompilerSession([*CPU, *BUILT_IN[name].flags])
 
@@ -109,27 +110,82 @@ def test_a_variant_about_nothing_in_particular_always_applies() -> None:
 
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_every_effort_names_known_variants_and_has_the_default_first(effort: str) -> None:
-    chosen = default_variants(effort)
+    chosen = effort_variants(EFFORTS[effort])
     assert chosen[0].name == "default"
-    assert chosen == default_variants(EFFORTS[effort]) == resolve_variants(None, effort)
-    assert [v.name for v in default_variants("thorough")] == list(variant_names())
-    assert {v.name for v in chosen} <= set(variant_names())
+    assert tuple(chosen) == TuneOptions(effort=effort).chosen_variants
+    assert [v.name for v in effort_variants(EFFORTS["thorough"])] == list(BUILT_IN)
+    assert {v.name for v in chosen} <= set(BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("default", [BUILT_IN["default"]]),
+        (" o3 , o3+data-tiling", [BUILT_IN["o3"], BUILT_IN["o3+data-tiling"]]),
+        ("mine=--a=1 --b,default", [("mine", ("--a=1", "--b")), BUILT_IN["default"]]),
+        ("mine=--a=1,--b,x=-c", [("mine", ("--a=1", "--b")), ("x", ("-c",))]),
+        ("mine='--a=1,2 3',o3", [("mine", ("--a=1,2 3",)), BUILT_IN["o3"]]),
+        ('mine=--a=\'it"s,x\' "--b= "', [("mine", ('--a=it"s,x', "--b= "))]),
+    ],
+)
+def test_variants_of_a_text(
+    text: str, expected: list[Variant | tuple[str, tuple[str, ...]]]
+) -> None:
+    choices = parse_variants(text)
+    assert choices == tuple(
+        e if isinstance(e, Variant) else Variant(*e, "given by the user") for e in expected
+    )
+    assert parse_variants(",".join(map(str, choices))) == choices
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("data-tilng", "unknown variant 'data-tilng'; did you mean 'data-tiling'?"),
+        ("nothing", "NAME=FLAGS"),
+        ("", "a name is missing"),
+        ("default,,o3", "a name is missing"),
+        ("default,default", "given twice"),
+        ("a=--x,a=--y", "given twice"),
+        ("o3=--x", "built-in"),
+        ("mine=", "no flags"),
+        ("mine=x", "'x' is not a flag"),
+        ("mine=--a=1,2", "unknown variant '2'"),
+        ("mine='--a", "not closed"),
+        ("1x=--a", "cannot name a variant"),
+        ("--a", "unknown variant '--a'"),
+        ("mine=--a\\", "No escaped character"),
+    ],
+)
+def test_what_is_no_list_of_variants(text: str, words: str) -> None:
+    with pytest.raises(UserError) as info:
+        parse_variants(text)
+    assert str(info.value).startswith("--variants: ")
+    assert words in str(info.value)
+    assert "\n" not in str(info.value)
 
 
 def test_the_users_choice() -> None:
     text = "im2col+data-tiling,mine=--iree-opt-level=O1 --iree-opt-data-tiling,default"
-    chosen = resolve_variants(parse_variants(text, variant_names()), "quick")
+    options = TuneOptions(effort="quick", variants=parse_variants(text))
+    chosen = options.chosen_variants
     assert [v.name for v in chosen] == ["im2col+data-tiling", "mine", "default"]
     assert chosen[0] is BUILT_IN["im2col+data-tiling"]
     assert chosen[1].flags == ("--iree-opt-level=O1", "--iree-opt-data-tiling")
     assert applicable(chosen[1], {"other"})
-    assert resolve_variants((), "quick") == []
+    assert TuneOptions(variants=()).chosen_variants == ()
+
+
+def test_values_and_texts_are_read_alike() -> None:
+    mine = Variant("mine", ("--x",))
+    assert read_variants("default,o3") == read_variants([BUILT_IN["default"], "o3"])
+    assert read_variants([mine]) == (mine,)
 
 
 def test_unknown_names_have_their_nearest_match() -> None:
     with pytest.raises(UserError, match=r"'im2coll'; did you mean 'im2col'\?"):
-        parse_variants("im2coll", variant_names())
+        parse_variants("im2coll")
     with pytest.raises(UnknownNameError, match=r"--variants: .*'ukernel'; did you mean 'ukernels'"):
-        resolve_variants([VariantChoice("ukernel")], "quick")
+        find_variant("ukernel")
     with pytest.raises(UnknownNameError, match=r"'quik'; did you mean 'quick'\?"):
-        default_variants("quik")
+        find_effort("quik")

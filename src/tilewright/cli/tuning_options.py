@@ -21,7 +21,7 @@ def tuning_options(*only: str) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         for spec in reversed(option_table()):
-            if not only or spec.field in only:
+            if not only or spec.name in only:
                 function = _option(spec)(function)
         return function
 
@@ -29,7 +29,7 @@ def tuning_options(*only: str) -> Callable[[F], F]:
 
 
 def _option(spec: OptionSpec) -> Callable[[F], F]:
-    names = [spec.flag, *([spec.short] if spec.short else []), spec.field]
+    names = [spec.flag, *([spec.short] if spec.short else []), spec.name]
     text = f"{spec.help[:1].upper()}{spec.help[1:]}{'; may be repeated' if spec.multiple else ''}."
     if not spec.metavar:
         return click.option(*names, is_flag=True, default=None, help=text)

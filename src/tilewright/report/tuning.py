@@ -164,12 +164,12 @@ def _tune_command(manifest: Mapping[str, Any]) -> str:
     words = ["tilewright", "tune", manifest["program"]["source"]]
     given = manifest["options"]
     for option in option_table():
-        value = given.get(option.field)
-        if value in (None, [], False) or value == plain.get(option.field):
+        value = given.get(option.name)
+        if value in (None, [], False) or value == plain.get(option.name):
             continue
         if not option.metavar:
             words.append(option.flag)
-        elif option.field == "variants":
+        elif option.name == "variants":
             words += [option.flag, ",".join(value)]
         else:
             for one in value if isinstance(value, list) else [value]:

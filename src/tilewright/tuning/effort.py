@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.errors import UnknownNameError
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -85,3 +87,14 @@ EFFORTS = {
         ),
     )
 }
+
+
+def find_effort(name: str) -> Effort:
+    """The effort of a name.
+
+    Raises:
+        UnknownNameError: there is none of that name.
+    """
+    if name not in EFFORTS:
+        raise UnknownNameError("effort", name, EFFORTS, "--effort")
+    return EFFORTS[name]

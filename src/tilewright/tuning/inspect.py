@@ -14,11 +14,10 @@ from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
 from tilewright.target import parse_target
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.parse import VariantChoice
 from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.variants import Variant, resolve_variants
+from tilewright.tuning.variants import Variant
 
 # Estimates and shares are drawn with one seed: inspecting twice says the same.
 _SEED = 0
@@ -125,7 +124,7 @@ def inspect(
     threads: int | str | None = None,
     function: str | None = None,
     only: str | None = None,
-    variants: str | Iterable[str | VariantChoice] | None = None,
+    variants: str | Iterable[str | Variant] | None = None,
     iree_flags: Iterable[str] = (),
     inputs: Iterable[str] = (),
     input_type: str | None = None,
@@ -156,7 +155,7 @@ def inspect(
 
 def _inspect(opened: OpenProgram) -> Inspection:
     options, program = opened.options, opened.program
-    wanted = resolve_variants(options.variants, options.effort_preset)
+    wanted = options.chosen_variants
     use_given_arguments(opened)
     found = tuple(_variant(opened, variant) for variant in wanted)
     if program.stripped:

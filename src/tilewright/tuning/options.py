@@ -4,21 +4,34 @@ Every field of :class:`TuneOptions` carries its option, what it takes and its he
 :func:`option_table` lists them.
 """
 
+# ruff: noqa: RUF009 (`_option` makes a field, not a default)
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tilewright.errors import UnknownNameError, UserError
+from tilewright.errors import UserError
 from tilewright.tuning.config_file import ConfigFile
-from tilewright.tuning.effort import EFFORTS, Effort
-from tilewright.tuning.parse import ParameterFile, VariantChoice
+from tilewright.tuning.effort import EFFORTS, Effort, find_effort
+from tilewright.tuning.parse import (
+    ParameterFile,
+    as_given,
+    read_count,
+    read_duration,
+    read_parameters,
+    read_path,
+    read_settings,
+    read_texts,
+)
+from tilewright.tuning.variants import Variant, effort_variants, read_variants
 
+T = TypeVar("T")
 DEFAULT_OUTPUT = Path("tilewright-out")
 
 
@@ -26,41 +39,32 @@ DEFAULT_OUTPUT = Path("tilewright-out")
 class OptionSpec:
     """One row of the table of options.
 
-    `metavar` is empty for a switch. `multiple`: the option may be given more than once.
+    `metavar` is empty for a switch. `read` makes the field's value of what was given, a text of the
+    command line or a value of the API. `multiple`: the option may be given more than once.
     `identifies`: it must be equal for a run to be resumed. `measures`: it is about measuring, and
     does not go with `--compile-only`.
     """
 
-    field: str
     flag: str
     metavar: str
     help: str
+    read: Callable[[Any], Any] = as_given
     multiple: bool = False
     identifies: bool = False
     short: str = ""
     measures: bool = False
+    name: str = ""
 
 
-def _option(
-    flag: str,
-    metavar: str,
-    help: str,
-    *,
-    multiple: bool = False,
-    identifies: bool = False,
-    short: str = "",
-    measures: bool = False,
-) -> dict[str, Any]:
-    """The metadata of a field: all of its `OptionSpec` but the name."""
-    return {
-        "flag": flag,
-        "metavar": metavar,
-        "help": help,
-        "multiple": multiple,
-        "identifies": identifies,
-        "short": short,
-        "measures": measures,
-    }
+def _option(default: T, flag: str, metavar: str, help: str, **more: Any) -> T:
+    """A field of `TuneOptions` with its row of the table."""
+    spec = OptionSpec(flag, metavar, help, **more)
+    made: T = field(default=default, metadata={"option": spec})
+    return made
+
+
+def _config_or_path(value: Any) -> ConfigFile | Path:
+    return value if isinstance(value, ConfigFile) else read_path(value)
 
 
 @dataclass(frozen=True)
@@ -71,166 +75,155 @@ class TuneOptions:
     over the whole run, its parts before a resume included.
     """
 
-    target: str = field(
-        default="cpu",
-        metadata=_option(
-            "--target",
-            "NAME",
-            "what to compile for: cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, "
-            "vulkan:ampere, metal",
-            identifies=True,
-        ),
+    target: str = _option(
+        "cpu",
+        "--target",
+        "NAME",
+        "what to compile for: cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, "
+        "vulkan:ampere, metal",
+        identifies=True,
     )
-    effort: str = field(
-        default="standard",
-        metadata=_option("--effort", "|".join(EFFORTS), "how much to spend", identifies=True),
+    effort: str = _option(
+        "standard", "--effort", "|".join(EFFORTS), "how much to spend", identifies=True
     )
-    max_trials: int | None = field(
-        default=None,
-        metadata=_option(
-            "--max-trials", "N", "candidates in the whole run, resumed parts included"
-        ),
+    max_trials: int | None = _option(
+        None,
+        "--max-trials",
+        "N",
+        "candidates in the whole run, resumed parts included",
+        read=read_count("--max-trials"),
     )
-    time_limit_s: float | None = field(
-        default=None,
-        metadata=_option(
-            "--time-limit", "DURATION", "time for the whole run, such as 90s, 10m or 1h30m"
-        ),
+    time_limit_s: float | None = _option(
+        None,
+        "--time-limit",
+        "DURATION",
+        "time for the whole run, such as 90s, 10m or 1h30m",
+        read=read_duration("--time-limit"),
     )
-    strategy: str | None = field(
-        default=None,
-        metadata=_option(
-            "--strategy", "NAME", "how to search (default: auto)", identifies=True, measures=True
-        ),
+    strategy: str | None = _option(
+        None, "--strategy", "NAME", "how to search (default: auto)", identifies=True, measures=True
     )
-    strategy_options: tuple[str, ...] = field(
-        default=(),
-        metadata=_option(
-            "--strategy-option",
-            "NAME=VALUE",
-            "option of the strategy, such as plan_size=64",
-            multiple=True,
-            identifies=True,
-            measures=True,
-        ),
+    strategy_options: tuple[str, ...] = _option(
+        (),
+        "--strategy-option",
+        "NAME=VALUE",
+        "option of the strategy, such as plan_size=64",
+        multiple=True,
+        identifies=True,
+        measures=True,
+        read=read_settings,
     )
-    seed: int = field(
-        default=0,
-        metadata=_option("--seed", "N", "one seed, one order of candidates", identifies=True),
+    seed: int = _option(
+        0,
+        "--seed",
+        "N",
+        "one seed, one order of candidates",
+        identifies=True,
+        read=read_count("--seed", 0),
     )
-    function: str | None = field(
-        default=None,
-        metadata=_option(
-            "--function", "NAME", "entry point (default: the only one)", identifies=True
-        ),
+    function: str | None = _option(
+        None, "--function", "NAME", "entry point (default: the only one)", identifies=True
     )
-    inputs: tuple[str, ...] = field(
-        default=(),
-        metadata=_option(
-            "--input",
-            "SPEC",
-            "input in IREE's syntax: 3x5xf32=1, @file.npy (default: random data)",
-            multiple=True,
-            identifies=True,
-        ),
+    inputs: tuple[str, ...] = _option(
+        (),
+        "--input",
+        "SPEC",
+        "input in IREE's syntax: 3x5xf32=1, @file.npy (default: random data)",
+        multiple=True,
+        identifies=True,
+        read=read_texts,
     )
-    parameters: tuple[ParameterFile, ...] = field(
-        default=(),
-        metadata=_option(
-            "--parameters",
-            "SCOPE=FILE",
-            "weights outside the program (.irpa, .gguf, .safetensors)",
-            multiple=True,
-            identifies=True,
-        ),
+    parameters: tuple[ParameterFile, ...] = _option(
+        (),
+        "--parameters",
+        "SCOPE=FILE",
+        "weights outside the program (.irpa, .gguf, .safetensors)",
+        multiple=True,
+        identifies=True,
+        read=read_parameters,
     )
-    iree_flags: tuple[str, ...] = field(
-        default=(),
-        metadata=_option(
-            "--iree-flag", "FLAG", "flag for iree-compile", multiple=True, identifies=True
-        ),
+    iree_flags: tuple[str, ...] = _option(
+        (),
+        "--iree-flag",
+        "FLAG",
+        "flag for iree-compile",
+        multiple=True,
+        identifies=True,
+        read=read_texts,
     )
-    variants: tuple[VariantChoice, ...] | None = field(
-        default=None,
-        metadata=_option(
-            "--variants",
-            "LIST",
-            "whole-program variants to try: default,data-tiling,NAME=FLAGS (default: the effort's)",
-            identifies=True,
-            measures=True,
-        ),
+    variants: tuple[Variant, ...] | None = _option(
+        None,
+        "--variants",
+        "LIST",
+        "whole-program variants to try: default,data-tiling,NAME=FLAGS (default: the effort's)",
+        identifies=True,
+        measures=True,
+        read=read_variants,
     )
-    only: str | None = field(
-        default=None,
-        metadata=_option(
-            "--only", "REGEX", "only the dispatches whose name has this in it", identifies=True
-        ),
+    only: str | None = _option(
+        None, "--only", "REGEX", "only the dispatches whose name has this in it", identifies=True
     )
-    threads: int | None = field(
-        default=None,
-        metadata=_option(
-            "--threads", "N", "threads the program runs on (default: all cores)", identifies=True
-        ),
+    threads: int | None = _option(
+        None,
+        "--threads",
+        "N",
+        "threads the program runs on (default: all cores)",
+        identifies=True,
+        read=read_count("--threads"),
     )
-    config: ConfigFile | None = field(
-        default=None,
-        metadata=_option(
-            "--config",
-            "FILE",
-            "configuration file, as of the auto-scheduler that tilewright succeeds",
-        ),
+    config: ConfigFile | None = _option(
+        None,
+        "--config",
+        "FILE",
+        "configuration file, as of the auto-scheduler that tilewright succeeds",
+        read=_config_or_path,
     )
-    db: Path | None = field(
-        default=None, metadata=_option("--db", "FILE", "the database (default: $TILEWRIGHT_DB)")
+    db: Path | None = _option(
+        None, "--db", "FILE", "the database (default: $TILEWRIGHT_DB)", read=read_path
     )
-    resume: bool = field(
-        default=False,
-        metadata=_option("--resume", "", "go on with the last unfinished run", measures=True),
+    resume: bool = _option(
+        False, "--resume", "", "go on with the last unfinished run", measures=True
     )
-    fresh: bool = field(
-        default=False,
-        metadata=_option(
-            "--fresh", "", "tune again what the database has results for", measures=True
-        ),
+    fresh: bool = _option(
+        False, "--fresh", "", "tune again what the database has results for", measures=True
     )
-    keep_candidates: Path | None = field(
-        default=None,
-        metadata=_option(
-            "--keep-candidates", "DIR", "keep every candidate's MLIR and compile command"
-        ),
+    keep_candidates: Path | None = _option(
+        None,
+        "--keep-candidates",
+        "DIR",
+        "keep every candidate's MLIR and compile command",
+        read=read_path,
     )
-    device: str | None = field(
-        default=None,
-        metadata=_option(
-            "--device",
-            "URI",
-            "device of the runtime: cuda://0, hip (default: the target's first); cuda://0,cuda://1 "
-            "shares candidates out between both",
-            measures=True,
-        ),
+    device: str | None = _option(
+        None,
+        "--device",
+        "URI",
+        "device of the runtime: cuda://0, hip (default: the target's first); cuda://0,cuda://1 "
+        "shares candidates out between both",
+        measures=True,
     )
-    runner: str | None = field(
-        default=None,
-        metadata=_option(
-            "--runner",
-            "dir:PATH|ssh:HOST[:PATH]",
-            "measure on another machine (see docs/gpu.md)",
-            measures=True,
-        ),
+    runner: str | None = _option(
+        None,
+        "--runner",
+        "dir:PATH|ssh:HOST[:PATH]",
+        "measure on another machine (see docs/gpu.md)",
+        measures=True,
     )
-    compile_only: bool = field(
-        default=False,
-        metadata=_option("--compile-only", "", "compile --max-trials candidates (64), run nothing"),
+    compile_only: bool = _option(
+        False, "--compile-only", "", "compile --max-trials candidates (64), run nothing"
     )
-    output: Path = field(
-        default=DEFAULT_OUTPUT,
-        metadata=_option("--output", "DIR", "where the results are written", short="-o"),
+    output: Path = _option(
+        DEFAULT_OUTPUT,
+        "--output",
+        "DIR",
+        "where the results are written",
+        short="-o",
+        read=read_path,
     )
-    json: bool = field(default=False, metadata=_option("--json", "", "print the summary as JSON"))
+    json: bool = _option(False, "--json", "", "print the summary as JSON")
 
     def __post_init__(self) -> None:
-        if self.effort not in EFFORTS:
-            raise UnknownNameError("effort", self.effort, EFFORTS, "--effort")
+        find_effort(self.effort)
         for flag, value, least in (
             ("--max-trials", self.max_trials, 1),
             ("--threads", self.threads, 1),
@@ -255,7 +248,14 @@ class TuneOptions:
 
     @property
     def effort_preset(self) -> Effort:
-        return EFFORTS[self.effort]
+        return find_effort(self.effort)
+
+    @property
+    def chosen_variants(self) -> tuple[Variant, ...]:
+        """The variants that the user chose, in that order; without a choice those of the effort."""
+        if self.variants is not None:
+            return self.variants
+        return tuple(effort_variants(self.effort_preset))
 
     @property
     def strategy_name(self) -> str:
@@ -310,7 +310,7 @@ class TuneOptions:
         from tilewright.search.registry import find_strategy
         from tilewright.search.strategy_options import parse_options
 
-        data = {spec.field: getattr(self, spec.field) for spec in option_table() if spec.identifies}
+        data = {spec.name: getattr(self, spec.name) for spec in option_table() if spec.identifies}
         data["strategy"] = self.strategy_name
         table = find_strategy(data["strategy"]).options_table
         settings = parse_options(table, self.strategy_settings, "--strategy-option")
@@ -322,7 +322,7 @@ class TuneOptions:
             for p in self.parameters
         ]
         if self.variants is not None:
-            data["variants"] = [[v.name, v.flags] for v in self.variants]
+            data["variants"] = [[v.name, None if v.is_built_in else v.flags] for v in self.variants]
         config = self.config or ConfigFile(Path())
         data["restrictions"] = dict(config.restrictions)
         data["dispatch_restrictions"] = [
@@ -340,17 +340,36 @@ class TuneOptions:
         """Every option with its value, for the manifest and the database."""
         data: dict[str, Any] = {}
         for spec in option_table():
-            value = getattr(self, spec.field)
+            value = getattr(self, spec.name)
             if isinstance(value, ConfigFile):
                 value = str(value.path)
             elif isinstance(value, Path):
                 value = str(value)
             elif isinstance(value, tuple):
                 value = [str(v) for v in value]
-            data[spec.field] = value
+            data[spec.name] = value
         return data
 
 
 def option_table() -> tuple[OptionSpec, ...]:
     """The options in the order of the fields of :class:`TuneOptions`."""
-    return tuple(OptionSpec(f.name, **f.metadata) for f in dataclasses.fields(TuneOptions))
+    return tuple(
+        dataclasses.replace(f.metadata["option"], name=f.name)
+        for f in dataclasses.fields(TuneOptions)
+    )
+
+
+def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given for fields of :class:`TuneOptions`, as their values.
+
+    Args:
+        given: texts of the command line or values of the API, by field; None was not given.
+
+    Returns:
+        The values of those that were given. That of `config` may be the path of a file.
+
+    Raises:
+        UserError: a text is not what the option takes; it names the option.
+    """
+    table = {spec.name: spec for spec in option_table()}
+    return {name: table[name].read(value) for name, value in given.items() if value is not None}

@@ -1,17 +1,18 @@
-"""Texts of options as values: durations, counts, parameter files, variants.
+"""Texts of options as values: durations, counts, parameter files.
 
-Each parser takes the text and the name of the option that it came from; a UserError names the
-option, the text, what is allowed, and the nearest match.
+Each `parse` takes the text and the name of the option that it came from; a UserError names the
+option, the text, what is allowed, and the nearest match. Each `read` takes what a caller of the
+Python API gives as well, values that are what the option means already.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Collection
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tilewright.errors import UserError, did_you_mean
 
@@ -21,7 +22,6 @@ _UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _DURATION = re.compile("".join(rf"(?:{_NUMBER}{unit})?" for unit in _UNIT_S))
 _PLAIN = re.compile(_NUMBER)
-_VARIANT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,6 @@ class ParameterFile:
 
     def __str__(self) -> str:
         return f"{self.scope}={self.path}"
-
-
-@dataclass(frozen=True)
-class VariantChoice:
-    """A variant that the user asked for; `flags` is None for a built-in one."""
-
-    name: str
-    flags: tuple[str, ...] | None = None
-
-    def __str__(self) -> str:
-        return self.name if self.flags is None else f"{self.name}={shlex.join(self.flags)}"
 
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:
@@ -96,77 +85,47 @@ def parse_parameters(text: str, option: str = "--parameters") -> ParameterFile:
     return ParameterFile(scope, path)
 
 
-def parse_variants(
-    text: str, known: Collection[str], option: str = "--variants"
-) -> tuple[VariantChoice, ...]:
-    """Variants in the order given: `default,data-tiling,mine=--flag --other`.
-
-    Built-in names and `NAME=FLAGS`, separated by commas; flags are separated by spaces or commas.
-    A flag that has a comma or space in it is quoted: `mine='--iree-llvmcpu-target-cpu=a,b'`.
-    """
-    choices: dict[str, VariantChoice] = {}
-    for entry in _entries(text, option):
-        name, equals, rest = entry.partition("=")
-        name = name.strip()
-        if name in choices:
-            raise UserError(f"{option}: '{name}' is given twice; keep one")
-        if not equals:
-            choices[name] = VariantChoice(_built_in(name, known, option))
-            continue
-        if not _VARIANT_NAME.fullmatch(name):
-            raise UserError(
-                f"{option}: '{name}' cannot name a variant; begin with a letter and go on with "
-                "letters, digits and _ . + -"
-            )
-        if name in known:
-            raise UserError(
-                f"{option}: '{name}' is a built-in variant; choose another name for '{entry}'"
-            )
-        choices[name] = VariantChoice(name, _flags(name, rest, option))
-    return tuple(choices.values())
+# Of texts or values
 
 
-def _built_in(name: str, known: Collection[str], option: str) -> str:
-    if name not in known:
-        names = sorted(known)
-        raise UserError(
-            f"{option}: unknown variant '{name}'{did_you_mean(name, names)} (allowed: "
-            f"{', '.join(names)}, or NAME=FLAGS; quote a flag that has a comma in it)"
-        )
-    return name
+def as_given(value: Any) -> Any:
+    """The value itself."""
+    return value
 
 
-def _entries(text: str, option: str) -> list[str]:
-    """The text split at commas outside quotes; an entry that begins with `-` goes on with flags."""
-    entries: list[str] = []
-    part, quote = "", ""
-    for char in text + ",":
-        if char == "," and not quote:
-            if part.lstrip().startswith("-") and entries and "=" in entries[-1]:
-                entries[-1] += " " + part
-            else:
-                entries.append(part.strip())
-            part = ""
-            continue
-        if char in "'\"" and quote in ("", char):
-            quote = "" if quote else char
-        part += char
-    if quote:
-        raise UserError(f"{option}: '{text}': a quote ({quote}) is not closed")
-    if not all(entries):
-        raise UserError(f"{option}: '{text}': a name is missing; write names separated by commas")
-    return entries
+def read_path(value: str | os.PathLike[str]) -> Path:
+    """A path; `~` is the home directory."""
+    return Path(os.path.expanduser(value))
 
 
-def _flags(name: str, text: str, option: str) -> tuple[str, ...]:
-    try:
-        flags = tuple(shlex.split(text))
-    except ValueError as error:
-        raise UserError(f"{option}: '{name}={text}': {error}") from error
-    wrong = [flag for flag in flags if not flag.startswith("-")]
-    if wrong or not flags:
-        what = f"'{wrong[0]}' is not a flag" if wrong else "no flags are given"
-        raise UserError(
-            f"{option}: '{name}={text}': {what}; write NAME=--flag or NAME='--flag --other'"
-        )
-    return flags
+def read_texts(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Several texts, or one."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def read_count(option: str, least: int = 1) -> Callable[[Any], Any]:
+    """What reads a whole number of at least `least` for an option; see :func:`parse_count`."""
+    return lambda value: parse_count(value, option, least) if isinstance(value, str) else value
+
+
+def read_duration(option: str) -> Callable[[str | float], float]:
+    """What reads seconds for an option; see :func:`parse_duration`."""
+    return lambda value: parse_duration(value, option) if isinstance(value, str) else float(value)
+
+
+def read_parameters(
+    value: str | Mapping[str, str | os.PathLike[str]] | Iterable[str | ParameterFile],
+) -> tuple[ParameterFile, ...]:
+    """Parameter files: texts as :func:`parse_parameters` takes them, or files by scope."""
+    if isinstance(value, Mapping):
+        value = [f"{scope}={os.fspath(file)}" for scope, file in value.items()]
+    elif isinstance(value, str):
+        value = [value]
+    return tuple(v if isinstance(v, ParameterFile) else parse_parameters(v) for v in value)
+
+
+def read_settings(value: str | Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+    """Texts `NAME=VALUE`, from values by name too."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={setting}" for name, setting in value.items()]
+    return read_texts(value)

@@ -7,7 +7,7 @@ option means the same in both, and a mistake gets the same message.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,7 @@ from tilewright.errors import UnknownNameError, UserError
 from tilewright.search.registry import strategy_names
 from tilewright.tiling import LEVELS
 from tilewright.tuning.config_file import CLASSIC_KNOBS, ConfigFile, read_config
-from tilewright.tuning.options import TuneOptions, option_table
-from tilewright.tuning.parse import (
-    ParameterFile,
-    VariantChoice,
-    parse_count,
-    parse_duration,
-    parse_parameters,
-    parse_variants,
-)
+from tilewright.tuning.options import TuneOptions, option_table, read_fields
 from tilewright.workload import ROLES, Dim, Workload
 
 # Loops of one role in one op, at most; more than this IREE's own ops never have.
@@ -47,7 +39,7 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     of scopes to files, `variants` a sequence of names. A configuration file fills in what was not
     given, the program included. Raises UserError, which names the option.
     """
-    values = {name: _READ[name](value) for name, value in given.items() if value is not None}
+    values = read_fields(given)
     config = values.pop("config", None)
     if isinstance(config, Path):
         config = _read_config(config, need_input=program is None)
@@ -71,7 +63,7 @@ def _check_compile_only(options: TuneOptions, given: Mapping[str, Any]) -> None:
     says of the search is none of them: the file is taken as it is."""
     if not options.compile_only:
         return
-    idle = [s.flag for s in option_table() if s.measures and given.get(s.field)]
+    idle = [s.flag for s in option_table() if s.measures and given.get(s.name)]
     if idle:
         raise UserError(
             f"{', '.join(idle)}: --compile-only draws candidates of the compiler's own variant and "
@@ -112,78 +104,3 @@ def _loop_names() -> Iterator[str]:
             dims = (Dim(role, 2),) * number
             for loops in (dims, (*dims, window)):
                 yield from Workload("other", loops, (), (), "").loop_names
-
-
-# From what is given to what TuneOptions holds, by field
-
-
-def _as_is(value: Any) -> Any:
-    return value
-
-
-def _path(value: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(value))
-
-
-def _config(value: ConfigFile | str | os.PathLike[str]) -> ConfigFile | Path:
-    return value if isinstance(value, ConfigFile) else _path(value)
-
-
-def _texts(value: str | Iterable[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _number(option: str, least: int) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        return parse_count(value, option, least) if isinstance(value, str) else value
-
-    return read
-
-
-def _duration(value: str | float) -> float:
-    return parse_duration(value) if isinstance(value, str) else float(value)
-
-
-def _parameters(
-    value: str | Mapping[str, str | os.PathLike[str]] | Iterable[str | ParameterFile],
-) -> tuple[ParameterFile, ...]:
-    if isinstance(value, Mapping):
-        value = [f"{scope}={os.fspath(file)}" for scope, file in value.items()]
-    elif isinstance(value, str):
-        value = [value]
-    return tuple(v if isinstance(v, ParameterFile) else parse_parameters(v) for v in value)
-
-
-def _settings(value: str | Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(value, Mapping):
-        value = [f"{name}={setting}" for name, setting in value.items()]
-    return _texts(value)
-
-
-def _variants(value: str | Iterable[str | VariantChoice]) -> tuple[VariantChoice, ...]:
-    from tilewright.tuning.variants import variant_names
-
-    known = variant_names()
-    parts = [value] if isinstance(value, str) else list(value)
-    chosen: list[VariantChoice] = []
-    for part in parts:
-        chosen += [part] if isinstance(part, VariantChoice) else parse_variants(part, known)
-    return tuple(chosen)
-
-
-_READ: dict[str, Callable[[Any], Any]] = {spec.field: _as_is for spec in option_table()}
-_READ |= {
-    "max_trials": _number("--max-trials", 1),
-    "seed": _number("--seed", 0),
-    "threads": _number("--threads", 1),
-    "time_limit_s": _duration,
-    "strategy_options": _settings,
-    "inputs": _texts,
-    "parameters": _parameters,
-    "iree_flags": _texts,
-    "variants": _variants,
-    "config": _config,
-    "db": _path,
-    "keep_candidates": _path,
-    "output": _path,
-}

@@ -19,7 +19,6 @@ from tilewright.tuning.variants import (
     applicable,
     im2col_applies,
     im2col_choices,
-    resolve_variants,
 )
 
 _CHOSEN_VARIANTS = "chosen variants"
@@ -41,11 +40,7 @@ def choose_variants(
         # The built-in variants are choices that matter on a CPU.
         outcome.variants["default"] = outcome.default_s * 1e3
         return [own]
-    wanted = [
-        v
-        for v in resolve_variants(context.options.variants, context.options.effort_preset)
-        if v.flags
-    ]
+    wanted = [v for v in context.options.chosen_variants if v.flags]
     skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
     wanted = [v for v in wanted if v.name not in skipped]
     if context.options.variants is None:
@@ -144,7 +139,7 @@ def _im2col_choices(
     if isinstance(found, WorkerFailure):
         context.note(f"no choice of convolutions for im2col: {found.message}", warning=True)
         return []
-    return im2col_choices(found, context.options.effort)
+    return im2col_choices(found, context.options.effort_preset)
 
 
 def _worth_tuning(

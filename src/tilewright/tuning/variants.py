@@ -10,13 +10,14 @@ is certain, is that a variant cannot change a program that has none of the ops i
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import UnknownNameError
-from tilewright.tuning.effort import EFFORTS, Effort
-from tilewright.tuning.parse import VariantChoice
+from tilewright.errors import UnknownNameError, UserError, did_you_mean
+from tilewright.tuning.effort import Effort
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
 
@@ -49,6 +50,14 @@ class Variant:
     flags: tuple[str, ...]
     note: str = ""
     about: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return self.name if self.is_built_in else f"{self.name}={shlex.join(self.flags)}"
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it has its name from here, and not from the user."""
+        return BUILT_IN.get(self.name) == self
 
 
 BUILT_IN: dict[str, Variant] = {
@@ -92,59 +101,45 @@ BUILT_IN: dict[str, Variant] = {
             "matrix products are generic ops early on, which more ops can be fused with",
             _CONTRACTIONS,
         ),
-        Variant(
-            "im2col+data-tiling",
-            (*_IM2COL, *_DATA_TILING),
-            "convolutions become matrix products of packed operands",
-            _STRIDED,
-        ),
-        Variant(
-            "im2col+ukernels",
-            (*_IM2COL, *_UKERNELS),
-            "convolutions become matrix products, computed by IREE's hand-written kernels",
-            _STRIDED,
-        ),
-        Variant(
-            "im2col+o3",
-            (*_IM2COL, *_O3),
-            "convolutions become matrix products, with all optimisations",
-            _STRIDED,
-        ),
-        Variant(
-            "o3+data-tiling",
-            (*_O3, *_DATA_TILING),
-            "all optimisations, matrix products of packed operands",
-            _CONTRACTIONS,
-        ),
-        Variant(
-            "im2col+o3+data-tiling",
-            (*_IM2COL, *_O3, *_DATA_TILING),
-            "all optimisations, convolutions as matrix products of packed operands",
-            _STRIDED,
-        ),
-        Variant(
-            "fuse-padding+data-tiling",
-            (*_FUSE_PADDING, *_DATA_TILING),
-            "padding is fused, matrix products have packed operands",
-            _PADDED,
-        ),
     )
 }
+
+
+def _combined(name: str, note: str) -> Variant:
+    """Variants that are joined by `+` in its name; what the first is about, it is about."""
+    parts = [BUILT_IN[part] for part in name.split("+")]
+    flags = tuple(flag for part in parts for flag in part.flags)
+    return Variant(name, flags, note, next(part.about for part in parts if part.about))
+
+
+for _name, _note in {
+    "im2col+data-tiling": "convolutions become matrix products of packed operands",
+    "im2col+ukernels": "convolutions become matrix products, computed by IREE's hand-written "
+    "kernels",
+    "im2col+o3": "convolutions become matrix products, with all optimisations",
+    "o3+data-tiling": "all optimisations, matrix products of packed operands",
+    "im2col+o3+data-tiling": "all optimisations, convolutions as matrix products of packed "
+    "operands",
+    "fuse-padding+data-tiling": "padding is fused, matrix products have packed operands",
+}.items():
+    BUILT_IN[_name] = _combined(_name, _note)
 DEFAULT_VARIANT = BUILT_IN["default"]
 
 
-def im2col_choices(specs: Mapping[str, Path], effort: str | Effort) -> list[Variant]:
+def im2col_choices(specs: Mapping[str, Path], effort: Effort) -> list[Variant]:
     """Variants that make only some convolutions matrix products, each by a spec of its own.
 
-    `specs`: files by the name of the set of convolutions, as `spec.preprocessing.choices` names
-    them. The quick effort tries each with data tiling only, the others without as well.
+    Args:
+        specs: files by the name of the set of convolutions, as `spec.preprocessing.choices` names
+            them.
+        effort: quick tries each with data tiling only, the others without as well.
+
+    Returns:
+        The variants.
     """
-    name = effort if isinstance(effort, str) else effort.name
-    extras = (
-        {"+data-tiling": _DATA_TILING}
-        if name == "quick"
-        else {"": (), "+data-tiling": _DATA_TILING}
-    )
+    extras = {"": (), "+data-tiling": _DATA_TILING}
+    if effort.name == "quick":
+        del extras[""]
     return [
         Variant(
             f"im2col-{chosen}{suffix}",
@@ -195,38 +190,20 @@ def variant_of(key: str) -> str:
     return key
 
 
-def variant_names() -> tuple[str, ...]:
-    """The names of the built-in variants."""
-    return tuple(BUILT_IN)
+def effort_variants(effort: Effort) -> list[Variant]:
+    """The variants that an effort measures, the compiler's default first."""
+    return [find_variant(name) for name in effort.variants or BUILT_IN]
 
 
-def default_variants(effort: str | Effort) -> list[Variant]:
-    """The variants that an effort measures, the compiler's default first.
+def find_variant(name: str) -> Variant:
+    """The built-in variant of a name.
 
-    Raises UnknownNameError for an unknown effort.
+    Raises:
+        UnknownNameError: there is none of that name.
     """
-    if isinstance(effort, str):
-        if effort not in EFFORTS:
-            raise UnknownNameError("effort", effort, EFFORTS, "--effort")
-        effort = EFFORTS[effort]
-    return _built_in(BUILT_IN if effort.variants is None else effort.variants)
-
-
-def resolve_variants(
-    choices: Sequence[VariantChoice] | None, effort: str | Effort
-) -> list[Variant]:
-    """The variants that the user chose, in that order; None: those of the effort.
-
-    Raises UnknownNameError for a name without flags that is not built in.
-    """
-    if choices is None:
-        return default_variants(effort)
-    return [
-        _built_in([choice.name])[0]
-        if choice.flags is None
-        else Variant(choice.name, choice.flags, "given by the user")
-        for choice in choices
-    ]
+    if name not in BUILT_IN:
+        raise UnknownNameError("variant", name, BUILT_IN, "--variants")
+    return BUILT_IN[name]
 
 
 def applicable(variant: Variant, kinds: Collection[str]) -> bool:
@@ -234,8 +211,93 @@ def applicable(variant: Variant, kinds: Collection[str]) -> bool:
     return not variant.about or not variant.about.isdisjoint(kinds)
 
 
-def _built_in(names: Iterable[str]) -> list[Variant]:
-    for name in names:
-        if name not in BUILT_IN:
-            raise UnknownNameError("variant", name, BUILT_IN, "--variants")
-    return [BUILT_IN[name] for name in names]
+# Variants that the user names
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
+
+
+def read_variants(value: str | Iterable[str | Variant]) -> tuple[Variant, ...]:
+    """Variants, or texts as :func:`parse_variants` takes them."""
+    parts = [value] if isinstance(value, str) else list(value)
+    found = [(p,) if isinstance(p, Variant) else parse_variants(p) for p in parts]
+    return tuple(variant for each in found for variant in each)
+
+
+def parse_variants(text: str, option: str = "--variants") -> tuple[Variant, ...]:
+    """Variants in the order given: `default,data-tiling,mine=--flag --other`.
+
+    Args:
+        text: built-in names and `NAME=FLAGS`, separated by commas; flags are separated by spaces or
+            commas. A flag that has a comma or space in it is quoted:
+            `mine='--iree-llvmcpu-target-cpu=a,b'`.
+        option: for the message.
+
+    Raises:
+        UserError: it is something else.
+    """
+    choices: dict[str, Variant] = {}
+    for entry in _entries(text, option):
+        name, equals, rest = entry.partition("=")
+        name = name.strip()
+        if name in choices:
+            raise UserError(f"{option}: '{name}' is given twice; keep one")
+        if not equals:
+            choices[name] = _built_in(name, option)
+            continue
+        if not _NAME.fullmatch(name):
+            raise UserError(
+                f"{option}: '{name}' cannot name a variant; begin with a letter and go on with "
+                "letters, digits and _ . + -"
+            )
+        if name in BUILT_IN:
+            raise UserError(
+                f"{option}: '{name}' is a built-in variant; choose another name for '{entry}'"
+            )
+        choices[name] = Variant(name, _flags(name, rest, option), "given by the user")
+    return tuple(choices.values())
+
+
+def _built_in(name: str, option: str) -> Variant:
+    if name not in BUILT_IN:
+        names = sorted(BUILT_IN)
+        raise UserError(
+            f"{option}: unknown variant '{name}'{did_you_mean(name, names)} (allowed: "
+            f"{', '.join(names)}, or NAME=FLAGS; quote a flag that has a comma in it)"
+        )
+    return BUILT_IN[name]
+
+
+def _entries(text: str, option: str) -> list[str]:
+    """The text split at commas outside quotes; an entry that begins with `-` goes on with flags."""
+    entries: list[str] = []
+    part, quote = "", ""
+    for char in text + ",":
+        if char == "," and not quote:
+            if part.lstrip().startswith("-") and entries and "=" in entries[-1]:
+                entries[-1] += " " + part
+            else:
+                entries.append(part.strip())
+            part = ""
+            continue
+        if char in "'\"" and quote in ("", char):
+            quote = "" if quote else char
+        part += char
+    if quote:
+        raise UserError(f"{option}: '{text}': a quote ({quote}) is not closed")
+    if not all(entries):
+        raise UserError(f"{option}: '{text}': a name is missing; write names separated by commas")
+    return entries
+
+
+def _flags(name: str, text: str, option: str) -> tuple[str, ...]:
+    try:
+        flags = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(f"{option}: '{name}={text}': {error}") from error
+    wrong = [flag for flag in flags if not flag.startswith("-")]
+    if wrong or not flags:
+        what = f"'{wrong[0]}' is not a flag" if wrong else "no flags are given"
+        raise UserError(
+            f"{option}: '{name}={text}': {what}; write NAME=--flag or NAME='--flag --other'"
+        )
+    return flags

@@ -24,8 +24,7 @@ from tilewright.measure.runtime import Device, Parameters
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain, installed_version
 from tilewright.tuning.events import Event, ProgramMeasured, TrialDone
-from tilewright.tuning.parse import VariantChoice
-from tilewright.tuning.variants import resolve_variants
+from tilewright.tuning.variants import find_variant
 
 _COMPILE_TIMEOUT_S = 1800.0
 _WORKER_NAME = "iree-worker"
@@ -106,7 +105,7 @@ class IreeVariant(Iree):
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
-        (self._variant,) = resolve_variants([VariantChoice(argument)], "quick")
+        self._variant = find_variant(argument)
 
     def build(self, task: ProviderTask, context: BuildContext) -> Built:
         return self._compile(task, context, self._variant.flags, " ".join(self._variant.flags))

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 _SYS_CPU = Path("/sys/devices/system/cpu")
 # Runnable processes for each processor from which times are doubtful.
 _BUSY = 0.5
@@ -68,10 +70,10 @@ def describe() -> Machine:
     return Machine(
         cpu=name or platform.machine(),
         architecture=platform.machine(),
-        cores=_physical_cores(),
+        cores=psutil.cpu_count(logical=False),
         threads=_usable_threads(),
         caches=_caches(_SYS_CPU / "cpu0/cache"),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=psutil.virtual_memory().total,
         features=flags,
         governor=_read(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
         frequency_mhz=float(frequency) / 1000 if frequency else float(mhz) if mhz else None,
@@ -144,23 +146,7 @@ def _count_cpus(ranges: str) -> int:
     return count
 
 
-def _physical_cores() -> int | None:
-    cores = set()
-    for topology in _SYS_CPU.glob("cpu[0-9]*/topology"):
-        siblings = _read(topology / "thread_siblings_list")
-        if siblings:
-            cores.add(siblings)
-    return len(cores) or None
-
-
 def _usable_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
-from pathlib import Path
 
-from tilewright.process_state import process_state
+import psutil
+
+# A process's start is told by the clock, which may be set a little in between.
+_CLOCK_S = 2.0
 
 
 def this_process() -> str:
-    """A token for the calling process: `HOST/PID/START`."""
-    return f"{socket.gethostname()}/{os.getpid()}/{_start_time(os.getpid()) or ''}"
+    """A token for the calling process.
+
+    Returns:
+        `HOST/PID/START`, with the start in seconds since 1970.
+    """
+    return _token(os.getpid())
+
+
+@functools.cache
+def _token(pid: int) -> str:
+    return f"{socket.gethostname()}/{pid}/{psutil.Process(pid).create_time():.2f}"
 
 
 def pid_of(token: str) -> str:
@@ -20,31 +32,21 @@ def pid_of(token: str) -> str:
 
 
 def is_alive(token: str) -> bool:
-    """Whether the process of the token still runs on this machine.
+    """Whether the process of a token still runs on this machine.
 
-    The start time tells a process from a later one that got the same id; it is known on Linux
-    only. A zombie is dead: a killed process whose parent has not yet asked for its status. Of a
-    process on another machine nothing can be known, so it counts as dead (the user who says
-    `--resume` knows better).
+    The start time tells a process from a later one that got the same id. A zombie is dead: a killed
+    process whose parent has not yet asked for its status. Of a process on another machine nothing
+    can be known, so it counts as dead (the user who says `--resume` knows better).
+
+    Args:
+        token: what `this_process` gave; anything else is no process.
     """
-    if token.count("/") != 2 or os.name != "posix":
-        return False
-    host, pid, start = token.split("/")
-    if host != socket.gethostname() or not pid.isdigit():
-        return False
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
+        host, pid, start = token.split("/")
+        if host != socket.gethostname():
+            return False
+        process = psutil.Process(int(pid))
+        same = abs(process.create_time() - float(start)) < _CLOCK_S
+        return same and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except (ValueError, psutil.Error):
         return False
-    except PermissionError:
-        pass  # it exists and is someone else's
-    now = _start_time(int(pid))
-    if now is None:  # a zombie, gone since, or no /proc here
-        return not Path("/proc/self/stat").exists()
-    return now == start
-
-
-def _start_time(pid: int) -> str | None:
-    """When the process started, in ticks since boot; None for a zombie or without proc(5)."""
-    state = process_state(pid)
-    return None if state is None or state.letter in "ZX" else state.started

@@ -24,15 +24,25 @@ import numpy as np
 from tilewright.errors import UserError
 from tilewright.search import create_strategy, strategies
 from tilewright.space import Space, UnionSpace
-from tilewright.space.cpu_double_tiling import RULES
-from tilewright.space.cpu_tiles import PipelineRules, PipelineSpace
+from tilewright.space.cpu_double_tiling import DoubleTiling
+from tilewright.space.cpu_tiles import CpuPipeline
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.workload import Dim, Workload
 
 EXTENTS = {"m": 2048, "n": 3072, "k": 2048}
-FEWER_LEVELS = PipelineRules("FewerLevels", ("distribution", "vector_common_parallel"))
+
+
+class FewerLevels(CpuPipeline):
+    """A pipeline that reads fewer levels."""
+
+    name = "FewerLevels"
+    levels = ("distribution", "vector_common_parallel")
+
+    @classmethod
+    def fits(cls, template: DispatchTemplate, workload: Workload) -> bool:
+        return True
 
 
 def make_space() -> Space:
@@ -55,8 +65,8 @@ def make_space() -> Space:
     dims = tuple(Dim(role, size, role == "k") for role, size in EXTENTS.items())
     workload = Workload("contraction", dims, ("f32",) * 3, ("",) * 3, "")
     target = Target("cpu", "host", 2, 64, 32, 32 << 10, 1 << 20, 16 << 20, 512 * 64)
-    template = DispatchTemplate(Translation(RULES.pipeline), (root,), 0)
-    members = [PipelineSpace(rules, template, workload, target) for rules in (RULES, FEWER_LEVELS)]
+    template = DispatchTemplate(Translation(DoubleTiling.name), (root,), 0)
+    members = [made(template, workload, target) for made in (DoubleTiling, FewerLevels)]
     return UnionSpace("dispatch", [m.space for m in members])
 
 

@@ -10,8 +10,8 @@ import dispatch_corpus as corpus
 from tilewright.errors import UserError
 from tilewright.ir.session import CompileError
 from tilewright.space import Constraint
-from tilewright.space.cpu_tiles import INNER, INTERCHANGE, NO_LOOP, PipelineSpace
-from tilewright.space.generators import GENERATORS, dispatch_space
+from tilewright.space.cpu_tiles import INNER, INTERCHANGE, NO_LOOP, CpuPipeline
+from tilewright.space.generators import CPU_PIPELINES, GPU_PIPELINES, dispatch_space
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.tiling import PEELING, Tiling
 from tilewright.trial import Configuration
@@ -87,14 +87,14 @@ class TestContract:
             loops = len(dispatch.workload.dims)
             for configuration in space.space.sample(np.random.default_rng(5), SAMPLES):
                 lowered = space.lower(configuration)
-                rules = space.members[lowered.translation.pipeline].rules
+                read = space.members[lowered.translation.pipeline].levels
                 for level, sizes in dict(lowered.tilings)[dispatch.template.root].levels:
-                    assert level in rules.levels
+                    assert level in read
                     assert len(sizes) == loops
 
     def test_generators_are_named_once_for_each_pipeline(self):
-        assert len({g.name for g in GENERATORS}) == len(GENERATORS)
-        assert len({g.rules.pipeline for g in GENERATORS}) == len(GENERATORS)
+        assert len({p.name for p in CPU_PIPELINES}) == len(CPU_PIPELINES)
+        assert len(set(GPU_PIPELINES)) == len(GPU_PIPELINES)
 
     def test_every_generator_is_tested(self):
         seen = {
@@ -102,16 +102,19 @@ class TestContract:
             for name in corpus.CASES
             for d in corpus.dispatches(name)
         }
-        assert seen == {g.rules.pipeline for g in GENERATORS}
+        assert seen == {p.name for p in CPU_PIPELINES}
 
-    @pytest.mark.parametrize("generator", GENERATORS, ids=lambda g: g.name)
-    def test_a_generator_fits_what_the_compiler_itself_gives_to_its_pipeline(self, generator):
+    @pytest.mark.parametrize("pipeline", CPU_PIPELINES, ids=lambda p: p.name)
+    def test_a_pipeline_fits_what_the_compiler_itself_gives_to_it(self, pipeline):
         for name in corpus.CASES:
             for dispatch, space in spaces(name):
-                if dispatch.template.translation.pipeline == generator.rules.pipeline:
-                    assert generator.rules.pipeline in space.members
-                elif generator.fits(dispatch.template, dispatch.workload):
-                    assert space.members[generator.rules.pipeline].own is False
+                if dispatch.template.translation.pipeline == pipeline.name:
+                    assert space.own == pipeline.name
+                    assert space.members[pipeline.name].is_own
+                elif pipeline.fits(dispatch.template, dispatch.workload):
+                    assert space.members[pipeline.name].is_own is False
+                else:
+                    assert pipeline.name not in space.members
 
 
 class TestWhatIsSearched:
@@ -455,7 +458,7 @@ def test_another_pipeline_starts_from_the_compilers_tiles():
     dispatch = corpus.last("conv_nhwc")
     own = dispatch.template.root_op.tiling
     other = member("conv_nhwc", "DoubleTilingExpert")
-    assert isinstance(other, PipelineSpace)
+    assert isinstance(other, CpuPipeline)
     assert other.tiling(other.default) == own
     assert other.configure(other.default).translation.pipeline == "DoubleTilingExpert"
 

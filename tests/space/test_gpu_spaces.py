@@ -93,6 +93,32 @@ def test_a_workgroup_that_no_configuration_has():
         space.restrict({"workgroup_size_x": [7]})
 
 
+def test_a_workgroup_that_only_some_pipelines_have():
+    space = recorded("conv_f16_gfx942").space
+    made = space.restrict({"workgroup_size_x": [128], "workgroup_size_y": [1]})
+    assert any("'VectorDistribute' is left out" in note for note in made.notes)
+    drawn = made.space.sample(RNG(0), 16)
+    assert {space.lower(c).workgroup_size for c in drawn} == {(128, 1, 1)}
+
+
+def test_a_restricted_workgroup_can_be_restricted_further():
+    space = recorded("matmul_f16_sm_80").space
+    once = space.restrict({"workgroup_size_x": [64, 128]}).space
+    twice = once.restrict({"workgroup_size_x": [128]}).space
+    drawn = twice.sample(RNG(0), 16)
+    assert {space.lower(c).workgroup_size for c in drawn} == {(128, 1, 1)}
+
+
+def test_what_does_not_fit_into_shared_memory_is_told_in_bytes():
+    space = recorded("matmul_f16_ampere").space
+    member = space.members["CooperativeMatrixVectorize"]
+    values = dict(member.space.default.items)
+    values |= {"subgroups_m": 4, "tiles_m": 4, "subgroups_n": 4, "tiles_n": 4, "reduction_k": 128}
+    reasons = {v.name: v.reason for v in member.space.violations(Configuration.of(values))}
+    # Two steps of 256 rows and 256 columns, 128 deep, as large as elements of the result.
+    assert f"{2 * (256 + 256) * 128 * 4} bytes of {32 << 10}" in reasons["shared memory"]
+
+
 def test_an_intrinsic_is_chosen_by_its_name():
     space = recorded("matmul_f16_gfx942").space
     held = space.restrict({"mma_idx": ["MFMA_F32_32x32x8_F16"]}).space

@@ -5,7 +5,7 @@ import pytest
 from recorded_gpu import NAMES, recorded
 
 from tilewright.smt_program import Assertion, ConstraintProgram, Node, SmtKnob
-from tilewright.space.gpu_smt import SmtMember
+from tilewright.space.gpu_smt import StatedPipeline
 from tilewright.space.smt import ConstraintModel, Unbounded
 
 STATED = [name for name in NAMES if recorded(name).template.programs]
@@ -100,7 +100,7 @@ def test_programs_survive_json():
 
 
 def members(name):
-    return [m for m in recorded(name).space.members.values() if isinstance(m, SmtMember)]
+    return [m for m in recorded(name).space.members.values() if isinstance(m, StatedPipeline)]
 
 
 def holds_all(member, assignment):

@@ -110,7 +110,7 @@ def _differing(one: Configuration, other: Configuration) -> int:
     return max(1, sum(mine[name] != theirs[name] for name in mine))
 
 
-class RecordedSpace:
+class RecordedSpace(Space):
     """The recorded members of a space; a :class:`tilewright.space.Space`.
 
     `default` is shown as the compiler's own choice; `prior` False shows a space without a prior.
@@ -132,10 +132,6 @@ class RecordedSpace:
         return RecordedSpace(self.tables, default, prior)
 
     # -- membership ----------------------------------------------------------------------------
-
-    @property
-    def default_is_member(self) -> bool:
-        return self.contains(self.default)
 
     def violations(self, config: Configuration) -> list[Violation]:
         if self.contains(config):
@@ -200,9 +196,6 @@ class RecordedSpace:
     def has_prior(self) -> bool:
         return self._with_prior
 
-    def prior(self, config: Configuration) -> float:
-        return float(self.prior_many([config])[0])
-
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
         if not self._with_prior or not configs:
             return np.zeros(len(configs), dtype=np.float64)
@@ -212,9 +205,6 @@ class RecordedSpace:
     @property
     def feature_names(self) -> tuple[str, ...]:
         return self.tables.inner.feature_names
-
-    def encode(self, config: Configuration) -> FloatArray:
-        return np.asarray(self.encode_many([config])[0])
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
         tables = self.tables

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.errors import UserError
 from tilewright.trial import Value
 
 BoolArray = npt.NDArray[np.bool_]
@@ -93,6 +94,41 @@ class Constraint:
             return np.broadcast_to(np.asarray(self.check(*columns), dtype=np.bool_), (n,))
         rows = zip(*(c.tolist() for c in columns), strict=True)
         return np.fromiter((bool(self.check(*row)) for row in rows), dtype=np.bool_, count=n)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A number that follows from knobs, such as the threads of a workgroup; a user may hold it to
+    some values as well. `compute` takes the values of `knobs`, also as NumPy arrays."""
+
+    knobs: tuple[str, ...]
+    compute: Callable[..., Any]
+
+    def of(self, values: Mapping[str, Any]) -> Any:
+        """The number for values (or arrays of them) of the knobs, by name."""
+        return self.compute(*(values[k] for k in self.knobs))
+
+    def one_of(self, name: str, allowed: Sequence[Value], where: str) -> list[Constraint]:
+        """The rule that the number, called `name`, is one of some values; none where that is so
+        whatever the knobs are. `where` begins the message of an error.
+
+        Raises:
+            UserError: where no knob changes the number, and it is another.
+        """
+        wanted = np.array([v for v in allowed if isinstance(v, int)], dtype=np.int64)
+
+        def reason(*values: Any) -> str:
+            shown = ", ".join(map(str, wanted))
+            return f"{name} is {int(self.compute(*values))}, not one of {shown}"
+
+        def check(*values: Any) -> Any:
+            return np.isin(np.asarray(self.compute(*values)), wanted)
+
+        if self.knobs:
+            return [Constraint(name, self.knobs, check, reason, vectorised=True)]
+        if not check():
+            raise UserError(f"{where}: {reason()}")
+        return []
 
 
 def product_at_most(

@@ -3,66 +3,60 @@ into 1-d convolutions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.space.constraints import Constraint
-from tilewright.space.cpu_rules import fits_only_own
-from tilewright.space.cpu_tiles import PipelineRules
-
-if TYPE_CHECKING:
-    from tilewright.space.cpu_tiles import PipelineSpace
+from tilewright.space.cpu_tiles import CpuPipeline
 
 
-def _window_row(space: PipelineSpace) -> list[Constraint]:
-    """After tiling, the window and the image must be 1 in one and the same direction.
+class Convolution(CpuPipeline):
+    """Convolutions and poolings that the compiler itself gives to it."""
 
-    IREE's `verifyConvTileAndDecomposeExpertConfig` refuses everything else, of the named
-    convolutions; those that IREE has made `linalg.generic` are vectorised as they are.
-    """
-    if space.template.root_op.name == "linalg.generic":
-        return []
-    windows, images = space.workload.by_role("window"), space.workload.by_role("image")
-    if len(windows) != 2 or len(images) != 2:
-        return []
-    names: list[str] = []
-    fixed: list[int] = []
-    for loop, level in (
-        (windows[0], "vector_reduction"),
-        (images[0], "vector_common_parallel"),
-        (windows[1], "vector_reduction"),
-        (images[1], "vector_common_parallel"),
-    ):
-        name = space.knob(level, loop)
-        fixed.append(1 if name is None else -1)
-        if name is not None:
-            names.append(name)
+    name = "ConvTileAndDecomposeExpert"
+    levels = ("distribution", "vector_common_parallel", "vector_reduction")
 
-    def check(*values: Any) -> Any:
-        given = iter(values)
-        kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
-        row = (np.asarray(kh) == 1) & (np.asarray(oh) == 1)
-        column = (np.asarray(kw) == 1) & (np.asarray(ow) == 1)
-        return row | column
+    def own_rules(self) -> Sequence[Constraint]:
+        """After tiling, the window and the image must be 1 in one and the same direction.
 
-    def reason(*values: Any) -> str:
-        given = iter(values)
-        kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
-        return (
-            f"the window {kh}x{kw} and the image {oh}x{ow} must be 1 in the same direction "
-            "to decompose the convolution"
-        )
+        IREE's `verifyConvTileAndDecomposeExpertConfig` refuses everything else, of the named
+        convolutions; those that IREE has made `linalg.generic` are vectorised as they are.
+        """
+        if self.template.root_op.name == "linalg.generic":
+            return []
+        windows, images = self.workload.by_role("window"), self.workload.by_role("image")
+        if len(windows) != 2 or len(images) != 2:
+            return []
+        names: list[str] = []
+        fixed: list[int] = []
+        for loop, level in (
+            (windows[0], "vector_reduction"),
+            (images[0], "vector_common_parallel"),
+            (windows[1], "vector_reduction"),
+            (images[1], "vector_common_parallel"),
+        ):
+            name = self.knob(level, loop)
+            fixed.append(1 if name is None else -1)
+            if name is not None:
+                names.append(name)
 
-    if not names:
-        return []
-    return [Constraint("decomposable_window", tuple(names), check, reason, vectorised=True)]
+        def check(*values: Any) -> Any:
+            given = iter(values)
+            kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
+            row = (np.asarray(kh) == 1) & (np.asarray(oh) == 1)
+            column = (np.asarray(kw) == 1) & (np.asarray(ow) == 1)
+            return row | column
 
+        def reason(*values: Any) -> str:
+            given = iter(values)
+            kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
+            return (
+                f"the window {kh}x{kw} and the image {oh}x{ow} must be 1 in the same direction "
+                "to decompose the convolution"
+            )
 
-RULES = PipelineRules(
-    "ConvTileAndDecomposeExpert",
-    ("distribution", "vector_common_parallel", "vector_reduction"),
-    extra_constraints=_window_row,
-)
-
-fits = fits_only_own("ConvTileAndDecomposeExpert")
+        if not names:
+            return []
+        return [Constraint("decomposable_window", tuple(names), check, reason, vectorised=True)]

@@ -3,100 +3,96 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tilewright.space.constraints import Constraint
-from tilewright.space.cpu_tiles import INNER, NO_LOOP, PipelineRules
+from tilewright.space.cpu_tiles import INNER, NO_LOOP, CpuPipeline
 from tilewright.tiling import LEVELS, DispatchTemplate
 from tilewright.workload import Workload
-
-if TYPE_CHECKING:
-    from tilewright.space.cpu_tiles import PipelineSpace
 
 # Where it was seen what the compiler makes of initial values; elsewhere nothing is ruled out.
 _INITIALISED = ("contraction", "convolution")
 _ALTERNATIVE_FOR = ("convolution", "depthwise_convolution", "grouped_convolution", "pooling")
 
 
-def _initial_values(space: PipelineSpace) -> list[Constraint]:
-    """The initial values of a cache tile are one vector, which must be below the compiler's limit.
+class DoubleTiling(CpuPipeline):
+    """All that has no pipeline of its own; convolutions too, which it also compiles."""
 
-    A loop over tiles of the reduction (`cache_reduction`) has the result's initial values before
-    it, outside the vector tiles. They are as large as the tile that the parallel levels before
-    leave; only the loop of `vector_inner_parallel` has its vector tile there too. (Seen in IREE
-    3.13: of 150 drawn configurations of matrix products and a convolution that tile the reduction
-    so, all above the limit failed to compile, and none below it.)
-    """
-    if space.workload.kind not in _INITIALISED:
-        return []
-    loops = [i for i, extent in enumerate(space.extents) if extent > 1]
-    reductions = [
-        name
-        for i in loops
-        if space.reduction[i] and (name := space.knob("cache_reduction", i)) is not None
-    ]
-    parallel = [i for i in loops if not space.reduction[i]]
-    levels = ("distribution", "cache_parallel", "vector_common_parallel")
-    tiles = [[space.knob(level, i) for level in levels] for i in parallel]
-    knobs = [name for names in tiles for name in names if name is not None]
-    if not reductions or not parallel or len(knobs) < len(levels) * len(parallel):
-        return []
-    inner = [INNER] if INNER in space.knob_names else []
-    limit_bytes = space.target.max_vector_bytes
-    bits = space.template.root_op.element_bits
-    if math.prod(space.extents[i] for i in parallel) * bits < 8 * limit_bytes:
-        return []
+    name = "DoubleTilingExpert"
+    levels = LEVELS
+    peeling = True
+    inner_parallel = True
 
-    def sides(chosen: Any, values: tuple[Any, ...]) -> list[Any]:
-        found = []
-        for at, loop in enumerate(parallel):
-            outer, cache, vector = values[3 * at : 3 * at + 3]
-            tile = _within(cache, _within(outer, space.extents[loop]))
-            is_inner = np.asarray(chosen) == space.names[loop]
-            found.append(np.where(is_inner, _within(vector, tile), tile))
-        return found
+    @classmethod
+    def fits(cls, template: DispatchTemplate, workload: Workload) -> bool:
+        return workload.kind in _ALTERNATIVE_FOR and template.root_op.name.startswith("linalg.")
 
-    def tile_of(values: tuple[Any, ...]) -> list[Any]:
-        first = len(reductions) + len(inner)
-        return sides(values[len(reductions)] if inner else NO_LOOP, values[first:])
+    def own_rules(self) -> Sequence[Constraint]:
+        """The initial values of a cache tile are one vector, which the compiler limits.
 
-    def check(*values: Any) -> Any:
-        cached: Any = np.False_
-        for value in values[: len(reductions)]:
-            cached = cached | (np.asarray(value) != 0)
-        size: Any = np.int64(1)
-        for side in tile_of(values):
-            size = size * side
-        return ~cached | (size * bits < 8 * limit_bytes)
+        A loop over tiles of the reduction (`cache_reduction`) has the result's initial values
+        before it, outside the vector tiles. They are as large as the tile that the parallel levels
+        before leave; only the loop of `vector_inner_parallel` has its vector tile there too. (Seen
+        in IREE 3.13: of 150 drawn configurations of matrix products and a convolution that tile the
+        reduction so, all above the limit failed to compile, and none below it.)
+        """
+        if self.workload.kind not in _INITIALISED:
+            return []
+        loops = [i for i, extent in enumerate(self.extents) if extent > 1]
+        reductions = [
+            name
+            for i in loops
+            if self.reduction[i] and (name := self.knob("cache_reduction", i)) is not None
+        ]
+        parallel = [i for i in loops if not self.reduction[i]]
+        levels = ("distribution", "cache_parallel", "vector_common_parallel")
+        tiles = [[self.knob(level, i) for level in levels] for i in parallel]
+        knobs = [name for names in tiles for name in names if name is not None]
+        if not reductions or not parallel or len(knobs) < len(levels) * len(parallel):
+            return []
+        inner = [INNER] if INNER in self.knob_names else []
+        limit_bytes = self.target.max_vector_bytes
+        bits = self.template.root_op.element_bits
+        if math.prod(self.extents[i] for i in parallel) * bits < 8 * limit_bytes:
+            return []
 
-    def reason(*values: Any) -> str:
-        tile = [int(side) for side in tile_of(values)]
-        return (
-            f"with a tiled {', '.join(reductions)} the initial values of a tile of "
-            f"{'x'.join(map(str, tile))} elements of {bits} bits are one vector of "
-            f"{math.prod(tile) * bits // 8} bytes; the compiler's limit is below {limit_bytes}"
-        )
+        def sides(chosen: Any, values: tuple[Any, ...]) -> list[Any]:
+            found = []
+            for at, loop in enumerate(parallel):
+                outer, cache, vector = values[3 * at : 3 * at + 3]
+                tile = _within(cache, _within(outer, self.extents[loop]))
+                is_inner = np.asarray(chosen) == self.names[loop]
+                found.append(np.where(is_inner, _within(vector, tile), tile))
+            return found
 
-    scope = (*reductions, *inner, *knobs)
-    return [Constraint("initial_values_bytes", scope, check, reason, vectorised=True)]
+        def tile_of(values: tuple[Any, ...]) -> list[Any]:
+            first = len(reductions) + len(inner)
+            return sides(values[len(reductions)] if inner else NO_LOOP, values[first:])
+
+        def check(*values: Any) -> Any:
+            cached: Any = np.False_
+            for value in values[: len(reductions)]:
+                cached = cached | (np.asarray(value) != 0)
+            size: Any = np.int64(1)
+            for side in tile_of(values):
+                size = size * side
+            return ~cached | (size * bits < 8 * limit_bytes)
+
+        def reason(*values: Any) -> str:
+            tile = [int(side) for side in tile_of(values)]
+            return (
+                f"with a tiled {', '.join(reductions)} the initial values of a tile of "
+                f"{'x'.join(map(str, tile))} elements of {bits} bits are one vector of "
+                f"{math.prod(tile) * bits // 8} bytes; the compiler's limit is below {limit_bytes}"
+            )
+
+        scope = (*reductions, *inner, *knobs)
+        return [Constraint("initial_values_bytes", scope, check, reason, vectorised=True)]
 
 
 def _within(size: Any, whole: Any) -> Any:
     """A tile's size in what there is to tile; 0 is not tiled."""
     return np.where(np.asarray(size) == 0, whole, np.minimum(size, whole))
-
-
-RULES = PipelineRules(
-    "DoubleTilingExpert",
-    LEVELS,
-    peeling=True,
-    inner_parallel=True,
-    extra_constraints=_initial_values,
-)
-
-
-def fits(template: DispatchTemplate, workload: Workload) -> bool:
-    """Besides where it is the compiler's own choice: for convolutions, which it also compiles."""
-    return workload.kind in _ALTERNATIVE_FOR and template.root_op.name.startswith("linalg.")

@@ -1,8 +1,8 @@
-"""Builds the search space of a CPU pipeline from the loops of a dispatch's root op.
+"""CPU pipelines: their spaces are made from the loops of a dispatch's root op.
 
 Every pipeline of IREE's CPU backend reads tile sizes per loop at some of the six levels; the
-pipelines differ in which levels they read and in a few rules of their own. A generator module names
-those (`PipelineRules`); this module makes knobs, constraints and the prior from them, and turns a
+pipelines differ in which levels they read and in a few rules of their own. A subclass of
+`CpuPipeline` names those; this module makes knobs, constraints and the prior from them, and turns a
 configuration back into what the compiler reads.
 
 Knobs are named after level and loop: `distribution_m`, `vector_common_parallel_n`,
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from tilewright.space.cpu_descriptors import describe_tilings, tiling_names
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.geometry import FloatArray, IntArray, LoopNest, TileGeometry
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, PermutationKnob, TileKnob
+from tilewright.space.pipeline import Pipeline, Unfit
 from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
 from tilewright.tiling import (
@@ -42,45 +42,28 @@ INNER = "vector_inner_parallel"
 INTERCHANGE = "interchange"
 NO_LOOP = "none"
 
-ExtraConstraints = Callable[["PipelineSpace"], Sequence[Constraint]]
 
+class CpuPipeline(Pipeline):
+    """The space of one pipeline for one dispatch, and the way from a configuration to tilings.
 
-@dataclass(frozen=True)
-class PipelineRules:
-    """What one pipeline reads: its levels, whether it peels, and rules of its own.
-
-    `fixed_loops` gives the loops whose tiles the data layout fixes (the inner dimensions of packed
-    data): they keep the compiler's sizes.
+    `levels` are those that the pipeline reads, `peeling` whether it peels loops, `inner_parallel`
+    whether a parallel loop can be tiled inside the reduction.
     """
 
-    pipeline: str
-    levels: tuple[str, ...]
-    peeling: bool = False
-    inner_parallel: bool = False
-    extra_constraints: ExtraConstraints | None = None
-    fixed_loops: Callable[[Workload, str], frozenset[int]] = field(
-        default=lambda workload, level: frozenset()
-    )
+    levels: ClassVar[tuple[str, ...]]
+    peeling: ClassVar[bool] = False
+    inner_parallel: ClassVar[bool] = False
 
-
-class PipelineSpace:
-    """The space of one pipeline for one dispatch, and the way from a configuration to tilings."""
-
-    def __init__(
-        self,
-        rules: PipelineRules,
-        template: DispatchTemplate,
-        workload: Workload,
-        target: Target,
-    ) -> None:
-        self.rules = rules
+    def __init__(self, template: DispatchTemplate, workload: Workload, target: Target) -> None:
+        self.is_own = self.name == template.translation.pipeline
+        if template.root_op.tiling is None or not (self.is_own or self.fits(template, workload)):
+            raise Unfit(self.name)
         self.template = template
         self.workload = workload
         self.target = target
         self.names = workload.loop_names
         self.extents = tuple(max(1, e) for e in template.root_op.extents)
         self.reduction = template.root_op.reduction
-        self.own = rules.pipeline == template.translation.pipeline
         self.base = self._base_tiling()
         self.knobs: list[Knob] = []
         self._make_knobs()
@@ -88,7 +71,7 @@ class PipelineSpace:
         self.default = self._default_configuration()
         self._nest = LoopNest.of(template.root_op, workload, target)
         self.space = SearchSpace(
-            rules.pipeline,
+            self.name,
             self.knobs,
             self._constraints(),
             self.default,
@@ -98,6 +81,21 @@ class PipelineSpace:
             if self.extents
             else None,
         )
+
+    # -- what pipelines differ in --------------------------------------------------------------
+
+    @classmethod
+    def fits(cls, template: DispatchTemplate, workload: Workload) -> bool:
+        """Whether it compiles a dispatch that the compiler itself gives to another pipeline."""
+        return False
+
+    def fixed_loops(self, level: str) -> frozenset[int]:
+        """The loops that keep the compiler's sizes at a level."""
+        return frozenset()
+
+    def own_rules(self) -> Sequence[Constraint]:
+        """What the pipeline refuses beside what all do; the knobs are there already."""
+        return ()
 
     # -- knobs ---------------------------------------------------------------------------------
 
@@ -109,10 +107,8 @@ class PipelineSpace:
         """
         own = self.template.root_op.tiling or Tiling()
         count = len(self.extents)
-        base = {
-            level: tuple(own.size(level, i) for i in range(count)) for level in self.rules.levels
-        }
-        if not self.own and not any(base.get("distribution", ())):
+        base = {level: tuple(own.size(level, i) for i in range(count)) for level in self.levels}
+        if not self.is_own and not any(base.get("distribution", ())):
             base["distribution"] = tuple(
                 0 if r else e for e, r in zip(self.extents, self.reduction, strict=True)
             )
@@ -133,10 +129,10 @@ class PipelineSpace:
 
     def _make_knobs(self) -> None:
         lanes = self.target.lanes(self.template.root_op.element_bits)
-        for level in self.rules.levels:
+        for level in self.levels:
             if level == INNER:
                 continue
-            fixed = self.rules.fixed_loops(self.workload, level)
+            fixed = self.fixed_loops(level)
             for loop in self._loops(level in REDUCTION_LEVELS):
                 extent, default = self.extents[loop], self.base[level][loop]
                 if loop in fixed:
@@ -154,9 +150,9 @@ class PipelineSpace:
                 name = f"{level}_{self.names[loop]}"
                 self.knobs.append(TileKnob(name, domain, full=most, limit=most))
         parallel = [self.names[i] for i in self._loops(reduction=False)]
-        if self.rules.inner_parallel and len(parallel) > 1:
+        if self.inner_parallel and len(parallel) > 1:
             self.knobs.append(ChoiceKnob(INNER, (NO_LOOP, *parallel)))
-        if self.rules.peeling:
+        if self.peeling:
             self.knobs.append(BoolKnob(PEELING))
         if 1 < len(self.extents) <= 12:
             self.knobs.append(
@@ -170,7 +166,7 @@ class PipelineSpace:
 
     def _default_configuration(self) -> Configuration:
         values: dict[str, int | str | bool | tuple[int, ...]] = {}
-        for level in self.rules.levels:
+        for level in self.levels:
             for loop, size in enumerate(self.base.get(level, ())):
                 name = f"{level}_{self.names[loop]}"
                 if name in self.knob_names:
@@ -178,7 +174,7 @@ class PipelineSpace:
         if INNER in self.knob_names:
             values[INNER] = NO_LOOP
         if PEELING in self.knob_names:
-            values[PEELING] = PEELING in self.template.translation.options and self.own
+            values[PEELING] = PEELING in self.template.translation.options and self.is_own
         if INTERCHANGE in self.knob_names:
             values[INTERCHANGE] = tuple(range(len(self.extents)))
         return Configuration.of(values)
@@ -186,9 +182,7 @@ class PipelineSpace:
     # -- constraints ---------------------------------------------------------------------------
 
     def _constraints(self) -> list[Constraint]:
-        found = [*self._order_constraints(), *self._size_constraints()]
-        if self.rules.extra_constraints is not None:
-            found += self.rules.extra_constraints(self)
+        found = [*self._order_constraints(), *self._size_constraints(), *self.own_rules()]
         values = dict(self.default.items)
         # A rule that the compiler's own choice breaks is not a rule for this dispatch.
         return [c for c in found if c.violation(values) is None]
@@ -199,27 +193,30 @@ class PipelineSpace:
         return name if name in self.knob_names else None
 
     def _order_constraints(self) -> list[Constraint]:
-        """Along one loop each level tiles what the level before it left."""
+        """Along one loop each level tiles what the level before it left.
+
+        A vector tile is at most the next power of two above the distribution tile: masked vectors
+        are rounded up to powers of two, so a size between is still a choice of its own; anything
+        above gives the same code.
+        """
         found = []
         for loop, extent in enumerate(self.extents):
-            name = self.names[loop]
             outer = self.knob("distribution", loop)
             cache = self.knob("cache_parallel", loop) or self.knob("cache_reduction", loop)
             vector = self.knob("vector_common_parallel", loop) or self.knob(
                 "vector_reduction", loop
             )
-            if outer and vector:
-                found.append(
-                    _vector_within(f"vector_within_distribution_{name}", outer, vector, extent)
-                )
-            if outer and cache:
-                found.append(
-                    _cache_within(f"cache_within_distribution_{name}", outer, cache, extent)
-                )
-            if cache and vector:
-                found.append(
-                    _vector_within_cache(f"vector_within_cache_{name}", cache, vector, extent)
-                )
+            for label, large, small, holds, why in (
+                ("vector_within_distribution", outer, vector, _less_than_twice,
+                 "a vector tile of {} is twice the distribution tile of {} or more"),
+                ("cache_within_distribution", outer, cache, _splits,
+                 "a cache tile of {} does not split the distribution tile of {}"),
+                ("vector_within_cache", cache, vector, _within_cache,
+                 "a vector tile of {} is larger than the cache tile of {}"),
+            ):  # fmt: skip
+                if large and small:
+                    name = f"{label}_{self.names[loop]}"
+                    found.append(_nested(name, large, small, holds, why, extent))
         return found
 
     def _size_constraints(self) -> list[Constraint]:
@@ -246,7 +243,7 @@ class PipelineSpace:
         for loop in loops:
             extent = self.extents[loop]
             level = "vector_reduction" if self.reduction[loop] else "vector_common_parallel"
-            if level not in self.rules.levels:
+            if level not in self.levels:
                 continue
             name = self.knob(level, loop)
             if name:
@@ -285,7 +282,7 @@ class PipelineSpace:
     def tiling(self, configuration: Configuration) -> Tiling:
         """The root op's tiling for a configuration of this space."""
         by_level = zip(LEVELS, self.tile_sizes([configuration])[0].tolist(), strict=True)
-        return Tiling.of({k: tuple(v) for k, v in by_level if k in self.rules.levels})
+        return Tiling.of({k: tuple(v) for k, v in by_level if k in self.levels})
 
     def tile_sizes(self, configurations: Sequence[Configuration]) -> IntArray:
         """The root op's tile sizes, shape (configurations, levels, loops), the levels in the order
@@ -311,14 +308,12 @@ class PipelineSpace:
         return out
 
     def configure(self, configuration: Configuration) -> CompilationInfo:
-        """The whole dispatch's configuration; the compiler's own, exactly, for the default."""
-        if self.own and configuration == self.default:
-            return self.template.default
-        options = self.template.translation.options if self.own else ()
-        kept = tuple(o for o in options if o != PEELING or not self.rules.peeling)
+        """The whole dispatch's configuration."""
+        options = self.template.translation.options if self.is_own else ()
+        kept = tuple(o for o in options if o != PEELING or not self.peeling)
         if configuration.values.get(PEELING) is True:
             kept = (*kept, PEELING)
-        translation = Translation(self.rules.pipeline, kept)
+        translation = Translation(self.name, kept)
         return self.template.configure(self.tiling(configuration), translation)
 
     def prior_many(self, configurations: Sequence[Configuration]) -> FloatArray:
@@ -343,50 +338,27 @@ def _whole(value: Any, extent: int) -> Any:
     return np.where(size == 0, extent, size)
 
 
-def _vector_within(name: str, outer: str, vector: str, extent: int) -> Constraint:
-    """A vector tile at most the next power of two above the distribution tile.
-
-    Masked vectors are rounded up to powers of two, so a size between is still a choice of its own;
-    anything above gives the same code.
-    """
-
-    def check(d: Any, v: Any) -> Any:
-        return _whole(v, extent) < 2 * _whole(d, extent)
-
+def _nested(
+    name: str, large: str, small: str, holds: Callable[..., Any], why: str, extent: int
+) -> Constraint:
+    """A rule between the tiles of two levels along one loop of `extent`."""
     return Constraint(
         name,
-        (outer, vector),
-        check,
-        lambda d, v: (
-            f"a vector tile of {v or extent} is twice the distribution tile of "
-            f"{d or extent} or more"
-        ),
+        (large, small),
+        lambda outer, inner: holds(np.asarray(outer), np.asarray(inner), extent),
+        # Only cache tiles of 0 do not tile at all.
+        lambda outer, inner: why.format(inner or extent, outer or extent),
         vectorised=True,
     )
 
 
-def _cache_within(name: str, outer: str, cache: str, extent: int) -> Constraint:
-    def check(d: Any, c: Any) -> Any:
-        return np.asarray(c) < _whole(d, extent)
-
-    return Constraint(
-        name,
-        (outer, cache),
-        check,
-        lambda d, c: f"a cache tile of {c} does not split the distribution tile of {d or extent}",
-        vectorised=True,
-    )
+def _less_than_twice(outer: Any, vector: Any, extent: int) -> Any:
+    return _whole(vector, extent) < 2 * _whole(outer, extent)
 
 
-def _vector_within_cache(name: str, cache: str, vector: str, extent: int) -> Constraint:
-    def check(c: Any, v: Any) -> Any:
-        block = np.asarray(c)
-        return (block == 0) | (_whole(v, extent) <= block)
+def _splits(outer: Any, cache: Any, extent: int) -> Any:
+    return cache < _whole(outer, extent)
 
-    return Constraint(
-        name,
-        (cache, vector),
-        check,
-        lambda c, v: f"a vector tile of {v or extent} is larger than the cache tile of {c}",
-        vectorised=True,
-    )
+
+def _within_cache(cache: Any, vector: Any, extent: int) -> Any:
+    return (cache == 0) | (_whole(vector, extent) <= cache)

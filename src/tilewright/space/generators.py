@@ -1,95 +1,98 @@
-"""Search spaces by codegen pipeline: one generator module each, registered by name.
+"""The space of a dispatch: the union over the codegen pipelines that fit it.
 
-A generator says whether its pipeline fits a dispatch and which rules the pipeline has. The space of
-a dispatch is the union over the pipelines that fit; the compiler's own choice is always in it.
+A pipeline is a class in a module of its own and a line here. The compiler's own choice is always in
+the space. On GPUs the compiler's constraints make a space for each pipeline that it states them
+for; the classes here are for the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from tilewright.gpu import GpuTemplate
 from tilewright.gpu_target import GpuTarget
-from tilewright.space import (
-    cpu_buffer_ops,
-    cpu_conv,
-    cpu_data_tiling,
-    cpu_double_tiling,
-    cpu_linalg_ext,
-    cpu_mmt4d,
-)
-from tilewright.space.cpu_tiles import PipelineRules, PipelineSpace
+from tilewright.space.cpu_conv import Convolution
+from tilewright.space.cpu_double_tiling import DoubleTiling
+from tilewright.space.cpu_mmt4d import Mmt4d
+from tilewright.space.cpu_plain import BufferOps, DataTiling, DefaultPipeline, LinalgExt
+from tilewright.space.cpu_tiles import CpuPipeline
 from tilewright.space.dispatch_space import DispatchSpace
-from tilewright.space.gpu_generators import gpu_dispatch_space
-from tilewright.space.interface import Space
-from tilewright.space.union import MEMBER_KNOB, UnionSpace
+from tilewright.space.gpu_attention import MatrixAttention, ScalarAttention
+from tilewright.space.gpu_mma import BatchedProduct
+from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone
+from tilewright.space.gpu_reduction import RowReduction
+from tilewright.space.gpu_simt import ThreadTiles
+from tilewright.space.gpu_smt import StatedPipeline
+from tilewright.space.gpu_spirv import (
+    BaseVectorize,
+    CooperativeMatrices,
+    PromotedProduct,
+    SubgroupReduce,
+)
+from tilewright.space.pipeline import Pipeline, Unfit
 from tilewright.target import Target
-from tilewright.tiling import CompilationInfo, DispatchTemplate
-from tilewright.trial import Configuration, Value
+from tilewright.tiling import DispatchTemplate
 from tilewright.workload import Workload
 
-__all__ = ["GENERATORS", "CpuDispatchSpace", "DispatchSpace", "Generator", "dispatch_space"]
+__all__ = ["CPU_PIPELINES", "GPU_PIPELINES", "DispatchSpace", "dispatch_space"]
 
-
-@dataclass(frozen=True)
-class Generator:
-    """`fits` tells whether the pipeline can compile the dispatch; `rules` what it reads."""
-
-    name: str
-    rules: PipelineRules
-    fits: Callable[[DispatchTemplate, Workload], bool]
-
-
-GENERATORS = (
-    Generator("cpu_double_tiling", cpu_double_tiling.RULES, cpu_double_tiling.fits),
-    Generator("cpu_conv", cpu_conv.RULES, cpu_conv.fits),
-    Generator("cpu_mmt4d", cpu_mmt4d.RULES, cpu_mmt4d.fits),
-    Generator("cpu_data_tiling", cpu_data_tiling.RULES, cpu_data_tiling.fits),
-    Generator("cpu_linalg_ext", cpu_linalg_ext.RULES, cpu_linalg_ext.fits),
-    Generator("cpu_buffer_ops", cpu_buffer_ops.RULES, cpu_buffer_ops.fits),
-    Generator("cpu_default", cpu_buffer_ops.DEFAULT_RULES, cpu_buffer_ops.fits_default),
+CPU_PIPELINES: tuple[type[CpuPipeline], ...] = (
+    DoubleTiling,
+    Convolution,
+    Mmt4d,
+    DataTiling,
+    LinalgExt,
+    BufferOps,
+    DefaultPipeline,
 )
-
-
-class CpuDispatchSpace(DispatchSpace):
-    """The union over the CPU pipelines that fit a dispatch."""
-
-    def __init__(self, members: list[PipelineSpace], own: str) -> None:
-        self.members: dict[str, PipelineSpace] = {m.rules.pipeline: m for m in members}
-        self.own = own
-        self.space: Space = UnionSpace("dispatch", [m.space for m in members], default=own)
-
-    def admits(self, knob: str, value: Value) -> bool:
-        """Whether a user may hold the knob to this value in any of the pipelines."""
-        return any(
-            own.name == knob and own.admits(value)
-            for member in self.members.values()
-            for own in member.knobs
-        )
-
-    def lower(self, configuration: Configuration) -> CompilationInfo:
-        """What the compiler reads for a configuration; its own choice, exactly, for the default."""
-        values = dict(configuration.items)
-        member = self.members[str(values.pop(MEMBER_KNOB))]
-        return member.configure(Configuration.of(values))
+GPU_PIPELINES: tuple[type[GpuPipeline], ...] = (
+    BatchedProduct,
+    ThreadTiles,
+    RowReduction,
+    MatrixAttention,
+    ScalarAttention,
+    BaseVectorize,
+    PromotedProduct,
+    CooperativeMatrices,
+    SubgroupReduce,
+)
 
 
 def dispatch_space(
     template: DispatchTemplate, workload: Workload, target: Target
 ) -> DispatchSpace | None:
-    """The space of a dispatch; None when no generator models the compiler's own pipeline for it,
-    or when some size is known at run time only."""
+    """The space of a dispatch.
+
+    Args:
+        template: the dispatch as the compiler configures it.
+        workload: what it computes.
+        target: what it is compiled for.
+
+    Returns:
+        None when no pipeline models the compiler's own choice for it (on a GPU: when nothing but
+        that choice is known), or when some size is known at run time only.
+    """
+    if not workload.is_static:
+        return None
     if isinstance(template, GpuTemplate) and isinstance(target, GpuTarget):
-        return gpu_dispatch_space(template, workload, target) if workload.is_static else None
-    own = template.translation.pipeline
-    if not workload.is_static or template.root_op.tiling is None:
-        return None
-    members = [
-        PipelineSpace(g.rules, template, workload, target)
-        for g in GENERATORS
-        if g.rules.pipeline == own or g.fits(template, workload)
-    ]
-    if own not in {m.rules.pipeline for m in members}:
-        return None
-    return CpuDispatchSpace(members, own)
+        of = template, workload, target
+        stated = [partial(StatedPipeline, program, *of) for program in template.programs]
+        found = _fitting([*stated, *(partial(pipeline, *of) for pipeline in GPU_PIPELINES)])
+        if found and not any(pipeline.is_own for pipeline in found):
+            found.append(OwnChoiceAlone(template))
+    else:
+        found = _fitting(partial(m, template, workload, target) for m in CPU_PIPELINES)
+    own = next((pipeline.name for pipeline in found if pipeline.is_own), None)
+    return None if own is None else DispatchSpace(found, own, template)
+
+
+def _fitting(makers: Iterable[Callable[[], Pipeline]]) -> list[Pipeline]:
+    """The pipelines that fit; of several of one name the first."""
+    found: dict[str, Pipeline] = {}
+    for make in makers:
+        with contextlib.suppress(Unfit):
+            pipeline = make()
+            found.setdefault(pipeline.name, pipeline)
+    return list(found.values())

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.gpu_target import GpuTarget
 from tilewright.space.interface import FloatArray
+from tilewright.tiling import OpTemplate
 from tilewright.trial import Configuration
 from tilewright.workload import Workload
 
@@ -24,78 +25,53 @@ _BUSY_THREADS = 256.0
 _OVERHEAD = 2000.0
 
 
-def estimate(
-    extents: Sequence[int],
-    reduction: Sequence[bool],
+def tile_prior(
+    workload: Workload,
+    target: GpuTarget,
+    root: OpTemplate,
     tiles: Mapping[int, FloatArray],
     threads: FloatArray,
-    operand_loops: Sequence[Sequence[int]],
-    element_bytes: float,
-    processors: int,
     matrix: bool,
 ) -> FloatArray:
-    """Clocks for many configurations, shape (configurations,).
+    """Minus the logarithm of the estimated clocks of many configurations.
 
-    `tiles`: the workgroup's size of each parallel loop; reductions are walked whole.
-    `operand_loops`: the loops that index each input.
+    Args:
+        workload: gives the loops.
+        target: gives the processors.
+        root: gives the loops that index each operand, and the size of elements.
+        tiles: the workgroup's size of each parallel loop, shape (configurations,); reductions are
+            walked whole.
+        threads: of a workgroup, shape (configurations,).
+        matrix: whether matrix instructions compute.
+
+    Returns:
+        Shape (configurations,).
     """
+    element_bytes = max(1.0, root.element_bits / 8)
     shape = np.shape(threads)
-    sizes = [
-        np.broadcast_to(np.asarray(tiles.get(i, 1 if not r else e), dtype=np.float64), shape)
-        for i, (e, r) in enumerate(zip(extents, reduction, strict=True))
-    ]
-    groups = np.ones(shape)
-    points = np.ones(shape)
-    for size, extent, is_sum in zip(sizes, extents, reduction, strict=True):
-        points = points * size
-        if not is_sum:
-            groups = groups * np.ceil(extent / size)
-    read = np.zeros(shape)
-    for loops in operand_loops:
-        block = np.ones(shape)
+    groups, points, read = np.ones(shape), np.ones(shape), np.zeros(shape)
+    sizes = []
+    for loop, dim in enumerate(workload.dims):
+        extent = max(1, dim.size)
+        size = tiles.get(loop, np.float64(extent if dim.reduction else 1))
+        sizes.append(np.broadcast_to(np.asarray(size, dtype=np.float64), shape))
+        points = points * sizes[loop]
+        if not dim.reduction:
+            groups = groups * np.ceil(extent / sizes[loop])
+    for loops in root.operand_loops[:-1]:
+        block = np.full(shape, element_bytes)
         for loop in loops:
             block = block * sizes[loop]
-        read = read + block * element_bytes
+        read = read + block
     busy = np.minimum(1.0, threads / _BUSY_THREADS)
     compute = points / ((_MATRIX if matrix else _SCALAR) * busy)
     moved = read / (_BYTES * busy)
-    waves = np.ceil(groups / processors)
-    return np.asarray(waves * (np.maximum(compute, moved) + _OVERHEAD), dtype=np.float64)
-
-
-class TilePrior:
-    """The prior of a space by its workgroup tiles: minus the logarithm of the estimate."""
-
-    def __init__(
-        self,
-        workload: Workload,
-        target: GpuTarget,
-        operand_loops: Sequence[Sequence[int]],
-        element_bits: int,
-        matrix: bool,
-    ) -> None:
-        self._workload = workload
-        self._target = target
-        self._operand_loops = tuple(tuple(loops) for loops in operand_loops[:-1])
-        self._bytes = max(1.0, element_bits / 8)
-        self._matrix = matrix
-
-    def __call__(self, tiles: Mapping[int, FloatArray], threads: FloatArray) -> FloatArray:
-        dims = self._workload.dims
-        clocks = estimate(
-            [max(1, d.size) for d in dims],
-            [d.reduction for d in dims],
-            tiles,
-            threads,
-            self._operand_loops,
-            self._bytes,
-            self._target.processors,
-            self._matrix,
-        )
-        return np.asarray(-np.log(clocks), dtype=np.float64)
+    waves = np.ceil(groups / target.processors)
+    clocks = waves * (np.maximum(compute, moved) + _OVERHEAD)
+    return np.asarray(-np.log(clocks), dtype=np.float64)
 
 
 def columns(configs: Sequence[Configuration]) -> dict[str, list[Any]]:
     """The values of each knob over many configurations of one space."""
-    names = [name for name, _ in configs[0].items] if configs else []
-    return {name: [config.values[name] for config in configs] for name in names}
+    rows = [dict(config.items) for config in configs]
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}

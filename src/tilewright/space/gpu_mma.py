@@ -6,171 +6,136 @@ compiler names them elsewhere, and the rules are its own for a product without a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.argument import dtype_of
-from tilewright.gpu import GpuTemplate
-from tilewright.gpu_target import GpuTarget
-from tilewright.space.constraints import Constraint
-from tilewright.space.gpu_cost import TilePrior
-from tilewright.space.gpu_explicit import Draft, Recipe, fixed, rule, tile_values
-from tilewright.space.gpu_member import Computed
-from tilewright.space.gpu_rules import MAX_INTRINSICS, WAVES
-from tilewright.space.gpu_smt import BANK_CONFLICTS
-from tilewright.space.interface import FloatArray
-from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
-from tilewright.trial import Value
-from tilewright.workload import Workload
+from tilewright.space.constraints import Computed
+from tilewright.space.gpu_pipeline import (
+    BANK_CONFLICTS,
+    MAX_INTRINSICS,
+    Draft,
+    GpuPipeline,
+    divisor_sizes,
+)
+from tilewright.space.knobs import BoolKnob, ChoiceKnob
 
 INTRINSIC = "mma_kind"
 # The compiler's limits: of a tile, of a step, of the subgroups of a workgroup.
 _MAX_TILE, _MAX_STEP, _MAX_SUBGROUPS = 512, 512, 10
+_NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
 
-def mma_recipe(template: GpuTemplate, workload: Workload, target: GpuTarget) -> Recipe | None:
-    """None where there are constraints, or no product by matrix intrinsics of two loops."""
-    tree = template.tree(template.root)
-    intrinsics = template.own.intrinsics
-    if template.programs or template.translation.pipeline != "TileAndFuse" or not intrinsics:
-        return None
-    root = template.root_op
-    options = dict(template.own.options)
-    if options.get("use_igemm_convolution") == "true" or "padding" in tree:
-        return None
-    shared = [i for i, size in enumerate(tree["subgroup"]) if size]
-    steps = [i for i, size in enumerate(tree["reduction"]) if size]
-    if len(shared) != 2 or len(steps) != 1:
-        return None
-    (m, n), k = shared, steps[0]
-    names = [i.name for i in intrinsics]
-    shapes = np.array([(i.m, i.n, i.k) for i in intrinsics], dtype=np.int64)
-    position = {name: i for i, name in enumerate(names)}
-    own = {
-        f"wg_{m}": tree["workgroup"][m],
-        f"wg_{n}": tree["workgroup"][n],
-        f"sg_{m}": tree["subgroup"][m],
-        f"sg_{n}": tree["subgroup"][n],
-        f"red_{k}": tree["reduction"][k],
-    }
-    start: dict[str, Value] = {INTRINSIC: names[0], **own}
-    knobs: list[Knob] = [ChoiceKnob(INTRINSIC, tuple(names))]
-    for loop in (m, n):
-        extent = root.extents[loop]
-        knobs.append(
-            TileKnob(f"wg_{loop}", values=tile_values(extent, _MAX_TILE, own[f"wg_{loop}"]))
+class BatchedProduct(GpuPipeline):
+    """For products by matrix intrinsics of two loops."""
+
+    name = "TileAndFuse"
+    attribute = "#iree_gpu.pipeline<TileAndFuse>"
+    matrix = True
+
+    def declare(self) -> None:
+        template, tree, root, target = self.template, self.tree, self.root, self.target
+        intrinsics, options = template.own.intrinsics, dict(template.own.options)
+        self.need(
+            not template.programs,
+            template.translation.pipeline == "TileAndFuse",
+            intrinsics,
+            options.get("use_igemm_convolution") != "true",
+            isinstance(tree, dict) and "padding" not in tree,
         )
-        knobs.append(TileKnob(f"sg_{loop}", values=tile_values(32, 32, own[f"sg_{loop}"])))
-    knobs.append(TileKnob(f"red_{k}", values=tile_values(64, 64, own[f"red_{k}"])))
-    knobs.append(BoolKnob(BANK_CONFLICTS))
-    start[BANK_CONFLICTS] = options.get("no_reduce_shared_memory_bank_conflicts") != "true"
-    if target.backend == "rocm":
-        knobs.append(ChoiceKnob(WAVES, (0, 1, 2, 4)))
-        start[WAVES] = 0
-    width = target.subgroup
-    element = dtype_of(workload.element_types[0]).itemsize
-    tiles = (f"wg_{m}", f"sg_{m}", f"wg_{n}", f"sg_{n}")
-    every = (INTRINSIC, *tiles, f"red_{k}")
-
-    def shape(kind: Any, axis: int) -> Any:
-        if isinstance(kind, str):
-            return shapes[position[kind], axis]
-        labels, inverse = np.unique(np.asarray(kind).astype(str), return_inverse=True)
-        return shapes[[position[str(one)] for one in labels], axis][inverse]
-
-    def subgroups(kind: Any, wm: Any, sm: Any, wn: Any, sn: Any) -> tuple[Any, Any]:
-        return wm // (sm * shape(kind, 0)), wn // (sn * shape(kind, 1))
-
-    def threads(kind: Any, wm: Any, sm: Any, wn: Any, sn: Any) -> Any:
-        rows, columns = subgroups(kind, *map(np.asarray, (wm, sm, wn, sn)))
-        return rows * columns * width
-
-    def whole(kind: Any, wm: Any, sm: Any, wn: Any, sn: Any) -> Any:
-        rows, columns = subgroups(kind, wm, sm, wn, sn)
-        fits = (wm == rows * sm * shape(kind, 0)) & (wn == columns * sn * shape(kind, 1))
-        return fits & (rows >= 1) & (columns >= 1) & (rows * columns <= _MAX_SUBGROUPS)
-
-    def depth(kind: Any, step: Any) -> Any:
-        return np.asarray(step) * shape(kind, 2)
-
-    rules: list[Constraint] = [
-        _rule(
-            "subgroups have whole intrinsics",
-            (INTRINSIC, *tiles),
-            lambda kind, *t: whole(kind, *t) & (threads(kind, *t) <= 1024),
-            f"the tiles are no multiples, or of more than {_MAX_SUBGROUPS} subgroups",
-        ),
-        _rule(
-            "tiles divide the loops",
-            (f"wg_{m}", f"wg_{n}"),
-            lambda wm, wn: (root.extents[m] % wm == 0) & (root.extents[n] % wn == 0),
-            f"{root.extents[m]} x {root.extents[n]} is no multiple",
-        ),
-        _rule(
-            "the step divides the sum",
-            (INTRINSIC, f"red_{k}"),
-            lambda kind, r: (root.extents[k] % depth(kind, r) == 0) & (depth(kind, r) <= _MAX_STEP),
-            f"{root.extents[k]} is no multiple of the step, or the step is above {_MAX_STEP}",
-        ),
-        _rule(
-            "shared memory",
-            (INTRINSIC, f"wg_{m}", f"wg_{n}", f"red_{k}"),
-            lambda kind, wm, wn, r: (wm + wn) * depth(kind, r) * element <= target.workgroup_memory,
-            f"the operands' tiles take more than {target.workgroup_memory} bytes",
-        ),
-        _rule(
-            "accumulators of a thread",
-            (INTRINSIC, f"sg_{m}", f"sg_{n}"),
-            lambda kind, sm, sn: (
-                sm * sn * shape(kind, 0) * shape(kind, 1) <= target.registers * width
-            ),
-            f"more than {target.registers} registers",
-        ),
-        _rule(
-            "unrolled intrinsics",
-            (f"sg_{m}", f"sg_{n}", f"red_{k}"),
-            lambda sm, sn, r: sm * sn * r <= MAX_INTRINSICS,
-            f"more than {MAX_INTRINSICS} instructions",
-        ),
-    ]
-
-    def write(draft: Draft, values: Mapping[str, Value]) -> None:
-        config = draft.tree(template.root)
-        chosen = intrinsics[position[str(values[INTRINSIC])]]
-        config[INTRINSIC] = chosen.attribute
+        shared = [i for i, size in enumerate(tree["subgroup"]) if size]
+        steps = [i for i, size in enumerate(tree["reduction"]) if size]
+        self.need(len(shared) == 2, len(steps) == 1)
+        (m, n), k = shared, steps[0]
+        self.loops = {"workgroup": (m, n), "subgroup": (m, n), "reduction": (k,)}
+        self.names = {"workgroup": "wg", "subgroup": "sg", "reduction": "red"}
+        self.intrinsics = {i.name: i for i in intrinsics}
+        self.shapes = {i.name: (i.m, i.n, i.k) for i in intrinsics}
+        self.knob(ChoiceKnob(INTRINSIC, tuple(self.shapes)), intrinsics[0].name)
         for loop in (m, n):
-            config["workgroup"][loop] = values[f"wg_{loop}"]
-            config["subgroup"][loop] = values[f"sg_{loop}"]
-        config["reduction"][k] = values[f"red_{k}"]
-        conflicts = "no_reduce_shared_memory_bank_conflicts"
-        draft.options[conflicts] = "false" if values[BANK_CONFLICTS] else "true"
-        if values.get(WAVES):
-            draft.settings["llvm_func_attrs"] = f'{{"amdgpu-waves-per-eu" = "{values[WAVES]}"}}'
+            sizes = divisor_sizes(root.extents[loop], _MAX_TILE)
+            self.tile(f"wg_{loop}", sizes, tree["workgroup"][loop])
+            self.tile(f"sg_{loop}", divisor_sizes(32, 32), tree["subgroup"][loop])
+        self.tile(f"red_{k}", divisor_sizes(64, 64), tree["reduction"][k])
+        self.knob(BoolKnob(BANK_CONFLICTS), options.get(_NO_CONFLICTS) != "true")
+        self.waves()
+        self.tiles = {i: f"wg_{i}" for i in (m, n)}
+        tiles = (f"wg_{m}", f"sg_{m}", f"wg_{n}", f"sg_{n}")
+        width, memory = target.subgroup, target.workgroup_memory
+        element = dtype_of(self.workload.element_types[0]).itemsize
+        rows, columns, depth = root.extents[m], root.extents[n], root.extents[k]
+        shape = self._shape
 
-    prior = TilePrior(workload, target, root.operand_loops, root.element_bits, matrix=True)
+        def threads(kind: Any, wm: Any, sm: Any, wn: Any, sn: Any) -> Any:
+            return wm // (sm * shape(kind, 0)) * (wn // (sn * shape(kind, 1))) * width
 
-    def estimate(values: Mapping[str, Any], number: FloatArray) -> FloatArray:
-        return prior({i: np.asarray(values[f"wg_{i}"], np.float64) for i in (m, n)}, number)
+        def whole(kind: Any, wm: Any, sm: Any, wn: Any, sn: Any) -> Any:
+            at_m, at_n = sm * shape(kind, 0), sn * shape(kind, 1)
+            subgroups = (wm // at_m) * (wn // at_n)
+            some = (wm >= at_m) & (wn >= at_n) & (subgroups <= _MAX_SUBGROUPS)
+            return some & (wm % at_m == 0) & (wn % at_n == 0) & (subgroups * width <= 1024)
 
-    return Recipe(
-        "TileAndFuse",
-        template.own.pipeline,
-        tuple(knobs),
-        tuple(rules),
-        start,
-        write,
-        (Computed(every[:-1], threads), fixed(1), fixed(1)),
-        is_own=True,
-        prior=estimate,
-    )
+        self.threads = (Computed((INTRINSIC, *tiles), threads),)
+        for name, knobs, check, reason in (
+            (
+                "subgroups have whole intrinsics",
+                (INTRINSIC, *tiles),
+                whole,
+                f"the tiles are no multiples, or of more than {_MAX_SUBGROUPS} subgroups",
+            ),
+            (
+                "tiles divide the loops",
+                (f"wg_{m}", f"wg_{n}"),
+                lambda wm, wn: (rows % wm == 0) & (columns % wn == 0),
+                f"{rows} x {columns} is no multiple",
+            ),
+            (
+                "the step divides the sum",
+                (INTRINSIC, f"red_{k}"),
+                lambda i, r: (depth % (r * shape(i, 2)) == 0) & (r * shape(i, 2) <= _MAX_STEP),
+                f"{depth} is no multiple of the step, or the step is above {_MAX_STEP}",
+            ),
+            (
+                "shared memory",
+                (INTRINSIC, f"wg_{m}", f"wg_{n}", f"red_{k}"),
+                lambda i, wm, wn, r: (wm + wn) * r * shape(i, 2) * element <= memory,
+                f"the operands' tiles take more than {memory} bytes",
+            ),
+            (
+                "accumulators of a thread",
+                (INTRINSIC, f"sg_{m}", f"sg_{n}"),
+                lambda i, sm, sn: sm * sn * shape(i, 0) * shape(i, 1) <= target.registers * width,
+                f"more than {target.registers} registers",
+            ),
+            (
+                "unrolled intrinsics",
+                (f"sg_{m}", f"sg_{n}", f"red_{k}"),
+                lambda sm, sn, r: sm * sn * r <= MAX_INTRINSICS,
+                f"more than {MAX_INTRINSICS} instructions",
+            ),
+        ):
+            self.rule(name, knobs, check, _with_values(knobs, reason))
+
+    def _shape(self, kind: Any, axis: int) -> Any:
+        """The m, n or k of intrinsics by their names, or arrays of them."""
+        labels, inverse = np.unique(np.asarray(kind).astype(str), return_inverse=True)
+        sizes = np.array([self.shapes[str(one)][axis] for one in labels], dtype=np.int64)
+        return sizes[inverse].reshape(np.shape(kind))
+
+    def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
+        config = draft.tree(self.template.root)
+        config[INTRINSIC] = self.intrinsics[values[INTRINSIC]].attribute
+        for level, loops in self.loops.items():
+            for loop in loops:
+                config[level][loop] = values[f"{self.names[level]}_{loop}"]
+        draft.options[_NO_CONFLICTS] = "false" if values[BANK_CONFLICTS] else "true"
 
 
-def _rule(name: str, knobs: tuple[str, ...], check: Any, reason: str) -> Constraint:
-    return rule(
-        name,
-        knobs,
-        check,
-        lambda *v: f"{', '.join(f'{k} {x}' for k, x in zip(knobs, v, strict=True))}: {reason}",
-    )
+def _with_values(knobs: Sequence[str], reason: str) -> Any:
+    def say(*values: Any) -> str:
+        named = ", ".join(f"{k} {v}" for k, v in zip(knobs, values, strict=True))
+        return f"{named}: {reason}"
+
+    return say

@@ -9,89 +9,63 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.gpu import LOWERING_CONFIG, GpuTemplate
-from tilewright.gpu_target import GpuTarget
-from tilewright.space.constraints import Constraint
-from tilewright.space.gpu_explicit import Draft, Recipe, fixed, rule, tile_values
-from tilewright.space.gpu_member import Computed
-from tilewright.space.knobs import Knob, TileKnob
-from tilewright.trial import Value
-from tilewright.workload import Workload
+from tilewright.gpu import LOWERING_CONFIG
+from tilewright.space.constraints import Computed
+from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
 
-_PIPELINE = "#iree_gpu.pipeline<VectorDistribute>"
 SUBGROUPS, VECTOR, STEP, ROWS = "subgroups", "vector", "step", "rows"
 _MAX_ROWS = 8
 
 
-def reduction_recipe(template: GpuTemplate, workload: Workload, target: GpuTarget) -> Recipe | None:
-    """None for a dispatch whose ops are not distributed along one loop."""
-    tree = template.tree(template.root)
-    if template.translation.pipeline != "VectorDistribute" or _along(tree) is None:
-        return None
-    along = _along(tree)
-    assert along is not None
-    lanes = tree["lane_basis"][0][along]
-    extent = template.root_op.extents[along]
-    own: dict[str, int] = {
-        SUBGROUPS: tree["subgroup_basis"][0][along],
-        VECTOR: tree["thread"][along],
-        STEP: _steps(tree)[along],
-    }
-    if lanes < 2 or extent < 2 or not all(own.values()):
-        return None
-    most = 1024 // lanes
-    knobs: list[Knob] = [
-        TileKnob(SUBGROUPS, values=_powers(most, own[SUBGROUPS])),
-        TileKnob(VECTOR, values=_powers(16, own[VECTOR])),
-        TileKnob(STEP, values=_multiples(extent, lanes, own[STEP])),
-    ]
-    start: dict[str, Value] = {**own}
-    rows = _row_loop(template, tree)
-    if rows is not None:
-        size = int(tree["workgroup"][rows])
-        knobs.append(
-            TileKnob(ROWS, values=tile_values(template.root_op.extents[rows], _MAX_ROWS, size))
-        )
-        start[ROWS] = size
+class RowReduction(GpuPipeline):
+    """For dispatches whose ops are all distributed along one loop."""
 
-    def write(draft: Draft, values: Mapping[str, Value]) -> None:
-        for (_, name), one in draft.trees.items():
-            at = _along(one) if name == LOWERING_CONFIG else None
-            if at is None:
-                continue
-            one["subgroup_basis"][0][at] = values[SUBGROUPS]
-            one["thread"][at] = values[VECTOR]
-            _steps(one)[at] = int(str(values[STEP]))
-        if rows is not None:
-            draft.tree(template.root)["workgroup"][rows] = values[ROWS]
+    name = "VectorDistribute.reduction"
+    attribute = "#iree_gpu.pipeline<VectorDistribute>"
 
-    return Recipe(
-        "VectorDistribute.reduction",
-        _PIPELINE,
-        tuple(knobs),
-        _rules(lanes),
-        start,
-        write,
-        (Computed((SUBGROUPS,), lambda s: s * lanes), fixed(1), fixed(1)),
-        is_own=True,
-    )
-
-
-def _rules(lanes: int) -> tuple[Constraint, ...]:
-    return (
-        rule(
+    def declare(self) -> None:
+        tree, extents = self.tree, self.root.extents
+        along = _along(tree)
+        self.need(self.template.translation.pipeline == "VectorDistribute", along is not None)
+        assert along is not None
+        lanes, extent = tree["lane_basis"][0][along], extents[along]
+        subgroups, vector = tree["subgroup_basis"][0][along], tree["thread"][along]
+        step = _steps(tree)[along]
+        self.need(lanes >= 2, extent >= 2, subgroups, vector, step)
+        self.tile(SUBGROUPS, powers(1024 // lanes), subgroups)
+        self.tile(VECTOR, powers(16), vector)
+        self.tile(STEP, multiples(lanes, extent, 1 << 14), step)
+        # The last parallel loop that is given out to workgroups.
+        given = [
+            i for i, s in enumerate(tree.get("workgroup", [])) if s and not self.root.reduction[i]
+        ]
+        self.rows = given[-1] if given else None
+        if self.rows is not None:
+            sizes = divisor_sizes(extents[self.rows], _MAX_ROWS)
+            self.tile(ROWS, sizes, int(tree["workgroup"][self.rows]))
+        self.threads = (Computed((SUBGROUPS,), lambda s: s * lanes),)
+        self.rule(
             "a step is whole vectors of all lanes",
             (SUBGROUPS, VECTOR, STEP),
             lambda s, v, p: p % (s * v * lanes) == 0,
             lambda s, v, p: f"{p} is no multiple of {s} * {v} * {lanes} lanes",
-        ),
-        rule(
+        )
+        self.rule(
             "elements of a thread in a step",
             (SUBGROUPS, STEP),
             lambda s, p: p // (s * lanes) <= 64,
             lambda s, p: f"{p // (s * lanes)}, more than 64",
-        ),
-    )
+        )
+
+    def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
+        for (_, name), one in draft.trees.items():
+            at = _along(one) if name == LOWERING_CONFIG else None
+            if at is not None:
+                one["subgroup_basis"][0][at] = values[SUBGROUPS]
+                one["thread"][at] = values[VECTOR]
+                _steps(one)[at] = values[STEP]
+        if self.rows is not None:
+            draft.tree(self.template.root)["workgroup"][self.rows] = values[ROWS]
 
 
 def _along(tree: Any) -> int | None:
@@ -101,41 +75,19 @@ def _along(tree: Any) -> int | None:
     needed = ("lane_basis", "subgroup_basis", "thread")
     if any(name not in tree for name in needed) or not _steps(tree):
         return None
-    for basis in ("lane_basis", "subgroup_basis"):
-        counts, order = tree[basis]
-        if order != list(range(len(counts))):
-            return None
     steps = [i for i, size in enumerate(_steps(tree)) if size]
     shared = [i for i, size in enumerate(tree["thread"]) if size > 0]
     if len(steps) != 1 or shared != steps:
         return None
-    others = [
-        count
-        for basis in ("lane_basis", "subgroup_basis")
-        for i, count in enumerate(tree[basis][0])
-        if i != steps[0]
-    ]
-    return steps[0] if all(count == 1 for count in others) else None
+    for basis in ("lane_basis", "subgroup_basis"):
+        counts, order = tree[basis]
+        others = (count for i, count in enumerate(counts) if i != steps[0])
+        if order != list(range(len(counts))) or any(count != 1 for count in others):
+            return None
+    return steps[0]
 
 
 def _steps(tree: Any) -> list[int]:
     """The step of each loop, under either of the names that the pipeline has for it."""
     found: list[int] = tree.get("partial_reduction") or tree.get("serial") or []
     return found
-
-
-def _row_loop(template: GpuTemplate, tree: Any) -> int | None:
-    """The last parallel loop that is given out to workgroups."""
-    sizes = tree.get("workgroup", [])
-    loops = [i for i, size in enumerate(sizes) if size and not template.root_op.reduction[i]]
-    return loops[-1] if loops else None
-
-
-def _powers(most: int, own: int) -> tuple[int, ...]:
-    return tuple(sorted({own, *(1 << i for i in range(most.bit_length()) if 1 << i <= most)}))
-
-
-def _multiples(extent: int, lanes: int, own: int) -> tuple[int, ...]:
-    """Steps of whole rows of lanes that divide the row."""
-    sizes = {s for s in range(lanes, min(extent, 1 << 14) + 1, lanes) if extent % s == 0}
-    return tuple(sorted({*sizes, own}))

@@ -1,46 +1,47 @@
-"""Spaces from the compiler's own constraints (`iree_codegen.smt.constraints`).
+"""Pipelines for which the compiler states its constraints (`iree_codegen.smt.constraints`).
 
-The knobs that the constraints leave free, under the compiler's names (`wg_0`: workgroup tile of
-loop 0, `sg_0`: tiles of the intrinsic for one subgroup, `red_2`: reduction tile, `mma_idx`: the
-matrix intrinsic), with every assertion as a constraint, and what the pipelines read beside them.
+The knobs are those that the constraints leave free, under the compiler's names (`wg_0`: workgroup
+tile of loop 0, `sg_0`: tiles of the intrinsic for one subgroup, `red_2`: reduction tile, `mma_idx`:
+the matrix intrinsic), with every assertion as a constraint; what the pipelines read beside them;
+and rules that the compiler leaves out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tilewright.argument import dtype_of
 from tilewright.gpu import GpuCompilationInfo, GpuTemplate
 from tilewright.gpu_target import ROCM, GpuTarget
 from tilewright.smt_program import Assertion, ConstraintProgram
-from tilewright.space.constraints import Constraint
-from tilewright.space.gpu_cost import TilePrior, columns
-from tilewright.space.gpu_member import WORKGROUP_SIZES, Computed, GpuSpace
-from tilewright.space.gpu_rules import (
-    ALL_PROMOTED,
+from tilewright.space.constraints import Computed, Constraint
+from tilewright.space.gpu_cost import columns, tile_prior
+from tilewright.space.gpu_pipeline import (
+    BANK_CONFLICTS,
+    MAX_INTRINSICS,
     PROMOTE,
     WAVES,
-    attention_rules,
-    register_rules,
-    whole_tile_rules,
+    WORKGROUP_SIZES,
+    waves_knob,
+    waves_setting,
 )
 from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
-from tilewright.space.search_space import PriorMany
+from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.smt import ConstraintModel
 from tilewright.tiling import Translation
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
 
 # What the constraints call the sizes of the workgroup.
-_SIZES = dict(zip(WORKGROUP_SIZES, ("wg_size_x", "wg_size_y", "wg_size_z"), strict=True))
+_SIZES = ("wg_size_x", "wg_size_y", "wg_size_z")
 
 REORDER = "reorder_workgroups"
-BANK_CONFLICTS = "reduce_bank_conflicts"
 
 # Workgroups that share columns follow one another where the columns of the result take more cache
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
@@ -48,19 +49,20 @@ _TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
 
 # Operands of attention (queries, keys, values) that go through shared memory, and how threads copy
 # one of them.
-_PROMOTED = (ALL_PROMOTED, "1,2")
+_ALL_PROMOTED = "0,1,2"
 _THREADS = "#iree_gpu.derived_thread_config"
+_NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
 # Assertions with more combinations of values than this are not looked through for being redundant.
 _MAX_LOOK = 1 << 18
+# Of a processor of AMD's; each holds some waves of a workgroup.
+_EXECUTION_UNITS = 4
+
+Count = Callable[[Mapping[str, Any]], Any]
 
 
-class SmtMember:
-    """The space of one constraints op of a dispatch.
-
-    Raises ValueError where the constraints leave no configuration, Unbounded where a knob has no
-    bound.
-    """
+class StatedPipeline(Pipeline):
+    """The space of one constraints op of a dispatch."""
 
     def __init__(
         self,
@@ -69,40 +71,48 @@ class SmtMember:
         workload: Workload,
         target: GpuTarget,
     ) -> None:
-        self.name = name = program.pipeline
-        self.program = program
-        self.template = template
-        self.is_product = workload.kind == "contraction"
-        self.is_attention = workload.kind == "attention"
-        self.model = ConstraintModel(program)
-        if any(not len(domain) for domain in self.model.domains.values()):
-            raise ValueError(f"{name}: the constraints leave no configuration")
+        self.program, self.template = program, template
+        self.workload, self.target = workload, target
+        try:
+            self.model = ConstraintModel(program)
+        except ValueError as error:  # a knob without a bound, or an operation that is not modelled
+            raise Unfit(str(error)) from error
+        if any(not len(domain) or domain[0] < 0 for domain in self.model.domains.values()):
+            raise Unfit(f"{program.pipeline}: the constraints leave no configuration")
         self._options = {k.name: k.options for k in program.knobs if k.options}
         self.free = tuple(n for n, d in self.model.domains.items() if len(d) > 1)
         self._fixed = {n: int(d[0]) for n, d in self.model.domains.items() if len(d) == 1}
-        if "true" in (options[self._fixed.get(n, 0)] for n, options in self._options.items()):
-            # The convolution as a product of matrices: other loops, other knobs.
-            self.name = name = f"{name}.igemm"
-        self.extras = _extras(self, target)
-        knobs: list[Knob] = [self._knob(n) for n in self.free]
-        knobs += self.extras
-        constraints = [
-            *self._constraints(),
-            *register_rules(self, target),
-            *attention_rules(self, workload, target),
-            *reorder_rules(self),
-            *whole_tile_rules(self, workload),
+        # Every variable with a value of its own, free or fixed.
+        self.names = (*self.free, *self._fixed)
+        chosen = [options[self._fixed.get(n, 0)] for n, options in self._options.items()]
+        # The convolution as a product of matrices has other loops and other knobs.
+        self.name = f"{program.pipeline}.igemm" if "true" in chosen else program.pipeline
+        extras = {knob.name: knob for knob in self._extras()}
+        self._extra_names = tuple(extras)
+        self.computed = {
+            ours: self._computed(theirs)
+            for ours, theirs in zip(WORKGROUP_SIZES, _SIZES, strict=True)
+            if theirs in (*self.model.computed, *self.names)
+        }
+        rules = [
+            *self._stated_rules(),
+            *self._register_rules(),
+            *self._attention_rules(),
+            *self._reorder_rules(),
+            *self._whole_tile_rules(),
         ]
-        self.computed = self.computed_sizes
-        default = self._default(knobs, constraints)
-        self.space = GpuSpace(
-            name,
-            knobs,
-            constraints,
-            default,
+        own = self._own()
+        threads = self.computed.get(WORKGROUP_SIZES[0])
+        by_loop = threads is not None and len(workload.dims) == len(program.dims)
+        self.space = space_near(
+            self.name,
+            [*map(self._knob, self.free), *extras.values()],
+            rules,
+            own,
             computed=self.computed,
-            prior_many=self._prior(workload, target),
+            prior_many=self._prior if by_loop else None,
         )
+        self.is_own = own is not None and own == self.space.default
 
     # -- knobs ---------------------------------------------------------------------------------
 
@@ -113,59 +123,73 @@ class SmtMember:
             return ChoiceKnob(name, tuple(options[i] for i in domain), vocabulary=options)
         return TileKnob(name, values=domain)
 
+    def _extras(self) -> Iterable[Knob]:
+        """What the constraints leave free and the pipelines read."""
+        stated = dict(self.program.fixed)
+        if "prefetch_num_stages" in {*stated, *(k.name for k in self.program.knobs)}:
+            # Only pipelines with pipeline options have these.
+            yield BoolKnob(BANK_CONFLICTS)
+        # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles say.
+        if self.workload.kind == "contraction" and len(self._grid) == 2:
+            yield ChoiceKnob(REORDER, ("none", "transpose"))
+        if self.target.backend == ROCM:
+            yield waves_knob()
+        if self.workload.kind == "attention" and stated.get(PROMOTE) == "[0, 1, 2]":
+            # The constraints fix it, the pipeline does not: queries can stay in registers.
+            yield ChoiceKnob(PROMOTE, (_ALL_PROMOTED, "1,2"))
+
+    @cached_property
+    def _grid(self) -> dict[int, str]:
+        """The workgroup tiles of the loops that workgroups share out, by loop."""
+        numbers = {n.removeprefix("wg_"): n for n in self.names if n.startswith("wg_")}
+        return {int(i): numbers[i] for i in sorted(filter(str.isdigit, numbers), key=int)}
+
     def number(self, name: str, value: Any) -> Any:
         """The integer (or array of them) that the constraints use for a knob's values."""
         options = self._options.get(name)
         if not options:
             return np.asarray(value, dtype=np.int64)
-        position = {option: i for i, option in enumerate(options)}
-        if isinstance(value, str):
-            return np.int64(position[value])
         labels, inverse = np.unique(np.asarray(value).astype(str), return_inverse=True)
-        return np.array([position[str(one)] for one in labels], dtype=np.int64)[inverse]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every variable with a value of its own, free or fixed."""
-        return (*self.free, *self._fixed)
-
-    def shapes(self, knob: str) -> tuple[tuple[int, int, int], ...]:
-        """The m, n and k of the intrinsics that a knob chooses from."""
-        return next(k.shapes for k in self.program.knobs if k.name == knob)
-
-    def threads(self, values: Mapping[str, Any]) -> Any:
-        """Threads of a workgroup, for values of the constraints' variables."""
-        name = _SIZES[WORKGROUP_SIZES[0]]
-        return values[name] if name in values else self.model.compute(name, values)
+        found = np.array([options.index(str(one)) for one in labels], dtype=np.int64)
+        return found[inverse].reshape(np.shape(value))
 
     def values(self, names: Sequence[str], columns: Sequence[Any]) -> dict[str, Any]:
         """Values for the constraints from those of some knobs; the fixed ones are added."""
         given = {n: self.number(n, c) for n, c in zip(names, columns, strict=True)}
         return {**{n: np.int64(v) for n, v in self._fixed.items()}, **given}
 
-    # -- constraints ---------------------------------------------------------------------------
+    def _computed(self, name: str) -> Computed:
+        """A variable of the constraints as a number that follows from knobs."""
+        if name in self._fixed:
+            return Computed((), lambda: self._fixed[name])
+        if name in self.free:
+            return Computed((name,), lambda v: v)
+        scope = tuple(n for n in self.free if n in self.model.scope_of(name))
+        return Computed(scope, lambda *c: self.model.compute(name, self.values(scope, c)))
 
-    def _constraints(self) -> list[Constraint]:
+    # -- the compiler's constraints ------------------------------------------------------------
+
+    def _stated_rules(self) -> list[Constraint]:
         found: dict[str, Constraint] = {}
         for assertion in self.program.assertions:
             scope = tuple(n for n in self.model.scope(assertion.node) if n in self.free)
             if not scope or self._always_holds(assertion, scope):
                 continue
-            name = _name(assertion.message)
-            unique = name
-            while unique in found:
-                unique += "'"
-            found[unique] = self._constraint(unique, assertion, scope)
+            # The message without the numbers shown.
+            name = re.sub(r"\s*\([^()]*\{\}[^()]*\)", "", assertion.message).strip() or "constraint"
+            while name in found:
+                name += "'"
+            found[name] = self._stated_rule(name, assertion, scope)
         return list(found.values())
 
     def _always_holds(self, assertion: Assertion, scope: tuple[str, ...]) -> bool:
         size = int(np.prod([len(self.model.domains[n]) for n in scope]))
         if size > _MAX_LOOK:
             return False
-        values = {**{n: np.int64(v) for n, v in self._fixed.items()}, **self.model.grid(scope)}
+        values = {**self.values((), ()), **self.model.grid(scope)}
         return bool(np.all(self.model.holds(assertion, values)))
 
-    def _constraint(self, name: str, assertion: Assertion, scope: tuple[str, ...]) -> Constraint:
+    def _stated_rule(self, name: str, assertion: Assertion, scope: tuple[str, ...]) -> Constraint:
         def check(*columns: Any) -> Any:
             return self.model.holds(assertion, self.values(scope, columns))
 
@@ -177,229 +201,264 @@ class SmtMember:
 
         return Constraint(name, scope, check, reason, vectorised=True)
 
-    @cached_property
-    def computed_sizes(self) -> dict[str, Computed]:
-        """The sizes of the workgroup, under the names that a user restricts them by."""
-        return {
-            ours: self._computed(theirs)
-            for ours, theirs in _SIZES.items()
-            if theirs in self.model.computed or theirs in self._fixed or theirs in self.free
+    # -- rules that the compiler leaves out ----------------------------------------------------
+
+    def _at_most(
+        self, name: str, count: Count, used: Iterable[str], limit: int, unit: str
+    ) -> list[Constraint]:
+        """A limit on a number that follows from variables; none where no knob is among them."""
+        wanted = set(used)
+        scope = tuple(n for n in self.free if n in wanted)
+        if not scope:
+            return []
+        return [
+            Constraint(
+                name,
+                scope,
+                lambda *c: count(self.values(scope, c)) <= limit,
+                lambda *c: f"{int(count(self.values(scope, c)))}, more than {limit} {unit}",
+                vectorised=True,
+            )
+        ]
+
+    def _threads(self, values: Mapping[str, Any]) -> Any:
+        """Threads of a workgroup (at least 1), for values of the constraints' variables."""
+        name = _SIZES[0]
+        found = values[name] if name in values else self.model.compute(name, values)
+        return np.maximum(1, found)
+
+    def _shapes(self, knob: str) -> Any:
+        """The m, n and k of the intrinsics that a knob chooses from, shape (intrinsics, 3)."""
+        shapes = next(k.shapes for k in self.program.knobs if k.name == knob)
+        return np.array(shapes, dtype=np.int64)
+
+    def _register_rules(self) -> list[Constraint]:
+        """What one thread holds and what is unrolled for it: a candidate whose accumulators alone
+        need more registers than a thread has only spills, and one of thousands of instructions in a
+        row takes minutes to compile."""
+        parallel = [n for n in self.names if n in ("m_tile", "n_tile") or n.startswith("wg_")]
+        parallel = [n for n in parallel if n not in _SIZES]
+        sums = [n for n in self.names if n.startswith("red_")]
+        intrinsic = next((n for n in ("mma_idx", "qk_mma_idx") if n in self.names), "")
+        if WORKGROUP_SIZES[0] not in self.computed or not parallel or not intrinsic:
+            return []
+        shapes = self._shapes(intrinsic)
+        in_intrinsics = self.program.pipeline == "TileAndFuse"
+
+        def product(values: Mapping[str, Any], names: Sequence[str]) -> Any:
+            total: Any = np.int64(1)
+            for name in names:
+                total = total * values[name]
+            return total
+
+        def accumulators(values: Mapping[str, Any]) -> Any:
+            return product(values, parallel) // self._threads(values)
+
+        def instructions(values: Mapping[str, Any]) -> Any:
+            m, n, k = (shapes[values[intrinsic], axis] for axis in range(3))
+            points = product(values, [*parallel, *sums]) * (k if in_intrinsics else 1)
+            subgroups = np.maximum(1, self._threads(values) // self.target.subgroup)
+            return points // np.maximum(1, m * n * k * subgroups)
+
+        registers, knobs = self.target.registers, self.computed[WORKGROUP_SIZES[0]].knobs
+        unrolled = [*parallel, *sums, intrinsic, *knobs]
+        return [
+            *self._at_most(
+                "accumulators of a thread",
+                accumulators,
+                [*parallel, *knobs],
+                registers,
+                "registers",
+            ),
+            *self._at_most(
+                "unrolled intrinsics", instructions, unrolled, MAX_INTRINSICS, "instructions"
+            ),
+        ]
+
+    def _attention_rules(self) -> list[Constraint]:
+        """What IREE 3.13's constraints on attention leave out: they bound the shared memory of the
+        operands but not that of the scores, which go from one product to the other through it, and
+        have score tiles that are smaller than the intrinsic."""
+        tiles = ("m_tile", "n_tile", "red_k2")
+        if self.workload.kind != "attention" or not set(tiles) <= set(self.names):
+            return []
+        k1 = {d.role: d.size for d in self.workload.dims}.get("k1", 1)
+        element = dtype_of(self.workload.element_types[0]).itemsize
+        limit = self.target.workgroup_memory
+
+        def memory(values: Mapping[str, Any]) -> Any:
+            m, n, k2 = (values[name] for name in tiles)
+            return element * (m * k1 + k2 * k1 + k2 * n + m * k2)
+
+        def remainder(values: Mapping[str, Any]) -> Any:
+            left: Any = np.int64(0)
+            for knob, axis in (("qk_mma_idx", 1), ("pv_mma_idx", 2)):
+                if knob in self.names:
+                    left = left + values["red_k2"] % self._shapes(knob)[values[knob], axis]
+            return left
+
+        intrinsics = ("red_k2", "qk_mma_idx", "pv_mma_idx")
+        rules = [
+            *self._at_most("shared memory of scores", memory, tiles, limit, "bytes"),
+            *self._at_most(
+                "red_k2 is a multiple of the intrinsics'", remainder, intrinsics, 0, "left over"
+            ),
+        ]
+        if WAVES not in self._extra_names:
+            return rules
+        promotes = (PROMOTE,) if PROMOTE in self._extra_names else ()
+        threads = self.computed[WORKGROUP_SIZES[0]]
+        scope = tuple(n for n in self.free if n in {*tiles, *threads.knobs})
+
+        def used(waves: Any, *others: Any) -> Any:
+            values = self.values(scope, others[len(promotes) :])
+            one = memory(values)
+            for promoted in others[: len(promotes)]:
+                kept = np.asarray(promoted) != _ALL_PROMOTED
+                one = one - np.where(kept, values["m_tile"] * k1 * element, 0)
+            width = _EXECUTION_UNITS * self.target.subgroup
+            return one * np.asarray(waves) * width // self._threads(values)
+
+        # More waves than shared memory has room for are not to be had: the code stays the same.
+        room = Constraint(
+            "waves have room in shared memory",
+            (WAVES, *promotes, *scope),
+            lambda w, *o: (np.asarray(w) <= 1) | (used(w, *o) <= limit),
+            lambda w, *o: f"{w} take {int(used(w, *o))} of {limit} bytes",
+            vectorised=True,
+        )
+        return [*rules, room]
+
+    def _reorder_rules(self) -> list[Constraint]:
+        """Only a grid of workgroups in two dimensions can be transposed."""
+        if REORDER not in self._extra_names:
+            return []
+        free = tuple(n for n in self._grid.values() if n in self.free)
+
+        def check(order: Any, *columns: Any) -> Any:
+            values = self.values(free, columns)
+            several: Any = np.bool_(True)
+            for loop, name in self._grid.items():
+                several = several & (values[name] < self.program.dims[loop])
+            return (np.asarray(order) == "none") | several
+
+        return [
+            Constraint(
+                "transposed workgroups are a grid",
+                (REORDER, *free),
+                check,
+                lambda *v: "the workgroups are a single row or column",
+                vectorised=True,
+            )
+        ]
+
+    def _whole_tile_rules(self) -> list[Constraint]:
+        """Tiles that divide the loops of convolutions: the constraints take sizes rounded up to
+        whole intrinsics, which needs padding that their configurations do not have. Products are
+        padded."""
+        if self.workload.kind == "contraction":
+            return []
+
+        def rule(name: str, size: int) -> list[Constraint]:
+            label = f"{name} divides its loop of {size}"
+            return self._at_most(label, lambda v: size % v[name], (name,), 0, "left over")
+
+        order = {name: loop for loop, name in self._grid.items()}
+        return [
+            one
+            for name in self.names
+            if name in order
+            for one in rule(name, self.program.dims[order[name]])
+        ]
+
+    def _prior(self, configs: Sequence[Configuration]) -> FloatArray:
+        """By the workgroup tiles of the root op's loops."""
+        values = {**dict.fromkeys(self._fixed), **columns(configs)}
+        tiles = {
+            loop: np.asarray(self._fixed.get(name, values[name]), dtype=np.float64)
+            for loop, name in self._grid.items()
+            if loop < len(self.workload.dims) and not self.workload.dims[loop].reduction
         }
-
-    def _computed(self, name: str) -> Computed:
-        if name in self._fixed:
-            value = self._fixed[name]
-            return Computed((), lambda: value)
-        if name in self.free:
-            return Computed((name,), lambda v: v)
-        total, divisors = self.model._quotients[name]
-        reached = {n for i in (total, *divisors) for n in self.model.scope(i)}
-        scope = tuple(n for n in self.free if n in reached)
-        return Computed(scope, lambda *c: self.model.compute(name, self.values(scope, c)))
-
-    def _prior(self, workload: Workload, target: GpuTarget) -> PriorMany | None:
-        """By the workgroup tiles of the root op's loops, where the constraints name them so."""
+        count = np.asarray(self.computed[WORKGROUP_SIZES[0]].of(values), dtype=np.float64)
+        threads = np.broadcast_to(count, (len(configs),))
         root = self.template.root_op
-        threads = self.computed_sizes.get(WORKGROUP_SIZES[0])
-        if threads is None or len(workload.dims) != len(self.program.dims):
-            return None
-        tiles = {i: f"wg_{i}" for i in range(len(workload.dims)) if not workload.dims[i].reduction}
-        prior = TilePrior(workload, target, root.operand_loops, root.element_bits, matrix=True)
-
-        def of(configs: Sequence[Configuration]) -> FloatArray:
-            values = columns(configs)
-            sizes: dict[int, FloatArray] = {}
-            for loop, name in tiles.items():
-                if name in values:
-                    sizes[loop] = np.asarray(values[name], dtype=np.float64)
-                elif name in self._fixed:
-                    sizes[loop] = np.full(len(configs), float(self._fixed[name]))
-            count = threads.compute(*(values[k] for k in threads.knobs))
-            return prior(sizes, np.broadcast_to(np.asarray(count, np.float64), (len(configs),)))
-
-        return of
+        return tile_prior(self.workload, self.target, root, tiles, threads, matrix=True)
 
     # -- configurations ------------------------------------------------------------------------
 
-    def _default(self, knobs: Sequence[Knob], constraints: Sequence[Constraint]) -> Configuration:
-        """The compiler's own choice where it is a member, else any configuration."""
-        own = self._own()
-        if own is not None:
-            values = dict(own.items)
-            inside = all(k.index(values[k.name]) is not None for k in knobs)
-            if inside and all(c.holds(values) for c in constraints):
-                return own
-        free = GpuSpace.of(self.name, knobs, constraints, Configuration(()))
-        found = free.sample(np.random.default_rng(0), 1)
-        if not found:
-            raise ValueError(f"{self.name}: the constraints leave no configuration")
-        return found[0]
-
-    @property
-    def matches_own(self) -> bool:
-        """Whether the compiler's own choice is a member of this space."""
-        own = self._own()
-        return own is not None and own == self.space.default
-
     def _own(self) -> Configuration | None:
+        """The compiler's own choice as values of the knobs; None where they cannot give it."""
         assignments = self.template.own.assignments
-        if self.program.ordinal >= len(assignments):
+        found = (
+            assignments[self.program.ordinal] if self.program.ordinal < len(assignments) else None
+        )
+        numbers = dict(found or ())
+        if found is None or any(name not in numbers for name in self.free):
             return None
-        found = assignments[self.program.ordinal]
-        if found is None:
-            return None
-        numbers = dict(found)
         values: dict[str, Value] = {}
         for name in self.free:
-            if name not in numbers:
-                return None
             options = self._options.get(name)
             values[name] = options[numbers[name]] if options else numbers[name]
-        for knob in self.extras:
-            values[knob.name] = _own_extra(knob.name, self)
-        return Configuration.of(values)
+        own = self.template.own
+        extras: dict[str, Value] = {
+            BANK_CONFLICTS: dict(own.options).get(_NO_CONFLICTS) != "true",
+            REORDER: "transpose"
+            if "workgroup_reordering_strategy" in dict(own.entries)
+            else "none",
+            PROMOTE: ",".join(map(str, own.size(PROMOTE))),
+            WAVES: 0,
+        }
+        return Configuration.of(values | {name: extras[name] for name in self._extra_names})
 
     def assignment(self, values: Mapping[str, Value]) -> dict[str, int]:
         """A value for every knob of the constraints, as the compiler's functions take it."""
         names = tuple(n for n in self.free if n in values)
         numbers = self.values(names, [values[n] for n in names])
-        found = {}
-        for knob in self.program.knobs:
-            if knob.name in numbers:
-                found[knob.name] = int(numbers[knob.name])
-            else:
-                found[knob.name] = int(self.model.compute(knob.name, numbers))
-        return found
+        return {
+            knob.name: int(
+                numbers[knob.name]
+                if knob.name in numbers
+                else self.model.compute(knob.name, numbers)
+            )
+            for knob in self.program.knobs
+        }
+
+    def _padding(self, assignment: Mapping[str, int]) -> list[int]:
+        """The sizes that a product's tiles are padded to where they do not divide the loops: the
+        constraints take sizes rounded up to whole intrinsics. Empty where nothing is left over."""
+        if self.program.pipeline != "TileAndFuse" or self.workload.kind != "contraction":
+            return []
+        depth = int(self._shapes("mma_idx")[assignment["mma_idx"]][2])
+        dims = self.program.dims
+        steps = [assignment.get(f"red_{i}", 0) * depth for i in range(len(dims))]
+        sizes = [assignment.get(f"wg_{i}", 0) or step or 1 for i, step in enumerate(steps)]
+        return sizes if any(d % size for d, size in zip(dims, sizes, strict=True)) else []
 
     def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         values = dict(configuration.items)
         assignment = self.assignment(values)
-        lowering, options, settings = _edits(self, values, assignment)
-        shown = [f"{n} {values[n]}" for n in (*self.free, *(k.name for k in self.extras))]
+        lowering: list[tuple[str, str]] = []
+        if self.template.translation.pipeline == self.program.pipeline:
+            lowering += [(k, v) for k, v in self.template.own.entries if v == "unit"]
+        padding = self._padding(assignment)
+        if padding:
+            lowering.append(("padding", f"[{', '.join(map(str, padding))}]"))
+        if values.get(REORDER) == "transpose":
+            lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
+        if values.get(PROMOTE, _ALL_PROMOTED) != _ALL_PROMOTED:
+            operands = str(values[PROMOTE]).split(",")
+            lowering.append((PROMOTE, f"[{', '.join(operands)}]"))
+            lowering.append(("promotion_types", f"[{', '.join([_THREADS] * len(operands))}]"))
+        shown = (f"{n} {values[n]}" for n in (*self.free, *self._extra_names))
         return GpuCompilationInfo(
             Translation(self.program.pipeline),
             (),
             root=self.template.root,
             ordinal=self.program.ordinal,
             assignment=tuple(sorted(assignment.items())),
-            lowering=lowering,
-            options=options,
-            settings=settings,
+            lowering=tuple(lowering),
+            options=((_NO_CONFLICTS, "true"),) if values.get(BANK_CONFLICTS) is False else (),
+            settings=tuple(waves_setting(values).items()),
             summary="; ".join(shown),
-            workgroup_size=tuple(
-                assignment.get(n, 1) for n in ("wg_size_x", "wg_size_y", "wg_size_z")
-            ),
+            workgroup_size=tuple(assignment.get(n, 1) for n in _SIZES),
         )
-
-
-def _name(message: str) -> str:
-    """A short name for an assertion: its message without the numbers shown."""
-    text = re.sub(r"\s*\([^()]*\{\}[^()]*\)", "", message)
-    return text.strip() or "constraint"
-
-
-# What the constraints leave free and the pipelines read
-
-
-def _extras(member: SmtMember, target: GpuTarget) -> list[Knob]:
-    names = {k for k, _ in member.program.fixed} | {k.name for k in member.program.knobs}
-    knobs: list[Knob] = []
-    if "prefetch_num_stages" in names:
-        # Only pipelines with pipeline options have these.
-        knobs.append(BoolKnob(BANK_CONFLICTS))
-    # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles tell.
-    if member.is_product and len(_workgroup_loops(member)) == 2:
-        knobs.append(ChoiceKnob(REORDER, ("none", "transpose")))
-    if target.backend == ROCM:
-        knobs.append(ChoiceKnob(WAVES, (0, 1, 2, 4)))
-    if member.is_attention and dict(member.program.fixed).get(PROMOTE) == "[0, 1, 2]":
-        # The constraints fix it, the pipeline does not: queries can stay in registers.
-        knobs.append(ChoiceKnob(PROMOTE, _PROMOTED))
-    return knobs
-
-
-def _workgroup_loops(member: SmtMember) -> list[int]:
-    """The loops that workgroups share out, as the constraints number them."""
-    names = (n.removeprefix("wg_") for n in member.names if n.startswith("wg_"))
-    return sorted(int(n) for n in names if n.isdigit())
-
-
-def reorder_rules(member: SmtMember) -> list[Constraint]:
-    """Only a grid of workgroups in two dimensions can be transposed."""
-    if all(knob.name != REORDER for knob in member.extras):
-        return []
-    loops = _workgroup_loops(member)
-    tiles = tuple(f"wg_{i}" for i in loops)
-    free = tuple(n for n in tiles if n in member.free)
-    sizes = [member.program.dims[i] for i in loops]
-
-    def check(order: Any, *columns: Any) -> Any:
-        values = member.values(free, columns)
-        several: Any = np.bool_(True)
-        for name, size in zip(tiles, sizes, strict=True):
-            several = several & (values[name] < size)
-        return (np.asarray(order) == "none") | several
-
-    return [
-        Constraint(
-            "transposed workgroups are a grid",
-            (REORDER, *free),
-            check,
-            lambda *v: "the workgroups are a single row or column",
-            vectorised=True,
-        )
-    ]
-
-
-def _own_extra(name: str, member: SmtMember) -> Value:
-    own = member.template.own
-    options = dict(own.options)
-    if name == BANK_CONFLICTS:
-        return options.get("no_reduce_shared_memory_bank_conflicts") != "true"
-    if name == REORDER:
-        return "transpose" if "workgroup_reordering_strategy" in dict(own.entries) else "none"
-    if name == PROMOTE:
-        return ",".join(map(str, own.size(PROMOTE)))
-    return 0
-
-
-def _padding(member: SmtMember, assignment: Mapping[str, int]) -> list[int]:
-    """The sizes that a product's tiles are padded to where they do not divide the loops: the
-    constraints take sizes rounded up to whole intrinsics. Empty where nothing is left over."""
-    if member.program.pipeline != "TileAndFuse" or not member.is_product:
-        return []
-    depth = member.shapes("mma_idx")[assignment["mma_idx"]][2]
-    sizes = []
-    for loop in range(len(member.program.dims)):
-        step = assignment.get(f"red_{loop}", 0) * depth
-        sizes.append(assignment.get(f"wg_{loop}", 0) or step or 1)
-    left = any(size % tile for size, tile in zip(member.program.dims, sizes, strict=True))
-    return sizes if left else []
-
-
-def _edits(
-    member: SmtMember, values: Mapping[str, Value], assignment: Mapping[str, int]
-) -> tuple[Any, Any, Any]:
-    """Entries of the lowering configuration, pipeline options, settings of the translation."""
-    lowering: list[tuple[str, str]] = []
-    options: list[tuple[str, str]] = []
-    settings: list[tuple[str, str]] = []
-    own = dict(member.template.own.entries)
-    if member.template.translation.pipeline == member.program.pipeline:
-        lowering += [(k, v) for k, v in own.items() if v == "unit"]
-    padding = _padding(member, assignment)
-    if padding:
-        lowering.append(("padding", f"[{', '.join(map(str, padding))}]"))
-    if values.get(BANK_CONFLICTS) is False:
-        options.append(("no_reduce_shared_memory_bank_conflicts", "true"))
-    if values.get(REORDER) == "transpose":
-        lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
-    promoted = values.get(PROMOTE)
-    if promoted is not None and promoted != ALL_PROMOTED:
-        operands = str(promoted).split(",")
-        lowering.append((PROMOTE, f"[{', '.join(operands)}]"))
-        lowering.append(("promotion_types", f"[{', '.join([_THREADS] * len(operands))}]"))
-    waves = values.get(WAVES)
-    if waves:
-        settings.append(("llvm_func_attrs", f'{{"amdgpu-waves-per-eu" = "{waves}"}}'))
-    return tuple(lowering), tuple(options), tuple(settings)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -17,62 +17,78 @@ from tilewright.trial import Configuration, Value
 FloatArray = npt.NDArray[np.float64]
 
 
-@runtime_checkable
-class Space(Protocol):
+class Space(ABC):
     """A set of valid configurations that can be sampled, stepped through and ordered.
 
     Nothing here enumerates the space; everything that draws takes a generator and is
-    deterministic under its seed.
+    deterministic under its seed. `default` is the compiler's own choice.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]: ...
-
-    @property
-    def default(self) -> Configuration:
-        """The compiler's own choice."""
+    name: str
+    knobs: tuple[Knob, ...]
+    default: Configuration
 
     @property
     def default_is_member(self) -> bool:
         """True unless the user's restriction excludes the default (which stays a finalist)."""
+        return self.contains(self.default)
 
     @property
-    def has_prior(self) -> bool: ...
+    def restrictable(self) -> tuple[str, ...]:
+        """What a user may restrict: the knobs, and numbers that follow from them."""
+        return tuple(knob.name for knob in self.knobs)
+
+    def admits(self, knob: str, value: Value) -> bool:
+        """Whether a user may restrict a knob to this value."""
+        return any(own.name == knob and own.admits(value) for own in self.knobs)
 
     @property
-    def feature_names(self) -> tuple[str, ...]: ...
+    @abstractmethod
+    def has_prior(self) -> bool:
+        """Whether the prior tells configurations apart."""
 
     @property
+    @abstractmethod
+    def feature_names(self) -> tuple[str, ...]:
+        """What :meth:`encode_many` gives."""
+
+    @property
+    @abstractmethod
     def descriptor_names(self) -> tuple[str, ...]:
         """What :meth:`describe_many` gives, equal for spaces of one kind of workload."""
 
     @property
+    @abstractmethod
     def order_size(self) -> int:
         """Number of ranks of :meth:`ordered`; an upper bound of the number of valid points."""
 
+    @abstractmethod
     def violations(self, config: Configuration) -> list[Violation]:
         """Every reason why the configuration is not a member; empty for a member."""
 
-    def contains(self, config: Configuration) -> bool: ...
+    def contains(self, config: Configuration) -> bool:
+        """Whether the configuration is a member."""
+        return bool(self.contains_many([config])[0])
 
+    @abstractmethod
     def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
         """Which of many configurations are members."""
 
+    @abstractmethod
     def sample(self, rng: np.random.Generator, n: int) -> list[Configuration]:
         """`n` independent members, uniform over the valid set (repeats are possible).
 
         Fewer only when the space is empty or a million candidates did not hit it.
         """
 
+    @abstractmethod
     def ordered(self, ranks: Sequence[int]) -> list[Configuration | None]:
         """Members by rank (0 to `order_size` - 1) in a fixed order; None where a rank is invalid.
 
         Every member has exactly one rank.
         """
 
+    @abstractmethod
     def neighbours(
         self, config: Configuration, rng: np.random.Generator, reach: int = 1
     ) -> Iterator[Configuration]:
@@ -82,6 +98,7 @@ class Space(Protocol):
         comes once. A configuration that is no member is repaired first.
         """
 
+    @abstractmethod
     def step_many(
         self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
     ) -> list[Configuration]:
@@ -89,6 +106,7 @@ class Space(Protocol):
         coupled ones. The configuration itself where none was found in a few tries, and where it
         is no member."""
 
+    @abstractmethod
     def nearest_valid(self, config: Configuration) -> Configuration:
         """A member close to the configuration (itself, if it is one)."""
 
@@ -98,30 +116,39 @@ class Space(Protocol):
         Best given as minus the logarithm of an estimated time: strategies compare it with the
         logarithm of measured times.
         """
+        return float(self.prior_many([config])[0])
 
+    @abstractmethod
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
         """The prior of many, shape (configurations,)."""
 
     def encode(self, config: Configuration) -> FloatArray:
         """Features, in the order of `feature_names`: the knobs, sizes as log2."""
+        return np.asarray(self.encode_many([config])[0])
 
+    @abstractmethod
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
         """Features of many, shape (configurations, features)."""
 
+    @abstractmethod
     def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
         """What configurations amount to, shape (configurations, descriptors): numbers that mean
         the same in other spaces with descriptors of that name. Features, where a space has none.
         A descriptor called `prior` is the prior.
         """
 
-    def size_estimate(self, rng: np.random.Generator) -> SizeEstimate: ...
+    @abstractmethod
+    def size_estimate(self, rng: np.random.Generator) -> SizeEstimate:
+        """How many members there are; counted, or estimated from a sample drawn with `rng`."""
 
+    @abstractmethod
     def rejections(self, rng: np.random.Generator, n: int = 4096) -> dict[str, float]:
         """Share of all combinations of values that each constraint alone rejects.
 
         One combination may be rejected by several, so the shares do not add up to the whole.
         """
 
+    @abstractmethod
     def restrict(self, values: Mapping[str, Sequence[Value]]) -> Restriction:
         """The space with the named knobs held to the given values."""
 

@@ -11,9 +11,9 @@ import numpy as np
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.space import moves
 from tilewright.space.columns import as_column
-from tilewright.space.constraints import BoolArray, Constraint, Violation
+from tilewright.space.constraints import BoolArray, Computed, Constraint, Violation
 from tilewright.space.descriptors import Descriptors
-from tilewright.space.interface import FloatArray, Restriction
+from tilewright.space.interface import FloatArray, Restriction, Space
 from tilewright.space.knobs import Knob
 from tilewright.space.sampling import SizeEstimate, ValidSet
 from tilewright.trial import Configuration, Value
@@ -27,16 +27,8 @@ _STEP_TRIES = 6
 _DOUBLE_STEPS = 0.3
 
 
-class SearchSpace:
-    """The valid configurations of one pipeline for one workload; see :class:`~.interface.Space`.
-
-    `default` is the compiler's own choice and always a member: the constructor raises ValueError
-    when a domain lacks its value or a constraint rejects it (a rule that rejects what the compiler
-    does is a wrong rule). Only :meth:`restrict` can make a space that its default is not in.
-
-    The prior is given for one configuration or, faster, for many at once (`prior_many`). Without
-    `descriptors` the features describe a configuration.
-    """
+class SearchSpace(Space):
+    """The valid configurations of one pipeline for one workload; see :class:`~.interface.Space`."""
 
     def __init__(
         self,
@@ -48,32 +40,38 @@ class SearchSpace:
         *,
         prior_many: PriorMany | None = None,
         descriptors: Descriptors | None = None,
+        computed: Mapping[str, Computed] | None = None,
+        default_outside: bool = False,
     ) -> None:
+        """The space of the knobs' combinations that satisfy the constraints.
+
+        Args:
+            name: what it is called in messages, and in a union.
+            knobs: of different names.
+            constraints: of different names, over these knobs.
+            default: the compiler's own choice; a member (a rule that rejects what the compiler does
+                is a wrong rule) unless `default_outside`, which is for what a user's restriction
+                leaves.
+            prior: how promising a configuration looks, higher is better.
+            prior_many: the same for many configurations at once, which is faster.
+            descriptors: what configurations amount to; without them the features say it.
+            computed: numbers that follow from knobs, which a user may restrict as well.
+            default_outside: whether the default need not be a member.
+
+        Raises:
+            ValueError: for two knobs or constraints of one name, a constraint on a knob that there
+                is not, or a default that is no member: a domain lacks its value, or a constraint
+                rejects it.
+        """
         if prior is not None and prior_many is None:
             prior_many = _one_by_one(prior)
-        self._setup(name, tuple(knobs), tuple(constraints), default, prior_many, descriptors)
-        wrong = self.violations(default)
-        if wrong:
-            raise ValueError(
-                f"search space '{name}': the compiler's own choice must be a member, but "
-                + "; ".join(map(str, wrong))
-            )
-
-    def _setup(
-        self,
-        name: str,
-        knobs: tuple[Knob, ...],
-        constraints: tuple[Constraint, ...],
-        default: Configuration,
-        prior: PriorMany | None,
-        descriptors: Descriptors | None,
-    ) -> None:
         self.name = name
-        self.knobs = knobs
-        self.constraints = constraints
+        self.knobs = tuple(knobs)
+        self.constraints = tuple(constraints)
         self.default = default
-        self._prior = prior
+        self._prior = prior_many
         self._descriptors = descriptors
+        self._computed = dict(computed or {})
         self._codes: dict[str, dict[tuple[type, Value], tuple[float, ...]]] = {
             k.name: {} for k in knobs
         }
@@ -86,6 +84,12 @@ class SearchSpace:
             for knob in c.knobs:
                 if knob not in self._by_name:
                     raise ValueError(f"constraint '{c.name}' of '{name}': no knob '{knob}'")
+        wrong = [] if default_outside else self.violations(default)
+        if wrong:
+            raise ValueError(
+                f"search space '{name}': the compiler's own choice must be a member, but "
+                + "; ".join(map(str, wrong))
+            )
 
     # -- what is varied ------------------------------------------------------------------------
 
@@ -112,10 +116,6 @@ class SearchSpace:
         return moves.coupled_pairs(self._varied, self.constraints)
 
     # -- membership ----------------------------------------------------------------------------
-
-    @cached_property
-    def default_is_member(self) -> bool:
-        return self.contains(self.default)
 
     def violations(self, config: Configuration) -> list[Violation]:
         """Why the configuration is not a member. Values outside their domain come first; the
@@ -280,9 +280,6 @@ class SearchSpace:
     def has_prior(self) -> bool:
         return self._prior is not None
 
-    def prior(self, config: Configuration) -> float:
-        return float(self.prior_many([config])[0])
-
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
         if self._prior is None or not configs:
             return np.zeros(len(configs), dtype=np.float64)
@@ -291,9 +288,6 @@ class SearchSpace:
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f for k in self.knobs if k.effect for f in k.feature_names)
-
-    def encode(self, config: Configuration) -> FloatArray:
-        return np.asarray(self.encode_many([config])[0])
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
         if not configs or not self.feature_names:
@@ -337,25 +331,44 @@ class SearchSpace:
         or when nothing valid is left, naming the constraint that rejects the rest.
         """
         knobs = {k.name: k for k in self.knobs}
+        rules = list(self.constraints)
+        where = f"search space '{self.name}'"
         notes = []
         for name, wanted in values.items():
-            knob = knobs.get(name)
-            if knob is None:
-                raise UnknownNameError("knob", name, knobs, f"search space '{self.name}'")
-            if knob.effect:
+            knob, computed = knobs.get(name), self._computed.get(name)
+            if computed is not None:
+                again = "'" * sum(rule.name.rstrip("'") == name for rule in rules)
+                rules += computed.one_of(name + again, wanted, where)
+            elif knob is None:
+                raise UnknownNameError("knob", name, knobs, where)
+            elif knob.effect:
                 knobs[name] = knob.restrict(wanted)
             else:
                 why = f" ({knob.note})" if knob.note else ""
                 notes.append(f"{name}: has no effect in '{self.name}'{why}")
-        space = self._with(tuple(knobs.values()), self.constraints)
+        space = self._with(tuple(knobs.values()), rules)
         if space._is_empty():
             raise UserError(self._nothing_left(space, values))
         return Restriction(space, tuple(notes))
 
-    def _with(self, knobs: tuple[Knob, ...], constraints: tuple[Constraint, ...]) -> SearchSpace:
-        space = SearchSpace.__new__(SearchSpace)
-        space._setup(self.name, knobs, constraints, self.default, self._prior, self._descriptors)
-        return space
+    @property
+    def restrictable(self) -> tuple[str, ...]:
+        return (*self._by_name, *self._computed)
+
+    def admits(self, knob: str, value: Value) -> bool:
+        return knob in self._computed or super().admits(knob, value)
+
+    def _with(self, knobs: Sequence[Knob], constraints: Sequence[Constraint]) -> SearchSpace:
+        return SearchSpace(
+            self.name,
+            knobs,
+            constraints,
+            self.default,
+            prior_many=self._prior,
+            descriptors=self._descriptors,
+            computed=self._computed,
+            default_outside=True,
+        )
 
     def _is_empty(self) -> bool:
         if self.order_size == 0:
@@ -367,7 +380,7 @@ class SearchSpace:
         given = ", ".join(f"{k} = {list(v)}" for k, v in values.items())
         head = f"search space '{self.name}': {given} leaves no valid configuration"
         for culprit in space.constraints:
-            others = tuple(c for c in space.constraints if c is not culprit)
+            others = [c for c in space.constraints if c is not culprit]
             near = space._with(space.knobs, others).sample(np.random.default_rng(0), 1)
             if near:
                 violation = culprit.violation(dict(near[0].items))

@@ -9,8 +9,9 @@ other values of an assertion supports is taken out. What follows from other knob
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,8 @@ LARGEST = 1 << 16
 # An assertion is used to thin out domains when it has at most this many combinations.
 _MAX_GRID = 1 << 20
 
-_COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 
-
-class Unbounded(Exception):
+class Unbounded(ValueError):
     """The constraints leave more values for a knob than can be listed."""
 
 
@@ -41,6 +40,9 @@ class ConstraintModel:
 
     def __init__(self, program: ConstraintProgram) -> None:
         self.program = program
+        unknown = {n.operation for n in program.nodes} - {*_LEAVES, *_OPERATIONS}
+        if unknown:
+            raise ValueError(f"unknown operations in a constraint: {', '.join(sorted(unknown))}")
         self._options = {k.name: len(k.options) for k in program.knobs if k.options}
         self._quotients: dict[str, tuple[int, tuple[int, ...]]] = {}
         knobs = {k.name for k in program.knobs}
@@ -103,15 +105,23 @@ class ConstraintModel:
                 known[at] = np.int64(self.program.dims[node.value])
             elif node.operation == "variable":
                 known[at] = self._variable(node.name, values, known)
+            elif node.operation == "lookup":
+                key = self._evaluate(node.operands[0], values, known)
+                known[at] = _look_up(key, node.table)
             else:
                 operands = [self._evaluate(i, values, known) for i in node.operands]
-                known[at] = _apply(node.operation, operands, node.table)
+                known[at] = _OPERATIONS[node.operation](*operands)
         return known[at]
 
     def scope(self, node: int) -> tuple[str, ...]:
         """The free variables that a node depends on, in their order."""
         found = self._reached[node]
         return tuple(name for name in self._names if name in found)
+
+    def scope_of(self, name: str) -> frozenset[str]:
+        """The free variables that one of the `computed` ones follows from."""
+        total, divisors = self._quotients[name]
+        return frozenset().union(*(self.scope(i) for i in (total, *divisors)))
 
     @cached_property
     def _reached(self) -> tuple[frozenset[str], ...]:
@@ -290,51 +300,6 @@ class ConstraintModel:
         return changed
 
 
-def _apply(operation: str, operands: Sequence[Any], table: Sequence[tuple[int, int]]) -> Any:
-    """One operation of the constraints on numbers or arrays."""
-    if operation == "add":
-        return sum(operands[1:], start=operands[0])
-    if operation == "sub":
-        return operands[0] - sum(operands[1:])
-    if operation == "mul":
-        return math.prod(operands[1:], start=operands[0])
-    if operation == "div":
-        return _divide(operands[0], operands[1])
-    if operation == "mod":
-        return operands[0] - operands[1] * _divide(operands[0], operands[1])
-    if operation == "neg":
-        return -operands[0]
-    if operation == "abs":
-        return np.abs(operands[0])
-    if operation == "lookup":
-        # A key that the table does not have is ruled out by an assertion of its own.
-        out: Any = np.int64(table[-1][1])
-        for key, value in table[:-1]:
-            out = np.where(operands[0] == key, value, out)
-        return out
-    if operation == "ite":
-        return np.where(np.asarray(operands[0]) != 0, operands[1], operands[2])
-    if operation in _COMPARE:
-        return _COMPARE[operation](operands[0], operands[1])
-    if operation == "eq":
-        return _all([operands[0] == other for other in operands[1:]])
-    if operation == "distinct":
-        pairs = [(a, b) for i, a in enumerate(operands) for b in operands[i + 1 :]]
-        return _all([a != b for a, b in pairs])
-    truths = [np.asarray(o) != 0 for o in operands]
-    if operation == "and":
-        return _all(truths)
-    if operation == "or":
-        return ~_all([~t for t in truths])
-    if operation == "not":
-        return ~truths[0]
-    if operation == "xor":
-        return truths[0] ^ truths[1]
-    if operation == "implies":
-        return ~truths[0] | truths[1]
-    raise ValueError(f"unknown operation '{operation}' in a constraint")
-
-
 def _all(truths: Sequence[Any]) -> Any:
     out: Any = np.bool_(True)
     for truth in truths:
@@ -348,3 +313,40 @@ def _divide(dividend: Any, divisor: Any) -> Any:
     magnitude = np.where(by == 0, 1, np.abs(by))
     quotient = np.sign(by) * np.floor_divide(dividend, magnitude)
     return np.where(by == 0, 0, quotient)
+
+
+def _look_up(key: Any, table: Sequence[tuple[int, int]]) -> Any:
+    """The value of a key; one that the table does not have is ruled out by another assertion."""
+    out: Any = np.int64(table[-1][1])
+    for one, value in table[:-1]:
+        out = np.where(key == one, value, out)
+    return out
+
+
+def _true(value: Any) -> Any:
+    return np.asarray(value) != 0
+
+
+# What needs more than its operands' values.
+_LEAVES = ("constant", "dim", "variable", "lookup")
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda first, *rest: sum(rest, start=first),
+    "sub": lambda first, *rest: first - sum(rest),
+    "mul": lambda first, *rest: math.prod(rest, start=first),
+    "div": _divide,
+    "mod": lambda a, b: a - b * _divide(a, b),
+    "neg": lambda a: -a,
+    "abs": np.abs,
+    "ite": lambda condition, a, b: np.where(_true(condition), a, b),
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": lambda first, *rest: _all([first == other for other in rest]),
+    "distinct": lambda *values: _all([a != b for a, b in combinations(values, 2)]),
+    "and": lambda *truths: _all([_true(t) for t in truths]),
+    "or": lambda *truths: ~_all([~_true(t) for t in truths]),
+    "not": lambda truth: ~_true(truth),
+    "xor": lambda a, b: _true(a) ^ _true(b),
+    "implies": lambda a, b: ~_true(a) | _true(b),
+}

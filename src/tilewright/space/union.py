@@ -21,7 +21,7 @@ MEMBER_KNOB = "pipeline"
 _MEMBER_STEPS = 1 / 32
 
 
-class UnionSpace:
+class UnionSpace(Space):
     """Disjoint union: a configuration is one of a member space plus the knob `pipeline`, which
     names the member.
 
@@ -31,29 +31,51 @@ class UnionSpace:
     is the compiler's own choice (the first unless given).
     """
 
-    def __init__(self, name: str, members: Sequence[Space], default: str | None = None) -> None:
-        self._setup(name, tuple(members), tuple(m.name for m in members))
-        chosen = members[0].name if default is None else default
-        if chosen not in self._members:
-            raise ValueError(f"union '{name}': the default names no member: '{chosen}'")
-        self.default = self._tag(chosen, self._members[chosen].default)
+    def __init__(
+        self,
+        name: str,
+        members: Sequence[Space],
+        default: str | Configuration | None = None,
+        *,
+        vocabulary: Sequence[str] = (),
+    ) -> None:
+        """The union of `members`.
 
-    def _setup(self, name: str, members: tuple[Space, ...], vocabulary: tuple[str, ...]) -> None:
+        Args:
+            name: what it is called in messages.
+            members: at least one; their names are the values of the knob `pipeline`.
+            default: the member whose default is the compiler's own choice (the first unless given),
+                or that choice itself, which need not be a member then.
+            vocabulary: all names that the choice between members is encoded by; those of the
+                members unless given.
+
+        Raises:
+            ValueError: for no members, two of one name, a knob `pipeline` of a member, or a default
+                that names no member.
+        """
         if not members:
             raise ValueError(f"union '{name}' has no members")
         self.name = name
-        self.members = members
+        self.members = tuple(members)
         self._members = {m.name: m for m in members}
         if len(self._members) < len(members):
             raise ValueError(f"union '{name}' has two members of the same name")
-        self._choice = ChoiceKnob(MEMBER_KNOB, tuple(self._members), vocabulary=vocabulary)
+        self._choice = ChoiceKnob(
+            MEMBER_KNOB, tuple(self._members), vocabulary=tuple(vocabulary or self._members)
+        )
         knobs: dict[str, Knob] = {MEMBER_KNOB: self._choice}
         for member in members:
             for knob in member.knobs:
                 if knob.name == MEMBER_KNOB:
                     raise ValueError(f"member '{member.name}' has a knob '{MEMBER_KNOB}'")
                 knobs.setdefault(knob.name, knob)
-        self.knobs: tuple[Knob, ...] = tuple(knobs.values())
+        self.knobs = tuple(knobs.values())
+        if not isinstance(default, Configuration):
+            chosen = members[0].name if default is None else default
+            if chosen not in self._members:
+                raise ValueError(f"union '{name}': the default names no member: '{chosen}'")
+            default = self._tag(chosen, self._members[chosen].default)
+        self.default = default
 
     @staticmethod
     def _tag(name: str, config: Configuration) -> Configuration:
@@ -67,10 +89,6 @@ class UnionSpace:
 
     # -- membership ----------------------------------------------------------------------------
 
-    @property
-    def default_is_member(self) -> bool:
-        return self.contains(self.default)
-
     def violations(self, config: Configuration) -> list[Violation]:
         member, own = self.split(config)
         if member is not None:
@@ -78,10 +96,6 @@ class UnionSpace:
         named = dict(config.items).get(MEMBER_KNOB)
         text = f"{MEMBER_KNOB} = {named} is not one of {self._choice.allowed()}"
         return [Violation("domain", text)]
-
-    def contains(self, config: Configuration) -> bool:
-        member, own = self.split(config)
-        return member is not None and member.contains(own)
 
     def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
         out = np.zeros(len(configs), dtype=np.bool_)
@@ -205,9 +219,6 @@ class UnionSpace:
     def has_prior(self) -> bool:
         return any(m.has_prior for m in self.members)
 
-    def prior(self, config: Configuration) -> float:
-        return float(self.prior_many([config])[0])
-
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
         out = np.zeros(len(configs), dtype=np.float64)
         for member, at, own in self._grouped(configs):
@@ -225,9 +236,6 @@ class UnionSpace:
     def _shared(self, names: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         """The names of all members after those of the choice between them, each once."""
         return tuple(dict.fromkeys([*self._choice.feature_names, *(f for m in names for f in m)]))
-
-    def encode(self, config: Configuration) -> FloatArray:
-        return np.asarray(self.encode_many([config])[0])
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
         return self._numbers(
@@ -271,10 +279,9 @@ class UnionSpace:
         when no member has the knob.
         """
         for name in values:
-            allowed = [k.name for k in self.knobs]
-            allowed += [n for m in self.members for n in restrictable(m) if n not in allowed]
-            if name not in allowed:
-                raise UnknownNameError("knob", name, allowed, f"search space '{self.name}'")
+            if name not in self.restrictable:
+                where = f"search space '{self.name}'"
+                raise UnknownNameError("knob", name, self.restrictable, where)
         chosen: set[Value] = set(self._members)
         if MEMBER_KNOB in values:
             chosen = set(self._choice.restrict(values[MEMBER_KNOB]).values)
@@ -284,7 +291,7 @@ class UnionSpace:
         for member in self.members:
             if member.name not in chosen:
                 continue
-            own = {k: v for k, v in values.items() if k in restrictable(member)}
+            own = {k: v for k, v in values.items() if k in member.restrictable}
             try:
                 restriction = member.restrict(own)
             except UserError as error:
@@ -293,7 +300,7 @@ class UnionSpace:
                 continue
             kept.append(restriction.space)
             notes += restriction.notes
-        named = any(k in restrictable(m) for m in kept for k in values if k != MEMBER_KNOB)
+        named = any(k in m.restrictable for m in kept for k in values if k != MEMBER_KNOB)
         if not kept or (errors and not named):
             # What is left has none of these knobs: not what was asked for.
             raise errors[0]
@@ -301,13 +308,15 @@ class UnionSpace:
 
     def _held_to(self, members: Sequence[Space]) -> UnionSpace:
         """The union of these members alone, with the same default."""
-        space = UnionSpace.__new__(UnionSpace)
-        vocabulary = tuple(str(v) for v in self._choice.vocabulary)
-        space._setup(self.name, tuple(members), vocabulary)
-        space.default = self.default
-        return space
+        vocabulary = [str(v) for v in self._choice.vocabulary]
+        return UnionSpace(self.name, members, self.default, vocabulary=vocabulary)
 
+    @property
+    def restrictable(self) -> tuple[str, ...]:
+        own = (knob.name for knob in self.knobs)
+        return tuple(dict.fromkeys([*own, *(n for m in self.members for n in m.restrictable)]))
 
-def restrictable(space: Space) -> list[str]:
-    """What a user may restrict in a space: its knobs, and numbers that follow from them."""
-    return [*(k.name for k in space.knobs), *getattr(space, "computed_names", ())]
+    def admits(self, knob: str, value: Value) -> bool:
+        if knob == MEMBER_KNOB:
+            return self._choice.admits(value)
+        return any(member.admits(knob, value) for member in self.members)

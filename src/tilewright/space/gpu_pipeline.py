@@ -1,0 +1,286 @@
+"""What pipelines for GPUs have in common whose spaces are of our own: the compiler states no
+constraints for the dispatch.
+
+A pipeline is a class: its knobs and rules, the threads that follow from them, and how values of the
+knobs are written into the attributes of the compiler's own choice.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilewright.gpu import LOWERING_CONFIG, GpuCompilationInfo, GpuTemplate, Tree, render
+from tilewright.gpu_target import ROCM, GpuTarget
+from tilewright.space.constraints import Computed, Constraint
+from tilewright.space.gpu_cost import columns, tile_prior
+from tilewright.space.interface import FloatArray
+from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
+from tilewright.space.pipeline import Pipeline, Unfit, space_near
+from tilewright.space.search_space import SearchSpace
+from tilewright.tiling import Translation
+from tilewright.trial import Configuration, Value
+from tilewright.workload import Workload
+
+# The workgroup's sizes, which follow from other knobs in every pipeline: a user may hold them too.
+WORKGROUP_SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z")
+
+# Waves that an execution unit is to hold (AMD); which operands go through shared memory; whether
+# shared memory is laid out against bank conflicts.
+WAVES, PROMOTE, BANK_CONFLICTS = "waves_per_eu", "promote_operands", "reduce_bank_conflicts"
+
+# What no constraint says: a candidate of thousands of instructions in a row takes minutes to
+# compile.
+MAX_INTRINSICS = 1024
+
+
+@dataclass
+class Draft:
+    """What a configuration writes: attributes of ops as trees, and the translation info."""
+
+    trees: dict[tuple[int, str], Tree]
+    workgroup_size: tuple[int, ...]
+    subgroup_size: int
+    options: dict[str, str]
+    settings: dict[str, str]
+
+    def tree(self, op: int, name: str = LOWERING_CONFIG) -> Tree:
+        """An attribute of one op, to be changed."""
+        return self.trees[op, name]
+
+    def translation_info(self, pipeline: str) -> str:
+        """The text of the translation_info attribute."""
+        settings = dict(self.settings)
+        if self.options:
+            settings["gpu_pipeline_options"] = (
+                f"#iree_gpu.pipeline_options<{_listed(self.options)}>"
+            )
+        subgroup = f" subgroup_size = {self.subgroup_size}" if self.subgroup_size else ""
+        return (
+            f"#iree_codegen.translation_info<pipeline = {pipeline} workgroup_size = "
+            f"[{', '.join(map(str, self.workgroup_size))}]{subgroup}"
+            f"{', {' + _listed(settings) + '}' if settings else ''}>"
+        )
+
+
+def _listed(entries: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} = {text}" for name, text in entries.items())
+
+
+class GpuPipeline(Pipeline):
+    """A pipeline with knobs and rules of our own.
+
+    A subclass gives the pipeline's `attribute`, adds knobs and rules in `declare`, which raises
+    Unfit where it is not one for the dispatch, sets `threads` there (for each dimension of the
+    workgroup, x first, what it follows from), and writes values of the knobs in `write`.
+
+    `tree` is the root op's lowering configuration; `at` has the last loop of each role. `tiles`,
+    the knobs that are workgroup tiles by loop, make the prior; `matrix` tells it whether matrix
+    instructions compute. `start_is_own`: whether the knobs' first values stand for the compiler's
+    own choice, if they are a member.
+    """
+
+    attribute: ClassVar[str]
+    matrix: ClassVar[bool] = False
+
+    def __init__(self, template: GpuTemplate, workload: Workload, target: GpuTarget) -> None:
+        self.template, self.workload, self.target = template, workload, target
+        self.root = template.root_op
+        self.tree = template.tree(template.root)
+        self.at = {dim.role: i for i, dim in enumerate(workload.dims)}
+        self.subgroup_size = template.own.subgroup_size
+        self.start_is_own = True
+        self.threads: tuple[Computed, ...] = ()
+        self.tiles: dict[int, str] = {}
+        self._knobs: list[Knob] = []
+        self._rules: list[Constraint] = []
+        self._start: dict[str, Value] = {}
+        self.declare()
+        self.threads = (*self.threads, fixed(1), fixed(1), fixed(1))[:3]
+        start = Configuration.of(self._start)
+        self.space = space_near(
+            self.name,
+            self._knobs,
+            self._rules,
+            start,
+            prior_many=self._prior if self.tiles else None,
+            computed=dict(zip(WORKGROUP_SIZES, self.threads, strict=True)),
+        )
+        self.is_own = self.start_is_own and self.space.default == start
+
+    @abstractmethod
+    def declare(self) -> None:
+        """Add the knobs and rules, and set the threads; raises Unfit."""
+
+    @abstractmethod
+    def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
+        """Put values of the knobs into a draft, which begins as the compiler's own choice."""
+
+    # -- for `declare` -------------------------------------------------------------------------
+
+    def need(self, *facts: object) -> None:
+        """Raises Unfit unless all of these are true."""
+        if not all(facts):
+            raise Unfit(self.name)
+
+    def knob(self, knob: Knob, start: Value) -> None:
+        """Add a knob, with its value in the compiler's own choice."""
+        self._knobs.append(knob)
+        self._start[knob.name] = start
+
+    def tile(self, name: str, sizes: Iterable[int], own: int) -> None:
+        """Add a tile knob over some sizes and the compiler's own (1 where it does not tile)."""
+        self.knob(TileKnob(name, values=tuple(sorted({*sizes, own or 1}))), own or 1)
+
+    def rule(
+        self,
+        name: str,
+        knobs: Sequence[str],
+        check: Callable[..., Any],
+        reason: Callable[..., str],
+    ) -> None:
+        """Add a constraint; `check` is given NumPy arrays of the knobs' values."""
+        self._rules.append(
+            Constraint(
+                name, tuple(knobs), lambda *v: check(*map(np.asarray, v)), reason, vectorised=True
+            )
+        )
+
+    def thread_tiles(self, loop: int, largest: tuple[int, int], own: tuple[int, int]) -> None:
+        """Add the tiles of a loop for a workgroup and for a thread, of which one divides the other;
+        the largest sizes and the compiler's own are given in that order."""
+        name, extent = self.workload.loop_names[loop], max(1, self.root.extents[loop])
+        group, thread = f"workgroup_{name}", f"thread_{name}"
+        self.tile(group, divisor_sizes(extent, largest[0]), own[0])
+        self.tile(thread, divisor_sizes(extent, largest[1]), own[1])
+        self.rule(
+            f"{thread} divides {group}",
+            (thread, group),
+            lambda t, w: w % t == 0,
+            lambda t, w: f"{t} does not divide {w}",
+        )
+        self.tiles[loop] = group
+
+    def divides_loop(self, knob: str, extent: int) -> None:
+        """Add the rule that a tile divides its loop."""
+        self.rule(
+            f"{knob} divides its loop",
+            (knob,),
+            lambda t: extent % t == 0,
+            lambda t: f"{t} does not divide {extent}",
+        )
+
+    def limit_threads(self, least: int, most: int) -> None:
+        """Add the rule on how many threads a workgroup has; `threads` are set."""
+        scopes = [one.knobs for one in self.threads]
+
+        def count(*values: Any) -> Any:
+            left = iter(values)
+            total: Any = np.int64(1)
+            for one, scope in zip(self.threads, scopes, strict=False):
+                total = total * one.compute(*(next(left) for _ in scope))
+            return total
+
+        self.rule(
+            "threads of a workgroup",
+            [name for scope in scopes for name in scope],
+            lambda *v: (count(*v) <= most) & (count(*v) >= least),
+            lambda *v: f"{int(count(*v))} threads, allowed are {least} to {most}",
+        )
+
+    def waves(self) -> None:
+        """Add the number of waves on AMD's GPUs."""
+        if self.target.backend == ROCM:
+            self.knob(waves_knob(), 0)
+
+    # -- from a configuration to what the compiler reads ---------------------------------------
+
+    def _prior(self, configs: Sequence[Configuration]) -> FloatArray:
+        values = {name: np.asarray(column) for name, column in columns(configs).items()}
+        threads = np.ones(len(configs))
+        for one in self.threads:
+            threads = threads * one.of(values)
+        tiles = {i: values[name].astype(np.float64) for i, name in self.tiles.items()}
+        return tile_prior(self.workload, self.target, self.root, tiles, threads, self.matrix)
+
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
+        values = dict(configuration.items)
+        own = self.template.own
+        draft = Draft(
+            {(i, name): copy.deepcopy(tree) for i, name, tree in self.template.trees},
+            tuple(int(one.of(values)) for one in self.threads),
+            self.subgroup_size,
+            dict(own.options),
+            dict(own.settings),
+        )
+        self.write(draft, values)
+        draft.settings.update(waves_setting(values))
+        return GpuCompilationInfo(
+            Translation(self.name.partition(".")[0]),
+            (),
+            root=self.template.root,
+            info=draft.translation_info(self.attribute),
+            attributes=tuple((i, name, render(tree)) for (i, name), tree in draft.trees.items()),
+            summary="; ".join(f"{k.name} {values[k.name]}" for k in self._knobs),
+            workgroup_size=draft.workgroup_size,
+        )
+
+
+class OwnChoiceAlone(Pipeline):
+    """The compiler's own choice, where no other space has it: a space of one point."""
+
+    name = "compiler"
+    is_own = True
+
+    def __init__(self, template: GpuTemplate) -> None:
+        self._configuration = template.configuration
+        self.space = SearchSpace(self.name, (), (), Configuration(()))
+
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
+        return self._configuration
+
+
+def fixed(value: int) -> Computed:
+    """A number that no knob changes."""
+    return Computed((), lambda: value)
+
+
+def waves_knob() -> Knob:
+    """How many waves an execution unit of AMD's is to hold; 0 leaves it to the compiler."""
+    return ChoiceKnob(WAVES, (0, 1, 2, 4))
+
+
+def waves_setting(values: Mapping[str, Value]) -> dict[str, str]:
+    """What the translation says of the waves."""
+    waves = values.get(WAVES)
+    return {"llvm_func_attrs": f'{{"amdgpu-waves-per-eu" = "{waves}"}}'} if waves else {}
+
+
+def divisor_sizes(extent: int, limit: int) -> set[int]:
+    """Sizes for a tile of a loop: its divisors up to a limit, thinned to 12, or powers of two where
+    it has hardly any."""
+    divisors = [d for d in range(1, min(extent, limit) + 1) if extent % d == 0]
+    if len(divisors) < 3 and extent > 4:
+        divisors += powers(min(extent, limit))
+    found = sorted(set(divisors))
+    if len(found) > 12:
+        two = [d for d in found if d & (d - 1) == 0]
+        rest = [d for d in found if d not in two]
+        step = max(1, -(-len(rest) // max(1, 12 - len(two))))
+        found = [*two, *rest[::-1][::step]]
+    return set(found)
+
+
+def multiples(unit: int, extent: int, limit: int) -> list[int]:
+    """Multiples of a unit up to a limit that divide a loop."""
+    return [s for s in range(unit, min(extent, limit) + 1, unit) if extent % s == 0]
+
+
+def powers(most: int) -> list[int]:
+    """The powers of two up to a number."""
+    return [1 << i for i in range(most.bit_length()) if 1 << i <= most]

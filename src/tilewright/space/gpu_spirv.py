@@ -200,7 +200,7 @@ class CooperativeMatrices(_SpirvPipeline):
         every = ("subgroups_m", "tiles_m", "subgroups_n", "tiles_n", "reduction_k")
 
         def used(sm: Any, tm: Any, sn: Any, tn: Any, step: Any) -> Any:
-            """Bytes of both operands' tiles, of two steps at a time, counted in the result's type."""
+            """Bytes of both operands' tiles, of two steps at a time, in the result's type."""
             return 2 * (sm * tm * unit[m] + sn * tn * unit[n]) * step * element
 
         def evenly(sm: Any, tm: Any, sn: Any, tn: Any, step: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 from tilewright.schedule.types import ELEMENTS, canonical, numpy_type, promoted
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nest_evaluator import evaluate
 from primitive_cases import EXAMPLES, MARKS
 from test_primitive_docs import METHODS
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 
 GOLDEN = Path(__file__).parent / "golden"
 PRIME = 37

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nest_evaluator import evaluate
 from random_schedules import Scheduler, expression
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 from tilewright.schedule.types import numpy_type
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from nest_evaluator import evaluate
 from random_schedules import Case, Scheduler, expression
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.threads import serialize
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 from tilewright.store import Database, RunStatus
 from tilewright.trial import Configuration
 

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
-from tilewright.schedule.nest import Intrinsic
+from tilewright.schedule.nest import Intrinsic, statements
 from tilewright.schedule.threads import serialize
-from tilewright.schedule.walk import statements
 
 
 def row_times_matrix(

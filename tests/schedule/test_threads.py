@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nest_evaluator import EvaluationError, evaluate
 
 from tilewright import te
-from tilewright.schedule.evaluate import EvaluationError, evaluate
-from tilewright.schedule.nest import Barrier, For, LoopProgram, Seq, Stmt, ThreadReduce
+from tilewright.schedule.nest import Barrier, For, LoopProgram, Seq, Stmt, ThreadReduce, statements
 from tilewright.schedule.threads import expand_reductions, serialize
-from tilewright.schedule.walk import rewrite, statements
+from tilewright.schedule.walk import transform
 
 N = 16
 
@@ -51,7 +51,7 @@ def barriers(body: Stmt) -> list[Barrier]:
 
 def without(program: LoopProgram, gone: Barrier) -> LoopProgram:
     (kernel,) = program.kernels
-    body = rewrite(kernel.body, lambda e: e, lambda s: Seq(()) if s is gone else None)
+    body = transform(kernel.body, lambda s: Seq(()) if s is gone else None)
     return replace(program, kernels=(replace(kernel, body=body),))
 
 

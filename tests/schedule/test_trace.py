@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.schedule.evaluate import evaluate
 from tilewright.schedule.intrinsics import gemv
 
 

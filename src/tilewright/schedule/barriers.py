@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Binary, Const, Expr, Load, Var
+from tilewright.schedule.expr import Binary, Const, Expr, Var, variables
 from tilewright.schedule.nest import (
     SHARED,
     Allocate,
@@ -25,14 +25,18 @@ from tilewright.schedule.nest import (
     For,
     If,
     Intrinsic,
+    Load,
     Prefetch,
     Seq,
     Stmt,
     Store,
     StoreAll,
     ThreadReduce,
+    expressions,
+    flat,
+    statements,
 )
-from tilewright.schedule.walk import expressions, flat, nodes, statements, variables
+from tilewright.schedule.walk import nodes
 
 
 class SharedAccess(NamedTuple):

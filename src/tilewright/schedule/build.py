@@ -30,11 +30,10 @@ from tilewright.schedule import compiler, nest
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.limits import check_limits
 from tilewright.schedule.lowered import Lowered, lower
-from tilewright.schedule.nest import Buffer
+from tilewright.schedule.nest import Buffer, inner
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.timing import Timing, operations
 from tilewright.schedule.types import BOOL, is_float, numpy_type
-from tilewright.schedule.walk import inner
 from tilewright.target import Target, parse_target
 
 # The compiler makes f32 of f64 unless it is told not to; its debug information costs time.

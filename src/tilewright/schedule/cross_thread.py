@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Expr, Load, index
+from tilewright.schedule.expr import TRUE, Expr, index, is_true
 from tilewright.schedule.functions import conjunction
 from tilewright.schedule.nest import (
     LOCAL,
-    THREAD_TAGS,
     VECTORIZED,
     Allocate,
     Buffer,
     If,
+    Load,
     Stmt,
     Store,
-    StoreAll,
+    ThreadReduce,
+    flat,
+    stored,
 )
-from tilewright.schedule.nest import ThreadReduce as Combine
 from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
-from tilewright.schedule.tensor import IterVar
-from tilewright.schedule.walk import flat
-
-if TYPE_CHECKING:
-    from tilewright.schedule.stage_lowering import StageLowering
+from tilewright.schedule.stage_lowering import StageLowering
+from tilewright.schedule.tensor import THREAD_TAGS, IterVar
 
 
 def reduced_by_threads(plan: StagePlan) -> list[str]:
@@ -69,15 +65,15 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
                 f"stage '{plan.name}': its reduction is bound to {tags[0]}, so axis '{leaf.name}' "
                 "of the result cannot be inside of the reduction's loops; reorder it outwards"
             )
-    result = stage._result_buffers()
-    part = [_local(stage, f"{b.name}.part", b.dtype) for b in result] if serial else []
-    total = [_local(stage, f"{b.name}.total", b.dtype) for b in result]
+    result = stage.result_buffers()
+    part = [_local(f"{b.name}.part", b.dtype) for b in result] if serial else []
+    total = [_local(f"{b.name}.total", b.dtype) for b in result]
     zero = (index(0),)
     sources = [stage.resolved(s) for s in reduction.sources]
     data_checks = stage.checks(RESULT)
     own = stage.checks(REDUCED)
     condition = stage.resolved(reduction.condition)
-    conditions = [] if condition is TRUE else [condition]
+    conditions = [] if is_true(condition) else [condition]
     identity = [stage.resolved(e) for e in reduction.combiner.identity]
 
     def contributed() -> tuple[list[Expr], Expr, Stmt | None]:
@@ -90,11 +86,11 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
         stores = [
             Store(b, zero, v, reduction.combiner) for b, v in zip(part, combined, strict=True)
         ]
-        update = _together(stores)
+        update = stored(stores)
         if conditions:
             update = If(conjunction(list(conditions)), update)
         checks = [(max(level, begin), c) for level, c in (*data_checks, *own)]
-        first = _together([Store(b, zero, v) for b, v in zip(part, identity, strict=True)])
+        first = stored([Store(b, zero, v) for b, v in zip(part, identity, strict=True)])
         loops = stage.loops(begin, len(plan.leaves), checks, lambda: update)
         return list(loads), TRUE, flat(first, loops)
 
@@ -104,11 +100,11 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
         final: list[Expr] = [Load(b, zero) for b in total]
         if reduction.init is not None:
             final = list(reduction.combiner.combine(stage.start(), final))
-        stored = stage.store(final)
+        last = stage.store(final)
         bounds = [c for _, c in data_checks]
         if bounds:
-            stored = If(conjunction(bounds), stored, likely=True)
-        return flat(before, Combine(reduction.combiner, targets, tags, held), stored)
+            last = If(conjunction(bounds), last, likely=True)
+        return flat(before, ThreadReduce(reduction.combiner, targets, tags, held), last)
 
     # The bound checks of the result do not stand around this: every thread has to take part.
     nest = body()
@@ -117,9 +113,5 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
     return stage.loops(0, begin, [], lambda: nest)
 
 
-def _local(stage: StageLowering, name: str, dtype: str) -> Buffer:
+def _local(name: str, dtype: str) -> Buffer:
     return Buffer(name, (1,), dtype, LOCAL)
-
-
-def _together(stores: list[Store]) -> Stmt:
-    return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))

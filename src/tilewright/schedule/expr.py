@@ -1,24 +1,23 @@
-"""Scalar expressions: what a kernel computes, one typed node each.
+"""Scalar expressions: what a kernel computes, one typed node each, and their text.
 
-The nodes are the same before and after lowering, with two exceptions: a :class:`Reduce` and a
-:class:`TensorRead` occur only in what the user writes; lowering turns them into loops and into
-:class:`Load` of buffers. Nodes are immutable and compared by identity; `a == b` builds a
-comparison. :func:`same` compares structure.
+The nodes are the same before and after lowering, with two exceptions: what the user writes reads
+tensors and reduces (:mod:`tilewright.schedule.tensor`), a lowered nest loops and loads elements of
+buffers (:mod:`tilewright.schedule.nest`). Nodes are immutable and compared by identity; `a == b`
+builds a comparison. :func:`same` compares structure.
 
 `index` is the type of loop variables. It meets an element type by becoming it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, TypeAlias
 
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.types import BOOL, INDEX, canonical, is_float, is_integer, promoted
-
-if TYPE_CHECKING:
-    from tilewright.schedule.nest import Buffer
-    from tilewright.schedule.tensor import IterVar, Tensor
+from tilewright.schedule.walk import Node, children, node, nodes, own, transform
 
 Number: TypeAlias = "int | float | bool"
 Operand: TypeAlias = "Expr | int | float | bool | Any"
@@ -29,89 +28,84 @@ BITWISE = ("and", "or", "xor", "shl", "shr")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 LOGICAL = ("logical_and", "logical_or")
 
+# How an operation is written, and how tightly it binds; the others are written as functions.
+SIGNS = {
+    "add": ("+", 5),
+    "sub": ("-", 5),
+    "mul": ("*", 6),
+    "div": ("/", 6),
+    "floordiv": ("//", 6),
+    "floormod": ("%", 6),
+    "shl": ("<<", 4),
+    "shr": (">>", 4),
+    "and": ("&", 4),
+    "xor": ("^", 4),
+    "or": ("|", 4),
+    "eq": ("==", 3),
+    "ne": ("!=", 3),
+    "lt": ("<", 3),
+    "le": ("<=", 3),
+    "gt": (">", 3),
+    "ge": (">=", 3),
+    "logical_and": ("and", 1),
+    "logical_or": ("or", 0),
+}
 
-class Expr:
-    """Base of all expressions. `dtype` is a short type name (:mod:`tilewright.schedule.types`)."""
 
-    __slots__ = ("dtype",)
-    dtype: str
+def _operator(op: str) -> Callable[[Expr, Operand], Expr]:
+    return lambda self, other: binary(op, self, other)
 
-    def __add__(self, other: Operand) -> Expr:
-        return binary("add", self, other)
 
-    def __radd__(self, other: Operand) -> Expr:
-        return binary("add", other, self)
+def _swapped(op: str) -> Callable[[Expr, Operand], Expr]:
+    return lambda self, other: binary(op, other, self)
 
-    def __sub__(self, other: Operand) -> Expr:
-        return binary("sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Expr:
-        return binary("sub", other, self)
+class Expr(Node["Expr"]):
+    """Base of all expressions."""
 
-    def __mul__(self, other: Operand) -> Expr:
-        return binary("mul", self, other)
+    __slots__ = ()
 
-    def __rmul__(self, other: Operand) -> Expr:
-        return binary("mul", other, self)
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Its type, a short name (:mod:`tilewright.schedule.types`)."""
 
-    def __truediv__(self, other: Operand) -> Expr:
-        return binary("div", self, other)
+    @abstractmethod
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        """The expression in one line, with Python's operators.
 
-    def __rtruediv__(self, other: Operand) -> Expr:
-        return binary("div", other, self)
+        Args:
+            names: of variables that are called otherwise here than they are.
+            level: how tightly what is around it binds; parentheses are put where that is more.
+        """
 
-    def __floordiv__(self, other: Operand) -> Expr:
-        return binary("floordiv", self, other)
+    def __repr__(self) -> str:
+        return self.text({})
 
-    def __rfloordiv__(self, other: Operand) -> Expr:
-        return binary("floordiv", other, self)
-
-    def __mod__(self, other: Operand) -> Expr:
-        return binary("floormod", self, other)
-
-    def __rmod__(self, other: Operand) -> Expr:
-        return binary("floormod", other, self)
+    __add__, __radd__ = _operator("add"), _swapped("add")
+    __sub__, __rsub__ = _operator("sub"), _swapped("sub")
+    __mul__, __rmul__ = _operator("mul"), _swapped("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _swapped("div")
+    __floordiv__, __rfloordiv__ = _operator("floordiv"), _swapped("floordiv")
+    __mod__, __rmod__ = _operator("floormod"), _swapped("floormod")
+    __and__ = _operator("and")
+    __or__ = _operator("or")
+    __xor__ = _operator("xor")
+    __lshift__ = _operator("shl")
+    __rshift__ = _operator("shr")
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
+    __eq__ = _operator("eq")  # type: ignore[assignment]
+    __ne__ = _operator("ne")  # type: ignore[assignment]
+    __hash__ = object.__hash__
 
     def __neg__(self) -> Expr:
         return binary("sub", const(0, self.dtype), self)
 
-    def __and__(self, other: Operand) -> Expr:
-        return binary("and", self, other)
-
-    def __or__(self, other: Operand) -> Expr:
-        return binary("or", self, other)
-
-    def __xor__(self, other: Operand) -> Expr:
-        return binary("xor", self, other)
-
-    def __lshift__(self, other: Operand) -> Expr:
-        return binary("shl", self, other)
-
-    def __rshift__(self, other: Operand) -> Expr:
-        return binary("shr", self, other)
-
     def __invert__(self) -> Expr:
         return Not(self) if self.dtype == BOOL else binary("xor", self, const(-1, self.dtype))
-
-    def __lt__(self, other: Operand) -> Expr:
-        return binary("lt", self, other)
-
-    def __le__(self, other: Operand) -> Expr:
-        return binary("le", self, other)
-
-    def __gt__(self, other: Operand) -> Expr:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Expr:
-        return binary("ge", self, other)
-
-    def __eq__(self, other: Operand) -> Expr:  # type: ignore[override]
-        return binary("eq", self, other)
-
-    def __ne__(self, other: Operand) -> Expr:  # type: ignore[override]
-        return binary("ne", self, other)
-
-    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         raise ScheduleError(
@@ -127,35 +121,45 @@ class Expr:
         """The value converted to another type (see :class:`Cast`)."""
         return cast(dtype, self)
 
-    def __repr__(self) -> str:
-        from tilewright.schedule.printer import show_expr
 
-        return show_expr(self)
+def listed(exprs: Sequence[Expr], names: Mapping[Var, str]) -> str:
+    """The texts of expressions, with commas between them."""
+    return ", ".join(e.text(names) for e in exprs)
 
 
 class Var(Expr):
     """A loop variable (`index`) or a parameter of a combiner (any type); known by identity."""
 
-    __slots__ = ("name",)
+    __slots__ = ("dtype", "name")
+    dtype: str
 
     def __init__(self, name: str, dtype: str = INDEX) -> None:
         self.name = name
         self.dtype = dtype
 
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return names.get(self, self.name)
 
+
+@node()
 class Const(Expr):
     """A constant: an int for integer types and `index`, a float for floats, a bool for bool.
 
     Floats may be infinite. The value is not rounded to its type; whoever emits it does that.
     """
 
-    __slots__ = ("value",)
+    value: Number
+    dtype: str = field()
 
-    def __init__(self, value: Number, dtype: str) -> None:
-        self.value = value
-        self.dtype = dtype
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        if is_float(self.dtype):
+            text = repr(float(self.value))
+            return text if self.dtype == "f32" else f"{self.dtype}({text})"
+        plain = self.dtype in (INDEX, BOOL, "i32")
+        return str(self.value) if plain else f"{self.dtype}({self.value})"
 
 
+@node("a", "b")
 class Binary(Expr):
     """`op` of two values of one type.
 
@@ -167,13 +171,10 @@ class Binary(Expr):
     signed and wrap.
     """
 
-    __slots__ = ("a", "b", "op")
-
-    def __init__(self, op: str, a: Expr, b: Expr, dtype: str) -> None:
-        self.op = op
-        self.a = a
-        self.b = b
-        self.dtype = dtype
+    op: str
+    a: Expr
+    b: Expr
+    dtype: str = field()
 
     def __bool__(self) -> bool:
         # `x in [...]` and `==` on containers of expressions ask for this: identity answers.
@@ -181,19 +182,42 @@ class Binary(Expr):
             return self.a is self.b
         if self.op == "ne":
             return self.a is not self.b
-        return super().__bool__()
+        return Expr.__bool__(self)
+
+    def remade(self, values: Sequence[Any]) -> Expr:
+        op, a, b, _ = values
+        return binary(op, a, b)
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        if self.op not in SIGNS:
+            return f"{self.op}({listed((self.a, self.b), names)})"
+        sign, mine = SIGNS[self.op]
+        right = mine + (self.op not in ("add", "mul", "logical_and", "logical_or"))
+        if self.op == "mul" and isinstance(self.b, Binary) and self.b.op in _QUOTIENTS:
+            right = mine + 1
+        space = "" if mine >= 6 else " "
+        text = f"{self.a.text(names, mine)}{space}{sign}{space}{self.b.text(names, right)}"
+        return f"({text})" if mine < level else text
 
 
+_QUOTIENTS = ("div", "floordiv", "floormod")
+
+
+@node("a")
 class Not(Expr):
     """Negation of a bool."""
 
-    __slots__ = ("a",)
+    a: Expr
 
-    def __init__(self, a: Expr) -> None:
-        self.a = a
-        self.dtype = BOOL
+    @property
+    def dtype(self) -> str:
+        return BOOL
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return f"not {self.a.text(names, 7)}"
 
 
+@node("condition", "a", "b")
 class Select(Expr):
     """`a` where `condition` holds, else `b`.
 
@@ -201,112 +225,108 @@ class Select(Expr):
     outside of their buffers. Otherwise (te.select) both may be.
     """
 
-    __slots__ = ("a", "b", "condition", "guarded")
+    condition: Expr
+    a: Expr
+    b: Expr
+    guarded: bool
 
-    def __init__(self, condition: Expr, a: Expr, b: Expr, guarded: bool) -> None:
-        self.condition = condition
-        self.a = a
-        self.b = b
-        self.guarded = guarded
-        self.dtype = a.dtype
+    @property
+    def dtype(self) -> str:
+        return self.a.dtype
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        name = "if_then_else" if self.guarded else "select"
+        return f"{name}({listed(children(self), names)})"
 
 
+@node("value")
 class Cast(Expr):
     """Conversion to another type. Float to integer truncates towards 0; to bool is `!= 0`."""
 
-    __slots__ = ("value",)
+    dtype: str = field()
+    value: Expr = field()
 
-    def __init__(self, dtype: str, value: Expr) -> None:
-        self.dtype = dtype
-        self.value = value
+    def remade(self, values: Sequence[Any]) -> Expr:
+        dtype, value = values
+        return cast(dtype, value)
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return f"{self.dtype}({self.value.text(names)})"
 
 
+@node("args")
 class Call(Expr):
     """A pure function of scalars (names: :data:`tilewright.schedule.functions.FUNCTIONS`)."""
 
-    __slots__ = ("args", "name")
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str = field()
 
-    def __init__(self, name: str, args: tuple[Expr, ...], dtype: str) -> None:
-        self.name = name
-        self.args = args
-        self.dtype = dtype
-
-
-class TensorRead(Expr):
-    """An element of a tensor, as the user writes it; lowered to a :class:`Load`."""
-
-    __slots__ = ("indices", "tensor")
-
-    def __init__(self, tensor: Tensor, indices: tuple[Expr, ...]) -> None:
-        self.tensor = tensor
-        self.indices = indices
-        self.dtype = tensor.dtype
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return f"{self.name}({listed(self.args, names)})"
 
 
-class Load(Expr):
-    """An element of a buffer: one index for each of the buffer's dimensions."""
-
-    __slots__ = ("buffer", "indices")
-
-    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
-        self.buffer = buffer
-        self.indices = indices
-        self.dtype = buffer.dtype
-
-
-class Combiner:
+@node()
+class Combiner(Node[Expr]):
     """A commutative, associative combination of tuples of values, with its identity.
 
     `lhs` and `rhs` are variables, one for each value; `result` says what they give together;
     `identity` is what changes nothing. `name` is `sum`, `prod`, `min`, `max` or the user's.
     """
 
-    __slots__ = ("identity", "lhs", "name", "result", "rhs")
-
-    def __init__(
-        self,
-        name: str,
-        lhs: tuple[Var, ...],
-        rhs: tuple[Var, ...],
-        result: tuple[Expr, ...],
-        identity: tuple[Expr, ...],
-    ) -> None:
-        self.name = name
-        self.lhs = lhs
-        self.rhs = rhs
-        self.result = result
-        self.identity = identity
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
 
     def combine(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> tuple[Expr, ...]:
         """The combined values of two tuples."""
-        from tilewright.schedule.walk import substitute
-
         values: dict[Expr, Expr] = dict(zip((*self.lhs, *self.rhs), (*lhs, *rhs), strict=True))
         return tuple(substitute(r, values) for r in self.result)
 
 
-class Reduce(Expr):
-    """Output `index` of the combination of `sources` over all values of `axes` for which
-    `condition` holds. Allowed only as the whole body of a computation."""
+# -- what an expression has in it ------------------------------------------------------------------
 
-    __slots__ = ("axes", "combiner", "condition", "index", "init", "sources")
 
-    def __init__(
-        self,
-        combiner: Combiner,
-        sources: tuple[Expr, ...],
-        axes: tuple[IterVar, ...],
-        condition: Expr,
-        index: int = 0,
-        init: tuple[Expr, ...] | None = None,
-    ) -> None:
-        self.combiner = combiner
-        self.sources = sources
-        self.axes = axes
-        self.condition = condition
-        self.index = index
-        self.init = init
-        self.dtype = sources[index].dtype
+def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """The expression with variables replaced by values."""
+    return transform(expr, values.get) if values else expr
+
+
+def variables(expr: Expr) -> set[Var]:
+    """The variables that occur in an expression."""
+    return {node for node in nodes(expr) if isinstance(node, Var)}
+
+
+def alike(a: Expr, b: Expr) -> bool:
+    """Whether two nodes are of one kind and type and say the same but for their operands.
+
+    Buffers, tensors and variables are compared by identity.
+    """
+    return (
+        type(a) is type(b)
+        and a.dtype == b.dtype
+        and all(x is y or x == y for x, y in zip(own(a), own(b), strict=True))
+        and len(children(a)) == len(children(b))
+    )
+
+
+def same(a: Expr, b: Expr, renamed: Mapping[Var, Var] | None = None) -> bool:
+    """Whether two expressions have one structure.
+
+    Args:
+        a: An expression.
+        b: Another one.
+        renamed: variables of `a`, with those of `b` that stand for them.
+    """
+    if a is b and not renamed:
+        return True
+    if isinstance(a, Var):
+        return (renamed or {}).get(a, a) is b
+    return alike(a, b) and all(
+        same(x, y, renamed) for x, y in zip(children(a), children(b), strict=True)
+    )
 
 
 # -- building --------------------------------------------------------------------------------------
@@ -323,6 +343,11 @@ def const(value: Number, dtype: Any = None) -> Const:
 
 
 TRUE = Const(True, BOOL)
+
+
+def is_true(expr: Expr) -> bool:
+    """Whether a condition is the constant that always holds."""
+    return isinstance(expr, Const) and expr.value is True
 
 
 def index(value: int) -> Const:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.schedule.expr import Expr, TensorRead
+from tilewright.schedule.expr import Expr, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.stage_base import INLINE
-from tilewright.schedule.tensor import IterVar, Tensor
-from tilewright.schedule.walk import reads, substitute, transform
+from tilewright.schedule.tensor import IterVar, Tensor, TensorRead, reads
+from tilewright.schedule.walk import transform
 
 
 def inlined_bodies(schedule: Schedule) -> dict[Stage, tuple[Expr, ...]]:

@@ -7,10 +7,7 @@ from typing import Any
 
 from tilewright.errors import did_you_mean
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Expr, Load, Reduce, TensorRead, Var, index
-from tilewright.schedule.nest import For, If, Intrinsic, Region, Stmt, Store, StoreAll
-from tilewright.schedule.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorOp
-from tilewright.schedule.walk import flat, reads, transform
+from tilewright.schedule.tensor import ComputeOp, PlaceholderOp, Reduce, Tensor, TensorOp
 
 BODY = "body"
 RESET = "reset"
@@ -55,75 +52,6 @@ class TensorIntrinsic:
         """The pattern's reduction, if it is one."""
         return self.op.reduction
 
-    @property
-    def has_reset(self) -> bool:
-        return RESET in self.phases
-
-    @property
-    def has_update(self) -> bool:
-        return UPDATE in self.phases
-
-    def as_loops(self, node: Intrinsic) -> Stmt:
-        """What a use of the intrinsic does, as plain loops over its regions."""
-        axes: dict[Expr, Expr] = {}
-        for axis in (*self.op.axis, *self.op.reduce_axis):
-            axes[axis] = Var(axis.name)
-        regions = dict(zip(self.inputs, node.inputs, strict=node.phase != RESET))
-
-        def resolved(expr: Expr) -> Expr:
-            def change(part: Expr) -> Expr | None:
-                if isinstance(part, TensorRead):
-                    region = regions[part.tensor]
-                    return Load(region.buffer, _place(region, part.indices))
-                if isinstance(part, IterVar):
-                    low = part.dom[0] if part.dom else 0
-                    return axes[part] + index(low)
-                return None
-
-            return transform(expr, change)
-
-        place = [_place(r, tuple(axes[a] for a in self.op.axis)) for r in node.outputs]
-
-        def stored(values: Sequence[Expr]) -> Stmt:
-            stores = [
-                Store(r.buffer, p, v) for r, p, v in zip(node.outputs, place, values, strict=True)
-            ]
-            return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
-
-        reduction = self.reduction
-        if reduction is None:
-            return self._over(self.op.axis, axes, stored([resolved(e) for e in self.op.body]))
-        parts: list[Stmt] = []
-        if node.phase in (BODY, RESET):
-            start = reduction.init or reduction.combiner.identity
-            parts.append(self._over(self.op.axis, axes, stored([resolved(e) for e in start])))
-        if node.phase in (BODY, UPDATE):
-            old = [Load(r.buffer, p) for r, p in zip(node.outputs, place, strict=True)]
-            new = reduction.combiner.combine(old, [resolved(s) for s in reduction.sources])
-            update = stored(new)
-            if reduction.condition is not TRUE:
-                update = If(resolved(reduction.condition), update)
-            parts.append(self._over((*self.op.axis, *self.op.reduce_axis), axes, update))
-        return flat(*parts)
-
-    @staticmethod
-    def _over(loops: Sequence[IterVar], axes: dict[Expr, Expr], body: Stmt) -> Stmt:
-        for axis in reversed(loops):
-            var = axes[axis]
-            assert isinstance(var, Var)
-            assert axis.dom is not None
-            body = For(var, axis.dom[1], body)
-        return body
-
-
-def _place(region: Region, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Indices of a pattern's tensor as those of the buffer that stands for it."""
-    lead = len(region.mins) - len(indices)
-    return (
-        *region.mins[:lead],
-        *(low + i for low, i in zip(region.mins[lead:], indices, strict=True)),
-    )
-
 
 def decl_tensor_intrin(
     op: TensorOp | Tensor,
@@ -150,13 +78,12 @@ def decl_tensor_intrin(
         op = op.op
     if not isinstance(op, ComputeOp):
         raise ScheduleError(f"decl_tensor_intrin '{name}': {op!r} is no computation")
-    for expr in op.body:
-        for read in reads(expr):
-            if not isinstance(read.tensor.op, PlaceholderOp):
-                raise ScheduleError(
-                    f"decl_tensor_intrin '{name}': the pattern reads '{read.tensor.name}', which "
-                    "is computed; it may read placeholders only"
-                )
+    for tensor in op.input_tensors:
+        if not isinstance(tensor.op, PlaceholderOp):
+            raise ScheduleError(
+                f"decl_tensor_intrin '{name}': the pattern reads '{tensor.name}', which is "
+                "computed; it may read placeholders only"
+            )
     unknown = [p for p in phases if p not in PHASES]
     if unknown or not phases:
         raise ScheduleError(

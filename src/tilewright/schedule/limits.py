@@ -7,9 +7,9 @@ from math import prod
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.nest import Kernel, LoopProgram
+from tilewright.schedule.nest import Kernel, LoopProgram, statements
+from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import bits
-from tilewright.schedule.walk import statements
 
 # Threads of a workgroup in each dimension, and altogether. Vulkan's are the least that a device
 # may have with the subgroup operations that IREE expects.
@@ -30,7 +30,7 @@ def check_limits(program: LoopProgram, target: GpuTarget) -> None:
         where = f"kernel '{kernel.name}' on {target.name}"
         _check_threads(kernel, target, where)
         grid = _WORKGROUPS.get(target.backend, _OTHER_WORKGROUPS)
-        for tag, limit in zip(nest.BLOCK_TAGS, grid, strict=True):
+        for tag, limit in zip(BLOCK_TAGS, grid, strict=True):
             if kernel.grid.get(tag, 1) > limit:
                 raise ScheduleError(
                     f"{where}: {kernel.grid[tag]} workgroups in {tag}; allowed: {limit}; split "
@@ -46,7 +46,7 @@ def check_limits(program: LoopProgram, target: GpuTarget) -> None:
 
 def _check_threads(kernel: Kernel, target: GpuTarget, where: str) -> None:
     limits = _THREADS.get(target.backend, _OTHER_THREADS)
-    for tag, limit in zip(nest.THREAD_TAGS, limits, strict=True):
+    for tag, limit in zip(THREAD_TAGS, limits, strict=True):
         if kernel.block.get(tag, 1) > limit:
             raise ScheduleError(
                 f"{where}: {kernel.block[tag]} threads in {tag}; allowed: {limit}; split the axis "

@@ -6,47 +6,66 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.schedule.barriers import with_barriers
+from tilewright.schedule.cross_thread import lowered_across_threads, reduced_by_threads
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Load
+from tilewright.schedule.intrinsic import UPDATE
 from tilewright.schedule.nest import (
-    BLOCK_TAGS,
+    GLOBAL,
     THREAD,
-    THREAD_TAGS,
-    VTHREAD,
     Allocate,
     Buffer,
     For,
     Intrinsic,
     Kernel,
+    Load,
     LoopProgram,
     Prefetch,
     Stmt,
     Store,
-    StoreAll,
-    ThreadReduce,
 )
 from tilewright.schedule.plan import Plan, StagePlan
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage_lowering import StageLowering
-from tilewright.schedule.tensor import PlaceholderOp, Tensor, TensorOp
-from tilewright.schedule.threads import virtual_serialized
-from tilewright.schedule.walk import (
-    expressions,
-    nodes,
+from tilewright.schedule.stage_lowering import KernelParts, StageLowering
+from tilewright.schedule.tensor import (
+    BLOCK_TAGS,
+    THREAD_TAGS,
+    PlaceholderOp,
+    Tensor,
+    TensorOp,
+    distinct,
     reads,
-    statements,
 )
+from tilewright.schedule.tensorize import tensorized, tensorized_leaf
+from tilewright.schedule.threads import virtual_serialized
+from tilewright.schedule.walk import nodes
 
 
 def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -> LoopProgram:
     """The loop nests of a schedule.
 
-    args: the tensors that the caller hands over, in the order in which it does: every placeholder
-        that is read and every output.
+    Args:
+        schedule: What to lower.
+        args: the tensors that the caller hands over, in the order in which it does: every
+            placeholder that is read and every output.
+        name: of the program.
+
+    Raises:
+        ScheduleError: the schedule cannot be carried out; names stage and axis.
     """
     tensors = _arguments(schedule, args)
-    plan = Plan(schedule, frozenset(t for t in tensors if not _is_placeholder(t)))
-    return Lowering(plan, tensors).program(name)
+    outputs = tuple(t for t in tensors if not _is_placeholder(t))
+    plan = Plan(schedule, frozenset(outputs))
+    buffers = _buffers(plan, tensors)
+    roots = [p for p in plan.plans.values() if p.parent is None]
+    made = [(t, b) for p in roots for t, b in zip(p.stage.op.outputs, p.buffers, strict=True)]
+    return LoopProgram(
+        name,
+        tuple(buffers[t] for t in tensors),
+        tuple(buffers[t] for t in tensors if _is_placeholder(t)),
+        tuple(buffers[t] for t in outputs),
+        tuple(buffer for tensor, buffer in made if tensor not in outputs),
+        tuple(_kernel(plan, root, buffers) for root in roots),
+    )
 
 
 def _is_placeholder(tensor: Tensor) -> bool:
@@ -77,101 +96,60 @@ def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-class Lowering:
-    """The kernels and buffers of a plan."""
+def _buffers(plan: Plan, tensors: list[Tensor]) -> dict[Tensor, Buffer]:
+    """A buffer for every tensor, each with a name of its own."""
+    buffers: dict[Tensor, Buffer] = {}
 
-    def __init__(self, plan: Plan, tensors: list[Tensor]) -> None:
-        self.plan = plan
-        self.tensors = tensors
-        self.arithmetic = plan.arithmetic
-        self.buffers: dict[Tensor, Buffer] = {}
-        self.names: set[str] = set()
-        for tensor in tensors:
-            self._buffer(tensor, tensor.name, tensor.shape or (1,), "global", None)
-        self._check_inputs()
-        for stage in plan.stages:
-            self._allocate(plan.plans[stage])
+    def add(tensor: Tensor, name: str, shape: tuple[int, ...], scope: str, **more: Any) -> None:
+        unique = distinct(name, {b.name for b in buffers.values()})
+        buffers[tensor] = Buffer(unique, shape or (1,), tensor.dtype, scope, **more)
 
-    def _buffer(
-        self,
-        tensor: Tensor,
-        name: str,
-        shape: tuple[int, ...],
-        scope: str,
-        strides: tuple[int, ...] | None,
-    ) -> None:
-        unique, number = name, 0
-        while unique in self.names:
-            number += 1
-            unique = f"{name}_{number}"
-        self.names.add(unique)
-        self.buffers[tensor] = Buffer(unique, shape, tensor.dtype, scope, strides)
-
-    def _check_inputs(self) -> None:
-        for stage in self.plan.stages:
-            for expr in self.plan.plans[stage].body:
-                for read in reads(expr):
-                    tensor = read.tensor
-                    if tensor not in self.plan.of and tensor not in self.buffers:
-                        raise ScheduleError(
-                            f"lower: '{stage.name}' reads placeholder '{tensor.name}', which is "
-                            "not among the arguments"
-                        )
-
-    def _allocate(self, plan: StagePlan) -> None:
-        stage = plan.stage
-        for tensor in stage.op.outputs:
-            if tensor in self.buffers:
-                continue
-            shape = plan.extents or (1,)
-            strides = aligned(shape, stage.alignments) if stage.alignments else None
-            name = stage.name + (f".v{tensor.index}" if stage.op.num_outputs > 1 else "")
-            self._buffer(tensor, name, shape, plan.scope, strides)
-        plan.buffers = tuple(self.buffers[t] for t in stage.op.outputs)
-
-    # -- program -----------------------------------------------------------------------------------
-
-    def program(self, name: str) -> LoopProgram:
-        kernels: list[Kernel] = []
-        temporaries: list[Buffer] = []
-        for stage in self.plan.stages:
-            plan = self.plan.plans[stage]
-            if plan.parent is None:
-                kernels.append(self._kernel(plan))
-                temporaries.extend(
-                    b
-                    for b, t in zip(plan.buffers, stage.op.outputs, strict=True)
-                    if t not in self.tensors
+    for tensor in tensors:
+        add(tensor, tensor.name, tensor.shape, GLOBAL)
+    for stage, its in plan.plans.items():
+        for read in (read for expr in its.body for read in reads(expr)):
+            if read.tensor not in plan.of and read.tensor not in buffers:
+                raise ScheduleError(
+                    f"lower: '{stage.name}' reads placeholder '{read.tensor.name}', which is not "
+                    "among the arguments"
                 )
-        return LoopProgram(
-            name,
-            tuple(self.buffers[t] for t in self.tensors),
-            tuple(self.buffers[t] for t in self.tensors if _is_placeholder(t)),
-            tuple(self.buffers[t] for t in self.tensors if not _is_placeholder(t)),
-            tuple(temporaries),
-            tuple(kernels),
-        )
+    for stage, its in plan.plans.items():
+        for tensor in stage.op.outputs:
+            if tensor not in buffers:
+                strides = aligned(its.extents, stage.alignments) if stage.alignments else None
+                name = stage.name + (f".v{tensor.index}" if stage.op.num_outputs > 1 else "")
+                add(tensor, name, its.extents, its.scope, strides=strides)
+        its.buffers = tuple(buffers[t] for t in stage.op.outputs)
+    return buffers
 
-    def _kernel(self, root: StagePlan) -> Kernel:
-        plans = list(root.subtree())
-        sizes: dict[str, int] = {}
-        bound: dict[StagePlan, set[str]] = {}
-        for plan in plans:
-            bound[plan] = set()
-            for leaf in plan.leaves:
-                tag = plan.thread(leaf)
-                if tag and tag != VTHREAD:
-                    sizes[tag] = plan.sizes[leaf]
-                    bound[plan].add(tag)
-        grid = {t: sizes[t] for t in BLOCK_TAGS if t in sizes}
-        block = {t: sizes[t] for t in THREAD_TAGS if t in sizes}
-        body = StageLowering(self, root, bound, block).lowered()
-        threads = {self.plan.thread_var(root, t): e for t, e in block.items()}
-        body = with_barriers(virtual_serialized(body), self.arithmetic, threads)
-        for tag in (*reversed(block), *reversed(grid)):
-            body = For(self.plan.thread_var(root, tag), sizes[tag], body, THREAD, tag)
-        read, written = used(body)
-        return Kernel(root.name, body, read, written, grid, block)
+
+def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, Buffer]) -> Kernel:
+    sizes: dict[str, int] = {}
+    bound: dict[StagePlan, set[str]] = {}
+    for its in root.subtree():
+        tags = {its.thread(leaf): its.sizes[leaf] for leaf in its.leaves}
+        bound[its] = set(tags) & {*BLOCK_TAGS, *THREAD_TAGS}
+        sizes.update(tags)
+    grid = {t: sizes[t] for t in BLOCK_TAGS if t in sizes}
+    block = {t: sizes[t] for t in THREAD_TAGS if t in sizes}
+    body = lowered(StageLowering(KernelParts(plan, buffers, bound, block, lowered), root))
+    threads = {plan.thread_var(root, t): e for t, e in block.items()}
+    body = with_barriers(virtual_serialized(body), plan.arithmetic, threads)
+    for tag in (*reversed(block), *reversed(grid)):
+        body = For(plan.thread_var(root, tag), sizes[tag], body, THREAD, tag)
+    read, written = used(body)
+    return Kernel(root.name, body, read, written, grid, block)
+
+
+def lowered(stage: StageLowering) -> Stmt:
+    """The loops of one stage, with those of the stages computed inside of it."""
+    stage.check_vectorized()
+    level = tensorized_leaf(stage.plan)
+    if level is not None:
+        return tensorized(stage, level)
+    if stage.reduction is not None and reduced_by_threads(stage.plan):
+        return lowered_across_threads(stage)
+    return stage.lowered()
 
 
 def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
@@ -179,23 +157,20 @@ def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
     own: set[Buffer] = set()
     read: dict[Buffer, None] = {}
     written: dict[Buffer, None] = {}
-    for stmt in statements(body):
-        if isinstance(stmt, Allocate):
-            own.add(stmt.buffer)
-        elif isinstance(stmt, Store):
-            written[stmt.buffer] = None
-        elif isinstance(stmt, StoreAll | ThreadReduce):
-            stores = stmt.stores if isinstance(stmt, StoreAll) else stmt.targets
-            written.update((s.buffer, None) for s in stores)
-        elif isinstance(stmt, Intrinsic):
-            written.update((r.buffer, None) for r in stmt.outputs)
-            read.update((r.buffer, None) for r in stmt.inputs)
-            if stmt.phase == "update":
-                read.update((r.buffer, None) for r in stmt.outputs)
-        elif isinstance(stmt, Prefetch):
-            read[stmt.region.buffer] = None
-        for expr in expressions(stmt):
-            read.update((n.buffer, None) for n in nodes(expr) if isinstance(n, Load))
+    for part in nodes(body):
+        match part:
+            case Allocate():
+                own.add(part.buffer)
+            case Load():
+                read[part.buffer] = None
+            case Store():
+                written[part.buffer] = None
+            case Prefetch():
+                read[part.region.buffer] = None
+            case Intrinsic():
+                written.update((r.buffer, None) for r in part.outputs)
+                held = part.outputs if part.phase == UPDATE else ()
+                read.update((r.buffer, None) for r in (*part.inputs, *held))
     return tuple(b for b in read if b not in own), tuple(b for b in written if b not in own)
 
 

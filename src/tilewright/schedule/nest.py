@@ -6,25 +6,20 @@ index expressions. Statements are immutable; buffers and variables are known by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from tilewright.schedule.expr import Combiner, Expr, Var
-
-if TYPE_CHECKING:
-    from tilewright.schedule.intrinsic import TensorIntrinsic
+from tilewright.schedule.expr import TRUE, Combiner, Expr, Var, is_true, listed
+from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, TensorIntrinsic
+from tilewright.schedule.tensor import IterVar, TensorRead
+from tilewright.schedule.walk import Node, children, node, transform
 
 SERIAL = "serial"
 PARALLEL = "parallel"
 VECTORIZED = "vectorized"
 UNROLLED = "unrolled"
 THREAD = "thread"
-KINDS = (SERIAL, PARALLEL, VECTORIZED, UNROLLED, THREAD)
-
-BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
-THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
-VTHREAD = "vthread"
 
 GLOBAL = "global"
 SHARED = "shared"
@@ -70,24 +65,55 @@ def compact(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Region:
+@node("indices")
+class Load(Expr):
+    """An element of a buffer: one index for each of the buffer's dimensions."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.buffer.dtype
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return f"{self.buffer.name}[{listed(self.indices, names)}]"
+
+
+@node("mins")
+class Region(Node[Expr]):
     """Part of a buffer: from `mins` on (one for each dimension), `extents` elements long."""
 
     buffer: Buffer
     mins: tuple[Expr, ...]
     extents: tuple[int, ...]
 
+    def at(self, indices: Sequence[Expr]) -> Load:
+        """An element of the region; it may have fewer dimensions, the inner ones."""
+        lead = len(self.mins) - len(indices)
+        inside = (low + i for low, i in zip(self.mins[lead:], indices, strict=True))
+        return Load(self.buffer, (*self.mins[:lead], *inside))
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Seq:
+
+class Stmt(Node[Node[Any]]):
+    """Base of all statements."""
+
+    __slots__ = ()
+
+
+@node("body")
+class Seq(Stmt):
     """Statements one after the other."""
 
     body: tuple[Stmt, ...]
 
+    def remade(self, values: Sequence[Any]) -> Stmt:
+        (body,) = values
+        return flat(*body)
 
-@dataclass(frozen=True, eq=False, slots=True)
-class For:
+
+@node("body")
+class For(Stmt):
     """A loop: `var` from 0 to `extent` - 1.
 
     kind: `serial`; `parallel` (iterations independent, on any worker); `vectorized` (in the
@@ -108,8 +134,8 @@ class For:
     pragmas: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class If:
+@node("condition", "then", "otherwise")
+class If(Stmt):
     """`then` where the condition holds, else `otherwise`. `likely` for bounds of splits that do
     not divide, which hold for all but the last iterations."""
 
@@ -119,8 +145,8 @@ class If:
     likely: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Store:
+@node("indices", "value")
+class Store(Stmt):
     """`buffer[indices] = value`.
 
     combiner: set where the value combines the element's former value with something new, for
@@ -133,15 +159,15 @@ class Store:
     combiner: Combiner | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class StoreAll:
+@node("stores")
+class StoreAll(Stmt):
     """Stores at once: every value and index is evaluated before the first element is written."""
 
     stores: tuple[Store, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Allocate:
+@node("body")
+class Allocate(Stmt):
     """`buffer` exists (uninitialised) while `body` runs, anew for each run of this statement.
 
     A `local` buffer is one per thread, a `shared` one per workgroup.
@@ -151,20 +177,20 @@ class Allocate:
     body: Stmt
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Prefetch:
+@node("region")
+class Prefetch(Stmt):
     """A hint that the region will be read soon. Indices may lie outside of the buffer."""
 
     region: Region
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Barrier:
+@node()
+class Barrier(Stmt):
     """All threads of a workgroup wait here, and see each other's shared memory after it."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ThreadReduce:
+@node("targets", "condition")
+class ThreadReduce(Stmt):
     """Combines values over the threads of `tags` (the reduction's), the result in every thread.
 
     targets: stores of `local` buffers, one for each value of the combiner: its `value` is what
@@ -178,8 +204,8 @@ class ThreadReduce:
     condition: Expr
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Intrinsic:
+@node("inputs", "outputs")
+class Intrinsic(Stmt):
     """A tensorized loop: what the intrinsic puts in place of the loops of its pattern.
 
     phase: `body` (initialise and compute all), `reset` (initialise only) or `update` (go on from
@@ -194,10 +220,45 @@ class Intrinsic:
     inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
 
+    def as_loops(self) -> Stmt:
+        """What it does, as plain loops over its regions."""
+        pattern, reduction = self.intrinsic.op, self.intrinsic.reduction
+        axes: dict[IterVar, Var] = {a: Var(a.name) for a in (*pattern.axis, *pattern.reduce_axis)}
+        regions = dict(zip(self.intrinsic.inputs, self.inputs, strict=self.phase != RESET))
 
-Stmt: TypeAlias = (
-    Seq | For | If | Store | StoreAll | Allocate | Prefetch | Barrier | ThreadReduce | Intrinsic
-)
+        def resolved(exprs: Sequence[Expr]) -> list[Expr]:
+            def change(part: Expr) -> Expr | None:
+                if isinstance(part, TensorRead):
+                    return regions[part.tensor].at(part.indices)
+                if isinstance(part, IterVar):
+                    return axes[part] + (part.dom[0] if part.dom else 0)
+                return None
+
+            return [transform(expr, change) for expr in exprs]
+
+        def looped(loops: Sequence[IterVar], values: Sequence[Expr], where: Expr = TRUE) -> Stmt:
+            body = stored(
+                [Store(p.buffer, p.indices, v) for p, v in zip(place, values, strict=True)]
+            )
+            if not is_true(where):
+                body = If(where, body)
+            for axis in reversed(loops):
+                assert axis.dom is not None
+                body = For(axes[axis], axis.dom[1], body)
+            return body
+
+        place = [region.at([axes[a] for a in pattern.axis]) for region in self.outputs]
+        if reduction is None:
+            return looped(pattern.axis, resolved(pattern.body))
+        parts: list[Stmt] = []
+        if self.phase in (BODY, RESET):
+            start = reduction.init or reduction.combiner.identity
+            parts.append(looped(pattern.axis, resolved(start)))
+        if self.phase in (BODY, UPDATE):
+            (where,) = resolved([reduction.condition])
+            combined = reduction.combiner.combine(place, resolved(reduction.sources))
+            parts.append(looped((*pattern.axis, *pattern.reduce_axis), combined, where))
+        return flat(*parts)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -232,3 +293,43 @@ class LoopProgram:
     outputs: tuple[Buffer, ...]
     temporaries: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
+
+
+# -- what a statement has in it --------------------------------------------------------------------
+
+
+def flat(*statements: Stmt | None) -> Stmt:
+    """Statements as one, without nested or empty sequences."""
+    body: list[Stmt] = []
+    for statement in statements:
+        if isinstance(statement, Seq):
+            body.extend(statement.body)
+        elif statement is not None:
+            body.append(statement)
+    return body[0] if len(body) == 1 else Seq(tuple(body))
+
+
+def stored(stores: Sequence[Store]) -> Stmt:
+    """Stores as one statement: at once, where there are several."""
+    return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
+
+
+def inner(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside of a statement."""
+    return tuple(part for part in children(stmt) if isinstance(part, Stmt))
+
+
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """The statement and every statement inside of it, outer ones first."""
+    yield stmt
+    for part in inner(stmt):
+        yield from statements(part)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of one statement, without those of the statements inside of it."""
+    for part in children(stmt):
+        if isinstance(part, Region):
+            yield from part.mins
+        elif isinstance(part, Expr):
+            yield part

@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Expr, Reduce, TensorRead, Var, index
+from tilewright.schedule.expr import Expr, Var, index, substitute
 from tilewright.schedule.inlining import inlined_bodies, needed
-from tilewright.schedule.nest import (
-    BLOCK_TAGS,
-    GLOBAL,
-    LOCAL,
-    SHARED,
-    THREAD_TAGS,
-    VECTORIZED,
-    VTHREAD,
-    Buffer,
-)
+from tilewright.schedule.nest import GLOBAL, LOCAL, SHARED, VECTORIZED, Buffer
 from tilewright.schedule.regions import Span, clipped, span_of, union
 from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.stage_base import AT, INLINE, Placed
-from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
-from tilewright.schedule.walk import reads, substitute
+from tilewright.schedule.tensor import (
+    BLOCK_TAGS,
+    REDUCE,
+    THREAD_TAGS,
+    VTHREAD,
+    IterVar,
+    Reduce,
+    Tensor,
+    TensorRead,
+    reads,
+)
 
 REDUCED = 2
 RESULT = 1

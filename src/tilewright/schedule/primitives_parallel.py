@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.nest import BLOCK_TAGS, PARALLEL, VECTORIZED, VTHREAD
+from tilewright.schedule.nest import PARALLEL, VECTORIZED
 from tilewright.schedule.stage_base import StageBase
-from tilewright.schedule.tensor import THREAD_AXIS, IterVar
+from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_AXIS, VTHREAD, IterVar
 from tilewright.schedule.trace import primitive
 
 if TYPE_CHECKING:

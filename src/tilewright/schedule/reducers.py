@@ -12,14 +12,13 @@ from tilewright.schedule.expr import (
     Combiner,
     Expr,
     Operand,
-    Reduce,
     Var,
     as_expr,
     binary,
     cast,
     const,
 )
-from tilewright.schedule.tensor import REDUCE, IterVar
+from tilewright.schedule.tensor import REDUCE, IterVar, Reduce
 from tilewright.schedule.types import BOOL, INDEX, is_float
 
 

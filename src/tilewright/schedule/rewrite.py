@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Binary, Expr, Reduce, TensorRead, const, index
+from tilewright.schedule.expr import TRUE, Binary, Expr, const, index, substitute
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.relations import (
     Fuse,
@@ -24,9 +24,9 @@ from tilewright.schedule.relations import (
 )
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.stage_base import LoopMarks
-from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Range, Tensor
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Range, Reduce, Tensor, TensorRead
 from tilewright.schedule.types import BOOL
-from tilewright.schedule.walk import substitute, transform
+from tilewright.schedule.walk import transform
 
 if TYPE_CHECKING:
     from tilewright.schedule.schedule import Schedule

@@ -7,13 +7,20 @@ from typing import Any
 
 from tilewright.errors import UnknownNameError
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TensorRead
 from tilewright.schedule.rewrite import read_cached, rfactored, write_cached
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.stage_base import INLINE, Placed, StageBase, memory_scope
-from tilewright.schedule.tensor import ComputeOp, IterVar, PlaceholderOp, Tensor, TensorOp
+from tilewright.schedule.tensor import (
+    ComputeOp,
+    IterVar,
+    PlaceholderOp,
+    Tensor,
+    TensorOp,
+    TensorRead,
+    distinct,
+    reads,
+)
 from tilewright.schedule.trace import Recorder, Trace, primitive
-from tilewright.schedule.walk import reads
 
 
 def create_schedule(ops: Any) -> Schedule:
@@ -123,12 +130,7 @@ class Schedule:
 
     def add_stage(self, op: TensorOp, position: int) -> Stage:
         """Makes the stage of a new operation."""
-        taken = {s.name for s in self.stages}
-        name, number = op.name, 0
-        while name in taken:
-            number += 1
-            name = f"{op.name}_{number}"
-        stage = Stage(self, op, name)
+        stage = Stage(self, op, distinct(op.name, {s.name for s in self.stages}))
         self.stages.insert(position, stage)
         for tensor in op.outputs:
             self._of[tensor] = stage

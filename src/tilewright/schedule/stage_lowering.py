@@ -3,53 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Binary, Expr, Load, Reduce, TensorRead, Var, index
+from tilewright.schedule.expr import (
+    Binary,
+    Expr,
+    Var,
+    index,
+    is_true,
+    substitute,
+    variables,
+)
 from tilewright.schedule.functions import conjunction
 from tilewright.schedule.nest import (
-    BLOCK_TAGS,
     LOCAL,
     SERIAL,
     THREAD,
-    VTHREAD,
     Allocate,
     Buffer,
     For,
     If,
+    Load,
     Prefetch,
     Region,
     Stmt,
     Store,
-    StoreAll,
+    flat,
+    stored,
 )
-from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
+from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
 from tilewright.schedule.regions import clipped, span_of, union
-from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import DATA, IterVar, Tensor
+from tilewright.schedule.tensor import DATA, VTHREAD, IterVar, Reduce, Tensor, TensorRead, reads
 from tilewright.schedule.types import BOOL
-from tilewright.schedule.walk import flat, reads, substitute, transform, variables
+from tilewright.schedule.walk import transform
 
-if TYPE_CHECKING:
-    from tilewright.schedule.lower import Lowering
+
+@dataclass(frozen=True)
+class KernelParts:
+    """What the stages of one kernel share.
+
+    buffers: of every tensor. bound: the tags of blocks and threads that loops of each stage are
+        bound to. block: the threads of a workgroup, by tag.
+    lowered: writes the loops of a stage that is computed inside of another.
+    """
+
+    plan: Plan
+    buffers: dict[Tensor, Buffer]
+    bound: dict[StagePlan, set[str]]
+    block: dict[str, int]
+    lowered: Callable[[StageLowering], Stmt]
 
 
 class StageLowering:
     """The loops of one stage, with those of the stages computed inside of it."""
 
-    def __init__(
-        self,
-        lowering: Lowering,
-        plan: StagePlan,
-        bound: dict[StagePlan, set[str]],
-        block: dict[str, int],
-    ) -> None:
-        self.lowering = lowering
+    def __init__(self, kernel: KernelParts, plan: StagePlan) -> None:
+        self.kernel = kernel
         self.plan = plan
-        self.bound = bound
-        self.block = block
-        self.arithmetic = lowering.arithmetic
+        self.arithmetic = kernel.plan.arithmetic
         self.reduction = plan.reduction
         self.leaves = plan.leaves
         self.indices = tuple(
@@ -67,31 +80,20 @@ class StageLowering:
         return self.arithmetic.simplify(expr)
 
     def _first_reduction(self) -> int:
-        if self.reduction is None:
-            return len(self.leaves)
-        for i, leaf in enumerate(self.leaves):
-            if self.plan.marks[leaf] & REDUCED:
-                return i
-        return len(self.leaves)
+        reduced = (i for i, leaf in enumerate(self.leaves) if self.plan.marks[leaf] & REDUCED)
+        return next(reduced, len(self.leaves))
 
     # -- the whole stage ---------------------------------------------------------------------------
 
     def lowered(self) -> Stmt:
-        from tilewright.schedule.cross_thread import lowered_across_threads, reduced_by_threads
-        from tilewright.schedule.tensorize import tensorized, tensorized_leaf
-
-        self._check_vectorized()
-        leaf = tensorized_leaf(self.plan)
-        if leaf is not None:
-            return tensorized(self, leaf)
-        if self.reduction is not None and reduced_by_threads(self.plan):
-            return lowered_across_threads(self)
+        """The loops of a stage that neither threads nor an intrinsic compute together."""
         checks = self.checks(RESULT)
         if self.reduction is None:
             return self.loops(0, len(self.leaves), checks, lambda: self.store(self.value()))
         return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
 
-    def _check_vectorized(self) -> None:
+    def check_vectorized(self) -> None:
+        """Raises ScheduleError where a loop is to be vectors and threads at once."""
         for leaf in self.leaves:
             marks = self.plan.stage.marks.get(leaf)
             if marks and "vectorize" in marks.pragmas and marks.thread is not None:
@@ -109,15 +111,7 @@ class StageLowering:
 
     def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> Stmt:
         """Loops over the result's axes from a level on that store the reduction's start."""
-        renamed: dict[Expr, Expr] = {}
-        loops: list[tuple[IterVar, Var]] = []
-        for leaf in self.leaves[begin:]:
-            value = self.plan.loop_values[leaf]
-            if self.plan.marks[leaf] & ~REDUCED and isinstance(value, IterVar):
-                fresh = Var(leaf.name + ".init")
-                self.arithmetic.bind(fresh, 0, self.plan.sizes[leaf] - 1)
-                renamed[value] = fresh
-                loops.append((leaf, fresh))
+        renamed, loops = self.result_loops(begin, len(self.leaves))
         stmt = self.store(self.start(), renamed=renamed)
         own = [c for level, c in checks if level >= begin]
         # What was checked further out, for the loops shared with the update, holds here.
@@ -132,6 +126,25 @@ class StageLowering:
                 leaf, fresh = loops[i - 1]
                 stmt = self.loop(leaf, stmt, fresh)
         return stmt
+
+    def result_loops(
+        self, begin: int, end: int
+    ) -> tuple[dict[Expr, Expr], list[tuple[IterVar, Var]]]:
+        """Loops of their own over the result's axes between two levels.
+
+        Returns:
+            The values of the stage's variables there, and each loop with its new variable.
+        """
+        renamed: dict[Expr, Expr] = {}
+        loops: list[tuple[IterVar, Var]] = []
+        for leaf in self.leaves[begin:end]:
+            value = self.plan.loop_values[leaf]
+            if self.plan.marks[leaf] & ~REDUCED and isinstance(value, IterVar):
+                fresh = Var(leaf.name + ".init")
+                self.arithmetic.bind(fresh, 0, self.plan.sizes[leaf] - 1)
+                renamed[value] = fresh
+                loops.append((leaf, fresh))
+        return renamed, loops
 
     @staticmethod
     def _uses(conditions: list[Expr], var: Var) -> bool:
@@ -173,8 +186,7 @@ class StageLowering:
 
     def _with_children(self, leaf: IterVar, body: Stmt) -> Stmt:
         for child in reversed(self.plan.children.get(leaf, [])):
-            inner = StageLowering(self.lowering, child, self.bound, self.block).lowered()
-            body = flat(inner, body)
+            body = flat(self.kernel.lowered(StageLowering(self.kernel, child)), body)
             for buffer in reversed(child.buffers):
                 body = Allocate(buffer, body)
         return body
@@ -196,7 +208,7 @@ class StageLowering:
                     conditions.append(Binary("lt", value, index(size), BOOL))
                     conditions.append(Binary("ge", value, index(0), BOOL))
         decided = [self._simplify(c) for c in conditions]
-        return [(self._level(c), c) for c in decided if c is not TRUE]
+        return [(self._level(c), c) for c in decided if not is_true(c)]
 
     def _level(self, condition: Expr) -> int:
         """The innermost loop whose variable a condition has, but no stage further in."""
@@ -225,8 +237,8 @@ class StageLowering:
         return self._simplify(transform(expr, change))
 
     def load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Load:
-        producer = self.lowering.plan.of.get(tensor)
-        buffer = self.lowering.buffers[tensor]
+        producer = self.kernel.plan.of.get(tensor)
+        buffer = self.kernel.buffers[tensor]
         if producer is not None:
             indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
         return Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
@@ -247,12 +259,12 @@ class StageLowering:
         assert reduction is not None
         if sources is None:
             sources = [self.resolved(s) for s in reduction.sources]
-        old = [Load(b, self.indices) for b in self._result_buffers()]
+        old = [Load(b, self.indices) for b in self.result_buffers()]
         stmt = self.store(reduction.combiner.combine(old, sources), reduction=reduction)
         condition = self.resolved(reduction.condition)
-        return stmt if condition is TRUE else If(condition, stmt)
+        return stmt if is_true(condition) else If(condition, stmt)
 
-    def _result_buffers(self) -> list[Buffer]:
+    def result_buffers(self) -> list[Buffer]:
         """The buffers in the order of the reduction's values."""
         buffers = list(self.plan.buffers)
         order = [e.index for e in self.plan.body if isinstance(e, Reduce)]
@@ -269,16 +281,16 @@ class StageLowering:
         renamed: variables that have other names in the loops around this.
         reduction: the reduction that the values take up.
         """
-        buffers = self._result_buffers()
+        buffers = self.result_buffers()
         indices, renamed = self.indices, renamed or {}
         if renamed:
             indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
             values = [self._simplify(substitute(v, renamed)) for v in values]
         combiner = reduction.combiner if reduction is not None else None
         stores = [Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)]
-        stmt: Stmt = stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
+        stmt = stored(stores)
         predicate = self.predicate()
-        if predicate is not TRUE:
+        if not is_true(predicate):
             stmt = If(self._simplify(substitute(predicate, renamed)), stmt)
         return stmt
 
@@ -295,18 +307,18 @@ class StageLowering:
         own = self.plan.scope == LOCAL or "." in self.plan.scope
         shared = self.plan.parent is None or not own
         if self.reduction is not None and shared:
-            used_tags = self.bound[self.plan] | self._tags_around()
-            for tag in self.block:
+            used_tags = self.kernel.bound[self.plan] | self._tags_around()
+            for tag in self.kernel.block:
                 if tag not in used_tags and tag not in together:
-                    var = self.lowering.plan.thread_var(self.plan, tag)
+                    var = self.kernel.plan.thread_var(self.plan, tag)
                     conditions.append(Binary("eq", var, index(0), BOOL))
-        return conjunction([c for c in conditions if c is not TRUE])
+        return conjunction(conditions)
 
     def _tags_around(self) -> set[str]:
         """Threads over whose iterations the result is spread: each has its own part."""
         found = set()
-        for tag in self.block:
-            var = self.lowering.plan.thread_var(self.plan, tag)
+        for tag in self.kernel.block:
+            var = self.kernel.plan.thread_var(self.plan, tag)
             if any(var in variables(m) for m in self.plan.mins):
                 found.add(tag)
         return found
@@ -320,23 +332,18 @@ class StageLowering:
             where = f"set_store_predicate of stage '{self.plan.name}'"
             if var in self.plan.loop_values:
                 values[var] = self.plan.loop_values[var]
-            elif var.tag in self.block or var.tag in BLOCK_TAGS:
-                thread = self.lowering.plan.thread_var(self.plan, var.tag)
+            elif not var.tag:
+                raise ScheduleError(
+                    f"{where}: '{var.name}' is neither an axis of the stage nor a thread axis"
+                )
+            else:
+                thread = self.kernel.plan.thread_var(self.plan, var.tag)
                 if thread not in self.arithmetic.bounds:
                     raise ScheduleError(
                         f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
                         f"{var.tag}"
                     )
                 values[var] = thread
-            elif var.tag:
-                raise ScheduleError(
-                    f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
-                    f"{var.tag}"
-                )
-            else:
-                raise ScheduleError(
-                    f"{where}: '{var.name}' is neither an axis of the stage nor a thread axis"
-                )
         return values
 
     # -- prefetch ----------------------------------------------------------------------------------
@@ -346,7 +353,7 @@ class StageLowering:
         marks = self.plan.stage.marks.get(leaf)
         found: list[Stmt] = []
         for tensor, offset in marks.prefetches if marks is not None else ():
-            producer = self.lowering.plan.of.get(tensor)
+            producer = self.kernel.plan.of.get(tensor)
             if producer is not None and producer.parent is self.plan and producer.at is not None:
                 inside = self.leaves[level:]
                 if any(producer.at is other for other in inside):
@@ -378,13 +385,9 @@ class StageLowering:
         leaf = plan.loop_values[self.leaves[level]]
         later: dict[Expr, Expr] = {leaf: leaf + index(offset)}
         mins, extents = [], []
-        buffer = self.lowering.buffers[tensor]
+        buffer = self.kernel.buffers[tensor]
         for span, size in zip(spans, buffer.shape, strict=False):
             low, extent = clipped(union(span), size, arithmetic)
             mins.append(self._simplify(substitute(low, later)))
             extents.append(extent)
         return Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))
-
-    @property
-    def stage(self) -> Stage:
-        return self.plan.stage

@@ -1,20 +1,25 @@
-"""Tensors and the operations that compute them: placeholders and computations."""
+"""Tensors, the operations that compute them, and the expressions that read and reduce them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Expr, Operand, Reduce, TensorRead, Var, as_expr, cast
-from tilewright.schedule.nest import BLOCK_TAGS, THREAD_TAGS, VTHREAD
-from tilewright.schedule.types import INDEX, canonical
-from tilewright.schedule.walk import nodes, reads
+from tilewright.schedule.expr import Combiner, Expr, Operand, Var, as_expr, cast, is_true, listed
+from tilewright.schedule.types import BOOL, INDEX, canonical, is_float
+from tilewright.schedule.walk import node, nodes
 
+# Kinds of axes.
 DATA = "data"
 REDUCE = "reduce"
 THREAD_AXIS = "thread"
+
+# What thread axes are: blocks, threads of a block, and loops of one thread that look like threads.
+BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+VTHREAD = "vthread"
 
 
 class Range(NamedTuple):
@@ -86,7 +91,7 @@ class Tensor:
             if isinstance(value, slice):
                 raise ScheduleError(f"tensor '{self.name}': index {i} is a slice; give an element")
             part = as_expr(value, INDEX)
-            if part.dtype[0] == "f" or part.dtype in ("bf16", "bool"):
+            if is_float(part.dtype) or part.dtype == BOOL:
                 raise ScheduleError(
                     f"tensor '{self.name}': index {i} is {part.dtype} '{part}', not an integer"
                 )
@@ -117,6 +122,48 @@ class TensorSlice:
     def as_expr(self) -> Expr:
         """Refuses: an element has an index for each dimension."""
         return self._tensor._read(self._given)
+
+
+@node("indices")
+class TensorRead(Expr):
+    """An element of a tensor, as the user writes it; lowered to a load of a buffer."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.tensor.dtype
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        return f"{self.tensor.name}[{listed(self.indices, names)}]"
+
+
+@node("sources", "condition", "init")
+class Reduce(Expr):
+    """Output `index` of the combination of `sources` over all values of `axes` for which
+    `condition` holds. Allowed only as the whole body of a computation."""
+
+    combiner: Combiner
+    sources: tuple[Expr, ...]
+    axes: tuple[IterVar, ...]
+    condition: Expr
+    index: int = 0
+    init: tuple[Expr, ...] | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.sources[self.index].dtype
+
+    def text(self, names: Mapping[Var, str], level: int = -1) -> str:
+        axes = ", ".join(a.name for a in self.axes)
+        where = "" if is_true(self.condition) else f", where={self.condition.text(names)}"
+        return f"{self.combiner.name}({self.sources[self.index].text(names)}, axis=[{axes}]{where})"
+
+
+def reads(expr: Expr) -> list[TensorRead]:
+    """The tensor reads of an expression."""
+    return [node for node in nodes(expr) if isinstance(node, TensorRead)]
 
 
 class TensorOp:
@@ -155,7 +202,7 @@ class ComputeOp(TensorOp):
     body: one expression for each output; all of them reductions over the same axes, or none.
     """
 
-    __slots__ = ("_axis", "_reduce_axis", "attrs", "body", "tag")
+    __slots__ = ("_axis", "attrs", "body", "tag")
 
     def __init__(
         self,
@@ -169,8 +216,6 @@ class ComputeOp(TensorOp):
         super().__init__(name, outputs)
         self._axis = axis
         self.body = body
-        first = body[0]
-        self._reduce_axis = first.axes if isinstance(first, Reduce) else ()
         self.tag = tag
         self.attrs = attrs or {}
 
@@ -182,7 +227,12 @@ class ComputeOp(TensorOp):
     @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
         """The axes that are reduced."""
-        return self._reduce_axis
+        reduction = self.reduction
+        return reduction.axes if reduction is not None else ()
+
+    def with_body(self, body: tuple[Expr, ...]) -> ComputeOp:
+        """The same outputs, computed otherwise."""
+        return ComputeOp(self.name, self.outputs, self.axis, body, self.tag, self.attrs)
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
@@ -194,6 +244,15 @@ class ComputeOp(TensorOp):
         """The reduction that this is, if it is one (output 0's; they differ in `index`)."""
         first = self.body[0]
         return first if isinstance(first, Reduce) else None
+
+
+def distinct(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    unique, number = name, 0
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return unique
 
 
 def shape_of(shape: Any, where: str) -> tuple[int, ...]:

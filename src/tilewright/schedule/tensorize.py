@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import (
-    TRUE,
     Binary,
-    Call,
-    Cast,
     Combiner,
-    Const,
     Expr,
-    Not,
-    Reduce,
-    Select,
-    TensorRead,
     Var,
+    alike,
     index,
+    is_true,
+    same,
+    substitute,
+    variables,
 )
 from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, TensorIntrinsic
-from tilewright.schedule.nest import If, Intrinsic, Region, Stmt
+from tilewright.schedule.nest import If, Intrinsic, Region, Stmt, flat
 from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
-from tilewright.schedule.tensor import IterVar, Tensor
-from tilewright.schedule.walk import children, flat, same, substitute, variables
-
-if TYPE_CHECKING:
-    from tilewright.schedule.stage_lowering import StageLowering
+from tilewright.schedule.stage_lowering import StageLowering
+from tilewright.schedule.tensor import IterVar, Reduce, Tensor, TensorRead
+from tilewright.schedule.walk import children
 
 _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "logical_and", "logical_or")
 
@@ -52,10 +47,14 @@ def tensorized(stage: StageLowering, level: int) -> Stmt:
         if at >= level or variables(check) & match.inside:
             match.fail(f"the tile passes the end of an axis: it would need the check '{check}'")
 
-    def use(phase: str) -> Stmt:
-        stmt: Stmt = Intrinsic(intrinsic, phase, () if phase == RESET else inputs, outputs)
+    def use(phase: str, renamed: dict[Expr, Expr] | None = None) -> Stmt:
+        def changed(expr: Expr) -> Expr:
+            return stage.arithmetic.simplify(substitute(expr, renamed)) if renamed else expr
+
+        written = tuple(replace(r, mins=tuple(map(changed, r.mins))) for r in outputs)
+        stmt = Intrinsic(intrinsic, phase, () if phase == RESET else inputs, written)
         predicate = stage.predicate(("threadIdx.x",) if intrinsic.collective else ())
-        return stmt if predicate is TRUE else If(predicate, stmt)
+        return stmt if is_true(predicate) else If(changed(predicate), stmt)
 
     begin = min(stage.begin, level)
     outer = any(plan.marks[a] & REDUCED and plan.sizes[a] > 1 for a in plan.leaves[:level])
@@ -68,34 +67,19 @@ def tensorized(stage: StageLowering, level: int) -> Stmt:
     match.needs(UPDATE)
     inner = [(at, c) for at, c in checks if at >= begin]
 
+    def start() -> Stmt:
+        if RESET not in intrinsic.phases:
+            return stage.initialised(begin, [])
+        renamed, loops = stage.result_loops(begin, level)
+        stmt = use(RESET, renamed)
+        for leaf, fresh in reversed(loops):
+            stmt = stage.loop(leaf, stmt, fresh)
+        return stmt
+
     def reduction() -> Stmt:
-        if intrinsic.has_reset:
-            start = _reset(stage, begin, level, use(RESET))
-        else:
-            start = stage.initialised(begin, [])
-        return flat(start, stage.loops(begin, level, inner, lambda: use(UPDATE)))
+        return flat(start(), stage.loops(begin, level, inner, lambda: use(UPDATE)))
 
     return stage.loops(0, begin, [(at, c) for at, c in checks if at < begin], reduction)
-
-
-def _reset(stage: StageLowering, begin: int, level: int, stmt: Stmt) -> Stmt:
-    """The reset in loops of its own over the result's axes inside of the reduction's."""
-    from tilewright.schedule.walk import rewrite
-
-    renamed: dict[Expr, Expr] = {}
-    loops: list[tuple[IterVar, Var]] = []
-    for leaf in stage.leaves[begin:level]:
-        value = stage.plan.loop_values[leaf]
-        if stage.plan.marks[leaf] & ~REDUCED and isinstance(value, IterVar):
-            fresh = Var(leaf.name + ".init")
-            stage.arithmetic.bind(fresh, 0, stage.plan.sizes[leaf] - 1)
-            renamed[value] = fresh
-            loops.append((leaf, fresh))
-    simplify = stage.arithmetic.simplify
-    stmt = rewrite(stmt, lambda e: simplify(substitute(e, renamed)))
-    for leaf, fresh in reversed(loops):
-        stmt = stage.loop(leaf, stmt, fresh)
-    return stmt
 
 
 class _Match:
@@ -232,36 +216,18 @@ class _Match:
         return self._matches(mine, pattern)
 
     def _matches(self, mine: Expr, pattern: Expr) -> bool:
-        if mine.dtype != pattern.dtype or type(mine) is not type(pattern):
-            return False
         if isinstance(mine, TensorRead) and isinstance(pattern, TensorRead):
-            return self._reads(mine, pattern)
-        match mine, pattern:
-            case Const(), Const():
-                return mine.value == pattern.value
-            case Binary(), Binary():
-                if mine.op != pattern.op:
-                    return False
-                kept = dict(self.bound)
-                if self._matches(mine.a, pattern.a) and self._matches(mine.b, pattern.b):
-                    return True
-                self.bound = kept
-                if mine.op not in _COMMUTATIVE:
-                    return False
-                return self._matches(mine.a, pattern.b) and self._matches(mine.b, pattern.a)
-            case Call(), Call():
-                if mine.name != pattern.name:
-                    return False
-            case Select(), Select():
-                if mine.guarded != pattern.guarded:
-                    return False
-            case Cast(), Cast():
-                pass
-            case Not(), Not():
-                pass
-            case _:
-                return False
-        return all(map(self._matches, children(mine), children(pattern)))
+            return mine.dtype == pattern.dtype and self._reads(mine, pattern)
+        if isinstance(mine, Var | Reduce) or not alike(mine, pattern):
+            return False
+        operands, its = children(mine), children(pattern)
+        known = dict(self.bound)
+        if all(map(self._matches, operands, its)):
+            return True
+        self.bound = known
+        if not isinstance(mine, Binary) or mine.op not in _COMMUTATIVE:
+            return False
+        return all(map(self._matches, operands, reversed(its)))
 
     def _reads(self, mine: TensorRead, pattern: TensorRead) -> bool:
         lead = len(mine.indices) - len(pattern.indices)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Binary, Expr, Load, Var, index
+from tilewright.schedule.expr import Binary, Expr, Var, index, is_true, variables
 from tilewright.schedule.nest import (
     PARALLEL,
     SERIAL,
     SHARED,
     THREAD,
     UNROLLED,
-    VTHREAD,
     Allocate,
     Barrier,
     Buffer,
@@ -27,26 +27,20 @@ from tilewright.schedule.nest import (
     If,
     Intrinsic,
     Kernel,
+    Load,
     LoopProgram,
-    Prefetch,
     Region,
     Seq,
     Stmt,
     Store,
-    StoreAll,
     ThreadReduce,
-)
-from tilewright.schedule.types import BOOL
-from tilewright.schedule.walk import (
-    expressions,
     flat,
-    inner,
-    nodes,
-    rewrite,
     statements,
-    transform,
-    variables,
+    stored,
 )
+from tilewright.schedule.tensor import VTHREAD
+from tilewright.schedule.types import BOOL
+from tilewright.schedule.walk import Node, nodes, transform
 
 # Virtual threads up to this many are unrolled, so that what is theirs can stay in registers.
 _UNROLLED = 16
@@ -85,13 +79,13 @@ def virtual_serialized(body: Stmt) -> Stmt:
     if not any(isinstance(s, For) and s.tag == VTHREAD for s in statements(body)):
         return body
 
-    def lowered(stmt: Stmt) -> Stmt | None:
+    def lowered(stmt: Node[Any]) -> Stmt | None:
         if isinstance(stmt, For) and stmt.tag == VTHREAD:
             kind = UNROLLED if stmt.extent <= _UNROLLED else SERIAL
             return _Fission({stmt.var: stmt.extent}, kind).split(stmt.body)
         return None
 
-    return rewrite(body, lambda e: e, lowered)
+    return transform(body, lowered)
 
 
 class _Fission:
@@ -112,7 +106,7 @@ class _Fission:
             case For():
                 return replace(stmt, body=self.split(stmt.body))
             case If():
-                if self._touched([stmt.condition]):
+                if variables(stmt.condition) & set(self.threads):
                     raise ScheduleError(
                         f"threads wait for each other under '{stmt.condition}', which does not "
                         "hold for all of them"
@@ -156,14 +150,7 @@ class _Fission:
         return stmt
 
     def _threads_of(self, stmt: Stmt) -> set[Var]:
-        found: set[Var] = set()
-        for part in statements(stmt):
-            for expr in expressions(part):
-                found.update(v for v in variables(expr) if v in self.threads)
-        return found
-
-    def _touched(self, exprs: Iterable[Expr]) -> bool:
-        return any(v in self.threads for e in exprs for v in variables(e))
+        return {v for v in nodes(stmt) if isinstance(v, Var) and v in self.threads}
 
     def _widened(self, buffer: Buffer, body: Stmt) -> tuple[Buffer, Stmt]:
         """A buffer with a place for each thread, and the body that uses it."""
@@ -196,44 +183,17 @@ def _together(stmt: Stmt) -> bool:
 def moved(body: Stmt, old: Buffer, new: Buffer, prefix: tuple[Expr, ...]) -> Stmt:
     """The body with elements of a buffer taken from another, under more leading indices."""
 
-    def load(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.buffer is old:
-            return Load(new, (*prefix, *node.indices))
+    def change(node: Node[Any]) -> Node[Any] | None:
+        match node:
+            case Load(buffer=buffer) if buffer is old:
+                return Load(new, (*prefix, *node.indices))
+            case Region(buffer=buffer) if buffer is old:
+                return Region(new, (*prefix, *node.mins), (*(1 for _ in prefix), *node.extents))
+            case Store(buffer=buffer) if buffer is old:
+                return replace(node, buffer=new, indices=(*prefix, *node.indices))
         return None
 
-    def region(r: Region) -> Region:
-        if r.buffer is not old:
-            return r
-        return Region(new, (*prefix, *r.mins), (*(1 for _ in prefix), *r.extents))
-
-    def stored(s: Store) -> Store:
-        return replace(s, buffer=new, indices=(*prefix, *s.indices)) if s.buffer is old else s
-
-    def statement(stmt: Stmt) -> Stmt | None:
-        match stmt:
-            case Store():
-                return stored(stmt)
-            case StoreAll():
-                return StoreAll(tuple(stored(s) for s in stmt.stores))
-            case ThreadReduce():
-                return replace(stmt, targets=tuple(stored(s) for s in stmt.targets))
-            case Prefetch():
-                return Prefetch(region(stmt.region))
-            case Intrinsic():
-                return replace(
-                    stmt,
-                    inputs=tuple(region(r) for r in stmt.inputs),
-                    outputs=tuple(region(r) for r in stmt.outputs),
-                )
-        return None
-
-    def changed(expr: Expr) -> Expr:
-        if not any(isinstance(n, Load) and n.buffer is old for n in nodes(expr)):
-            return expr
-        return transform(expr, load)
-
-    # Stores inside of StoreAll and ThreadReduce are changed with these, so not on their own.
-    return rewrite(body, changed, statement)
+    return transform(body, change)
 
 
 # -- reductions over threads -----------------------------------------------------------------------
@@ -245,7 +205,12 @@ def expand_reductions(kernel: Kernel) -> Kernel:
         return kernel
     body, loops = _without_threads(kernel.body)
     tree = _Tree({loop.tag: loop for loop in loops if loop.tag in kernel.block})
-    new = tree.expanded(body, in_loop=False)
+    again = {s for loop in statements(body) if isinstance(loop, For) for s in statements(loop.body)}
+
+    def expanded(stmt: Node[Any]) -> Stmt | None:
+        return tree.of(stmt, stmt in again) if isinstance(stmt, ThreadReduce) else None
+
+    new = transform(body, expanded)
     for loop in reversed(loops):
         new = replace(loop, body=new)
     return replace(kernel, body=new)
@@ -256,26 +221,8 @@ class _Tree:
         self.threads = threads
         self.number = 0
 
-    def expanded(self, stmt: Stmt, in_loop: bool) -> Stmt:
-        if isinstance(stmt, ThreadReduce):
-            return self._tree(stmt, in_loop)
-        if isinstance(stmt, For):
-            return replace(stmt, body=self.expanded(stmt.body, True))
-        if isinstance(stmt, Seq):
-            return flat(*(self.expanded(s, in_loop) for s in stmt.body))
-        if isinstance(stmt, Allocate):
-            return replace(stmt, body=self.expanded(stmt.body, in_loop))
-        if isinstance(stmt, If) and any(isinstance(s, ThreadReduce) for s in statements(stmt)):
-            otherwise = stmt.otherwise
-            return replace(
-                stmt,
-                then=self.expanded(stmt.then, in_loop),
-                otherwise=self.expanded(otherwise, in_loop) if otherwise is not None else None,
-            )
-        assert not any(isinstance(s, ThreadReduce) for p in inner(stmt) for s in statements(p))
-        return stmt
-
-    def _tree(self, stmt: ThreadReduce, in_loop: bool) -> Stmt:
+    def of(self, stmt: ThreadReduce, in_loop: bool) -> Stmt:
+        """What combines the threads' values; `in_loop` where it is run again and again."""
         own = [loop for tag, loop in self.threads.items() if tag in stmt.tags]
         others = [loop for tag, loop in self.threads.items() if tag not in stmt.tags]
         count = prod(loop.extent for loop in own)
@@ -295,11 +242,12 @@ class _Tree:
             return [Load(b, (*prefix, where)) for b in scratch]
 
         def put(where: Expr, values: Iterable[Expr]) -> Stmt:
-            stores = [Store(b, (*prefix, where), v) for b, v in zip(scratch, values, strict=True)]
-            return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
+            return stored(
+                [Store(b, (*prefix, where), v) for b, v in zip(scratch, values, strict=True)]
+            )
 
         given: Stmt = put(place, (t.value for t in stmt.targets))
-        if stmt.condition is not TRUE:
+        if not is_true(stmt.condition):
             given = If(stmt.condition, given, put(place, stmt.combiner.identity))
         steps: list[Stmt] = [given, Barrier()]
         half = 1 << (count - 1).bit_length() - 1 if count > 1 else 0
@@ -310,7 +258,7 @@ class _Tree:
             steps.append(Barrier())
             half //= 2
         result = [replace(t, value=v) for t, v in zip(stmt.targets, at(index(0)), strict=True)]
-        steps.append(result[0] if len(result) == 1 else StoreAll(tuple(result)))
+        steps.append(stored(result))
         if in_loop:
             steps.append(Barrier())
         body = flat(*steps)
@@ -321,6 +269,3 @@ class _Tree:
 
 def _value(loop: For) -> Expr:
     return loop.var if loop.extent > 1 else index(0)
-
-
-__all__ = ["expand_reductions", "moved", "serialize", "virtual_serialized"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tilewright.measure.statistics import Measurement
 from tilewright.schedule import nest
-from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr, Load
-from tilewright.schedule.nest import LoopProgram, Stmt
+from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr
+from tilewright.schedule.nest import Load, LoopProgram, Stmt, inner
 from tilewright.schedule.types import INDEX
-from tilewright.schedule.walk import children, inner
+from tilewright.schedule.walk import children
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _operations(stmt: Stmt) -> int:
         case nest.ThreadReduce():
             return sum(_in(store.value) for store in stmt.targets)
         case nest.Intrinsic():
-            return _operations(stmt.intrinsic.as_loops(stmt))
+            return _operations(stmt.as_loops())
     return sum(_operations(part) for part in inner(stmt))
 
 

@@ -106,7 +106,7 @@ class Expander(Indices):
                 return [Fence()]
             case nest.Intrinsic():
                 if stmt.intrinsic.collective and not self._collective:
-                    return self.code(stmt.intrinsic.as_loops(stmt))
+                    return self.code(stmt.as_loops())
                 return [
                     Tensorized(
                         stmt,

@@ -16,12 +16,11 @@ from tilewright.schedule.expr import (
     Cast,
     Const,
     Expr,
-    Load,
     Not,
     Select,
     Var,
 )
-from tilewright.schedule.nest import Buffer
+from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX
 
 _NEGATED = {"lt": "ge", "ge": "lt", "eq": "ne", "ne": "eq"}

@@ -20,6 +20,7 @@ from tilewright.schedule.codegen.linear import Atom, Linear
 from tilewright.schedule.codegen.machine import Processor, machine_for
 from tilewright.schedule.codegen.registers import Analysis, bodies
 from tilewright.schedule.nest import Buffer, Kernel, LoopProgram
+from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import BOOL, bits
 from tilewright.target import Target
 
@@ -139,7 +140,7 @@ def _expanded(
         bound.append(scope)
         if body.kind == nest.PARALLEL:
             grid.insert(0, (atom, body.extent))
-        elif body.tag in nest.BLOCK_TAGS:
+        elif body.tag in BLOCK_TAGS:
             blocks[body.tag] = (atom, body.extent)
         else:
             block[body.tag] = (atom, body.extent)
@@ -149,8 +150,8 @@ def _expanded(
     for scope in reversed(bound):
         scope.__exit__(None, None, None)
     if machine.is_gpu:
-        grid = [blocks.get(tag, (None, 1)) for tag in nest.BLOCK_TAGS]
-    threads_ = [block.get(tag, (None, 1)) for tag in nest.THREAD_TAGS]
+        grid = [blocks.get(tag, (None, 1)) for tag in BLOCK_TAGS]
+    threads_ = [block.get(tag, (None, 1)) for tag in THREAD_TAGS]
     return grid, threads_, code
 
 

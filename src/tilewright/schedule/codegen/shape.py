@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.schedule import nest
-from tilewright.schedule.expr import Expr, Load
-from tilewright.schedule.nest import Stmt
+from tilewright.schedule.expr import Expr
+from tilewright.schedule.nest import Load, Stmt, inner
 from tilewright.schedule.types import bits
-from tilewright.schedule.walk import children, inner
+from tilewright.schedule.walk import children
 
 if TYPE_CHECKING:
     from tilewright.schedule.codegen.expand import Widths

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from tilewright.schedule import nest
 from tilewright.schedule.codegen.indices import Indices
 from tilewright.schedule.codegen.linear import Atom, Linear, constant
-from tilewright.schedule.expr import Binary, Cast, Expr, Load, Select
-from tilewright.schedule.nest import Stmt
+from tilewright.schedule.expr import Binary, Cast, Expr, Select
+from tilewright.schedule.nest import Load, Stmt, expressions, inner
 from tilewright.schedule.types import INDEX
-from tilewright.schedule.walk import expressions, inner, nodes
+from tilewright.schedule.walk import nodes
 
 #: Statements of a loop's body beyond which it is not written out several times.
 MOST_STATEMENTS = 256

@@ -13,19 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from typing import Any, TypeAlias
 
-from tilewright.schedule.expr import (
-    COMPARISONS,
-    TRUE,
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Select,
-    TensorRead,
-    Var,
-    index,
-)
+from tilewright.schedule.expr import COMPARISONS, TRUE, Binary, Const, Expr, Not, Select, Var, index
+from tilewright.schedule.nest import Load
+from tilewright.schedule.tensor import TensorRead
 from tilewright.schedule.types import BOOL, INDEX
 from tilewright.schedule.walk import children, nodes, rebuilt
 

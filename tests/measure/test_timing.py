@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all, rounds_needed
+from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all
 from tilewright.measure.drift import InterleavedBaseline
-from tilewright.measure.statistics import Measurement, Verdict
+from tilewright.measure.statistics import Measurement, Verdict, minimum_rounds
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 
 POLICY = replace(CAREFUL, drop_factor=3.0)
@@ -268,11 +268,10 @@ def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
     judged = judge_all(interleave(calls, policy, executions=[1, 1], clock=machine.clock), policy)
     assert judged[1].verdict is Verdict.SAME
     assert judged[1].ratio.value == pytest.approx(0.5)
-    assert len(judged[1].measurement.samples) < rounds_needed(policy, 1)
+    assert len(judged[1].measurement.samples) < minimum_rounds(policy.confidence)
 
 
 def test_more_finalists_need_stronger_evidence():
     policy = ComparisonPolicy()
     assert policy.each_confidence(1) == pytest.approx(0.95)
     assert policy.each_confidence(10) == pytest.approx(0.995)
-    assert rounds_needed(policy, 10) > rounds_needed(policy, 1)

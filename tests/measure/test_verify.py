@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.measure.verify import compare, is_degenerate, tolerance
+from tilewright.measure.verify import compare, tolerance
 
 RNG = np.random.default_rng(11)
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -179,12 +179,6 @@ def test_tolerance_grows_with_length_and_coarseness_and_is_capped() -> None:
     assert max(tolerance("bf16", 10**9)) <= 0.25
     with pytest.raises(ValueError, match="f33"):
         tolerance("f33", 1)
-
-
-def test_degenerate_references_are_recognised() -> None:
-    assert is_degenerate(np.full((3, 3), 2.0))
-    assert not is_degenerate(np.array([1.0, 2.0]))
-    assert not is_degenerate(np.array(1.0))
 
 
 def test_what_is_wrong_in_words() -> None:

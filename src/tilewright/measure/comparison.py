@@ -25,7 +25,6 @@ from tilewright.measure.statistics import (
     Measurement,
     Verdict,
     judge,
-    minimum_rounds,
     paired_ratio_interval,
 )
 
@@ -175,8 +174,3 @@ def judge_all(measurements: Sequence[Measurement], policy: ComparisonPolicy) -> 
         )
         judged.append(Finalist(one, ratio, judge(ratio, policy.margin)))
     return judged
-
-
-def rounds_needed(policy: ComparisonPolicy, candidates: int) -> int:
-    """The fewest rounds in which a verdict other than `same` is possible."""
-    return minimum_rounds(policy.each_confidence(candidates))

@@ -92,7 +92,7 @@ class Device:
         import iree.runtime as runtime
 
         self.options = options
-        self._runtime: Any = runtime
+        self.bindings: Any = runtime
         _keep_freed_memory()
         flags = list(options.flags)
         if options.threads is not None:
@@ -114,7 +114,7 @@ class Device:
     def upload(self, array: NDArray[Any]) -> Any:
         """A buffer view on the device with the array's shape, element type and data."""
         # A copy of a memory-mapped array: the runtime wants a plain, C-contiguous buffer.
-        return self._runtime.asdevicearray(self.hal, np.array(array, order="C"))._buffer_view
+        return self.bindings.asdevicearray(self.hal, np.array(array, order="C"))._buffer_view
 
     def arguments(self, inputs: InputSet) -> list[Any]:
         """The arguments of a call, tensors on the device."""
@@ -128,7 +128,7 @@ class Device:
 
     def download(self, view: Any) -> NDArray[Any]:
         """The contents of a buffer view, in its element type (bf16 and f8 by ml_dtypes)."""
-        runtime = self._runtime
+        runtime = self.bindings
         buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
         kind = runtime.HalElementType.map_to_dtype(view.element_type)
         if length == 0:
@@ -147,7 +147,7 @@ class Device:
         `DeviceArray.to_host` of IREE 3.13 has the device write into an array of NumPy's instead,
         which Vulkan refuses where the array does not begin at a page.
         """
-        runtime = self._runtime
+        runtime = self.bindings
         staging = self.hal.allocator.allocate_buffer(
             memory_type=int(runtime.MemoryType.HOST_LOCAL | runtime.MemoryType.DEVICE_VISIBLE),
             allowed_usage=int(
@@ -172,7 +172,7 @@ class Device:
 
     def fence(self, semaphore: Any, value: int) -> Any:
         """What is passed when a timeline has come to a value."""
-        return self._runtime.HalFence.create_at(semaphore, value)
+        return self.bindings.HalFence.create_at(semaphore, value)
 
     def exported(self, vmfb: str) -> list[ExportedFunction]:
         """The functions of a compiled module, in its order, without loading its code.
@@ -180,7 +180,7 @@ class Device:
         Raises UserError for a file that is no compiled module.
         """
         try:
-            module = self._runtime.VmModule.mmap(self.instance, vmfb)
+            module = self.bindings.VmModule.mmap(self.instance, vmfb)
         except (ValueError, RuntimeError, OSError) as error:
             raise UserError(
                 f"{vmfb}: not a compiled module that this runtime can load "
@@ -203,7 +203,7 @@ class LoadedProgram:
     """A loaded program. Its state, parameters included, is freed with it."""
 
     def __init__(self, device: Device, vmfb: str | bytes, parameters: Parameters) -> None:
-        runtime = device._runtime
+        runtime = device.bindings
         self._device = device
         if isinstance(vmfb, bytes):
             self._module: Any = runtime.VmModule.copy_buffer(device.instance, vmfb)
@@ -231,7 +231,7 @@ class LoadedProgram:
         if there is no such function.
         """
         found, packed = self._function(function), self._packed(arguments)
-        invoke, new_list = self._context.invoke, self._device._runtime.VmVariantList
+        invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
 
         def call() -> Any:
             results = new_list(1)
@@ -246,7 +246,7 @@ class LoadedProgram:
         the execution model `async-external`. Raises ValueError if there is no such function.
         """
         found = self._function(function)
-        invoke, new_list = self._context.invoke, self._device._runtime.VmVariantList
+        invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
 
         def call(after: Any, done: Any) -> Any:
             packed, results = self._packed([*arguments, after, done]), new_list(1)
@@ -263,7 +263,7 @@ class LoadedProgram:
         return found
 
     def _packed(self, arguments: Sequence[Any]) -> Any:
-        packed = self._device._runtime.VmVariantList(len(arguments))
+        packed = self._device.bindings.VmVariantList(len(arguments))
         for argument in arguments:
             if isinstance(argument, int):
                 packed.push_int(argument)
@@ -275,7 +275,7 @@ class LoadedProgram:
 
     def outputs(self, results: Any) -> list[NDArray[Any]]:
         """The results of a call as arrays; scalars have shape () and type int64 or float64."""
-        runtime = self._device._runtime
+        runtime = self._device.bindings
         arrays: list[NDArray[Any]] = []
         for position in range(len(results)):
             value = results.get_variant(position)

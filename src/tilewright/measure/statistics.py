@@ -1,8 +1,7 @@
 """Statistics of run times: medians, intervals that hold for any distribution, paired comparisons.
 
 Run times are skewed, have heavy tails and on some machines two modes, so nothing here assumes a
-normal distribution and no sample is ever thrown away: the median and the median absolute deviation
-(MAD) already ignore the tail, and outliers are only counted.
+normal distribution and no sample is ever thrown away: the median already ignores the tail.
 
 Sources:
 * confidence interval of a median from order statistics: J.-Y. Le Boudec, "Performance Evaluation of
@@ -10,9 +9,7 @@ Sources:
   Benchmarking of Parallel Computing Systems", SC 2015, section 3.1.3;
 * percentile bootstrap: B. Efron and R. Tibshirani, "An Introduction to the Bootstrap", 1993,
   chapter 13; comparing two systems by the ratio of their times with an interval: T. Kalibera and
-  R. Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013;
-* outliers by the modified z-score: B. Iglewicz and D. Hoaglin, "How to Detect and Handle Outliers",
-  1993 (limit 3.5).
+  R. Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013.
 """
 
 from __future__ import annotations
@@ -22,14 +19,10 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-
-# The MAD of a normal distribution is this part of its standard deviation.
-_MAD_TO_SIGMA = 0.6745
-_OUTLIER_LIMIT = 3.5
 
 
 @dataclass(frozen=True)
@@ -97,65 +90,9 @@ class Measurement:
         ranked by while searching. What is reported at the end are paired ratios of medians."""
         return self.quartile_s / self.drift
 
-    @property
-    def mad_s(self) -> float:
-        return median_absolute_deviation(self.samples)
-
-    @property
-    def outliers(self) -> int:
-        """How many samples lie further out than noise explains (they are kept)."""
-        return sum(outliers(self.samples))
-
     def interval(self, confidence: float = 0.95) -> Interval:
         """Interval of the median as measured."""
         return median_interval(self.samples, confidence)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "samples": list(self.samples),
-            "executions_per_sample": self.executions_per_sample,
-            "warmup": list(self.warmup),
-            "dropped": self.dropped,
-            "converged": self.converged,
-            "drift": self.drift,
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Measurement:
-        return Measurement(
-            samples=tuple(data["samples"]),
-            executions_per_sample=data.get("executions_per_sample", 1),
-            warmup=tuple(data.get("warmup", ())),
-            dropped=data.get("dropped", False),
-            converged=data.get("converged", False),
-            drift=data.get("drift", 1.0),
-        )
-
-
-def median(samples: Sequence[float]) -> float:
-    """Raises ValueError without samples."""
-    if not samples:
-        raise ValueError("the median of no samples")
-    ordered = sorted(samples)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return float(ordered[middle])
-    return float((ordered[middle - 1] + ordered[middle]) / 2)
-
-
-def median_absolute_deviation(samples: Sequence[float]) -> float:
-    """Median of the distances from the median, in the samples' own unit (not scaled to sigma)."""
-    centre = median(samples)
-    return median([abs(s - centre) for s in samples])
-
-
-def outliers(samples: Sequence[float]) -> list[bool]:
-    """Which samples have a modified z-score over 3.5. Where the MAD is 0, none."""
-    centre, spread = median(samples), median_absolute_deviation(samples)
-    if spread == 0:
-        return [False] * len(samples)
-    return [_MAD_TO_SIGMA * abs(s - centre) / spread > _OUTLIER_LIMIT for s in samples]
-
 
 @functools.lru_cache(maxsize=1024)
 def _median_rank(count: int, confidence: float) -> int:
@@ -207,24 +144,6 @@ def bootstrap_interval(
     of = statistic or _median_of_rows
     picks = np.random.default_rng(seed).integers(0, data.size, size=(resamples, data.size))
     return _percentiles(float(of(data)), of(data[picks]), confidence)
-
-
-def ratio_interval(
-    times: Sequence[float],
-    reference: Sequence[float],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """Bootstrap interval of median(times) / median(reference), independent samples."""
-    a, b = np.asarray(times, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    if min(a.size, b.size) == 0:
-        raise ValueError("an interval of no samples")
-    rng = np.random.default_rng(seed)
-    medians_a = np.median(a[rng.integers(0, a.size, size=(resamples, a.size))], axis=-1)
-    medians_b = np.median(b[rng.integers(0, b.size, size=(resamples, b.size))], axis=-1)
-    return _percentiles(float(np.median(a) / np.median(b)), medians_a / medians_b, confidence)
 
 
 def paired_ratio_interval(

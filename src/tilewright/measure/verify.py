@@ -219,12 +219,6 @@ def _verdict(
     )
 
 
-def is_degenerate(expected: npt.ArrayLike) -> bool:
-    """Whether a reference output proves little: more than one element, and all the same."""
-    values = np.asarray(expected)
-    return bool(values.size > 1 and np.all(values == values.flat[0]))
-
-
 def _integer_errors(
     got: npt.NDArray[Any], want: npt.NDArray[Any], element_type: str
 ) -> npt.NDArray[np.float64]:

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from tilewright.compare.providers.interface import (
 )
 from tilewright.compare.providers.tvm_programs import KINDS, tensor_program
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
-from tilewright.measure.statistics import median
 from tilewright.target import Target
 
 _VERSION = "0.27.0.post1"

@@ -9,7 +9,6 @@ from tilewright.measure.compile_worker import (
     compile_pool,
     compile_source,
     session,
-    write_whole,
 )
 from tilewright.measure.pool import Job
 from tilewright.measure.worker_state import WorkerState
@@ -91,11 +90,3 @@ def test_sessions_are_kept_by_flags():
     first = session(state, CPU_FLAGS)
     assert session(state, CPU_FLAGS) is first
     assert session(state, (*CPU_FLAGS, "--iree-opt-level=O2")) is not first
-
-
-def test_write_whole_replaces(tmp_path):
-    path = tmp_path / "x"
-    path.write_text("old")
-    write_whole(path, b"new")
-    assert path.read_bytes() == b"new"
-    assert len(list(tmp_path.iterdir())) == 1

@@ -110,9 +110,8 @@ def test_judge_wants_the_whole_interval_beyond_the_margin(low, high, verdict):
     assert judge(Interval((low + high) / 2, low, high, 0.95), 0.01) is verdict
 
 
-def test_measurement_round_trip_and_drift():
+def test_a_measurement_is_corrected_for_drift():
     measurement = Measurement((2.0, 2.2, 2.1), 16, (3.0,), False, True, 2.0)
-    assert Measurement.from_json(measurement.to_json()) == measurement
     assert measurement.median_s == 2.1
     assert measurement.quartile_s == pytest.approx(2.05)
     assert measurement.time_s == pytest.approx(1.025)

@@ -190,12 +190,12 @@ def run(directory: Path, **given: Any) -> int:
 
     Exit status 3: some dispatch had a wrong result, crashed or hung.
     """
+    from tilewright.files import check_writable_file
     from tilewright.profiler.commands import dispatch_commands, save_commands
     from tilewright.profiler.folder import GeneratedFolder
     from tilewright.profiler.report import parse_tags
     from tilewright.profiler.running import check_compiled, make_inputs
     from tilewright.toolchain import check_versions
-    from tilewright.tuning.files import check_writable_file
 
     tags = parse_tags(given["tags"]) if given["tags"] else {}
     _check_output(given)

@@ -241,8 +241,8 @@ def export(
     SPACE is the name of one that comes with tilewright, or a file. With --run the trials of a
     tuning run are taken from the database.
     """
+    from tilewright.files import check_writable_file
     from tilewright.replay.t4 import recording_to_t4, to_t4, write_t4
-    from tilewright.tuning.files import check_writable_file
 
     if (space is None) == (run is None):
         raise UserError("replay export: give either a SPACE or --run N")
@@ -276,9 +276,9 @@ def import_(file: Path, out: Path, name: str, objective: str | None) -> None:
     What of it was measured is what can be searched; its rules and its default are not known, unless
     tilewright wrote it.
     """
+    from tilewright.files import check_writable_file
     from tilewright.replay.recording_file import write_recording
     from tilewright.replay.t4 import read_t4
-    from tilewright.tuning.files import check_writable_file
 
     check_writable_file(out, "-o")
     recording = read_t4(file, name, objective)

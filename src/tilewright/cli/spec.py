@@ -35,8 +35,8 @@ def command() -> None:
               help="The merged spec.")  # fmt: skip
 def merge(specs: tuple[Path, ...], out: Path) -> None:
     """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
+    from tilewright.files import read_text, write_text
     from tilewright.spec import check_spec, merge_specs
-    from tilewright.tuning.files import read_text, write_text
 
     texts = [read_text(path, "tuning spec") for path in specs]
     for path, text in zip(specs, texts, strict=True):
@@ -69,8 +69,8 @@ def check(
 
     A spec that matches no dispatch of the program is an error.
     """
+    from tilewright.files import read_text
     from tilewright.spec import check_spec
-    from tilewright.tuning.files import read_text
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))
     count = words.plural(len(report.entries), "entry", "entries")
@@ -89,8 +89,8 @@ def check(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(spec: Path, as_json: bool) -> None:
     """Show what each entry of a spec matches and what it sets."""
+    from tilewright.files import read_text
     from tilewright.spec import check_spec, show_spec
-    from tilewright.tuning.files import read_text
 
     text = read_text(spec, "tuning spec")
     report = check_spec(text, str(spec))

@@ -12,14 +12,13 @@ from typing import Any
 
 from tilewright.compare.machine_state import MachineState
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.measure.compile_worker import write_whole
+from tilewright.files import check_writable_file, read_text, write_whole
 from tilewright.measure.statistics import (
     Interval,
     bootstrap_interval,
     paired_ratio_interval,
 )
 from tilewright.tables import check_columns, csv_text
-from tilewright.tuning.files import check_writable_file, read_text
 
 FORMAT = 1
 _WHAT = "tilewright comparison"

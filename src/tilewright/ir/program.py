@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from iree.compiler import ir
 
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
+from tilewright.files import user_file
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, TRANSLATION_INFO
 from tilewright.ir.onnx_import import import_onnx
 from tilewright.ir.session import CompileError, CompilerSession
@@ -251,15 +251,9 @@ def _dialect(source: Path, dialects: frozenset[str], input_type: str | None) -> 
 
 def _write(work: Path, name: str, data: bytes) -> Path:
     path = work / name
-    partial = work / f".{name}.{os.getpid()}.part"
-    try:
+    with user_file(path) as partial:
         work.mkdir(parents=True, exist_ok=True)
         partial.write_bytes(data)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it ({error.strerror})") from error
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.files import read_text
 from tilewright.kernels.kinds import KINDS
 from tilewright.kernels.operation import ElementTypes, OperationKind, parse_types
-from tilewright.tuning.files import read_text
 
 # A mistyped range must not fill the disk.
 MOST_SIZES = 10_000

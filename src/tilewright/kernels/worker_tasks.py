@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.files import write_whole
 from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
-from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputFile, InputSet, random_inputs, write_outputs
 from tilewright.measure.worker_state import WorkerState
 

@@ -6,11 +6,11 @@ A task of one's own (one that edits a template before it compiles, say) gets its
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.files import write_whole
 from tilewright.ir.session import CompilerSession, Output, set_global_options
 from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool
@@ -93,14 +93,6 @@ def compile_source(state: WorkerState, request: CompileRequest) -> bytes | Path:
     if request.destination is None:
         return result
     return write_whole(request.destination, result)
-
-
-def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file so that no reader, and no later run, ever sees half of it."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    partial.write_bytes(data)
-    partial.replace(path)
-    return path
 
 
 def compile_pool(

@@ -28,6 +28,7 @@ from typing import Any
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
+from tilewright.files import whole_file, write_whole
 from tilewright.measure.benchmark_worker import (
     CompareRequest,
     RunRequest,
@@ -100,7 +101,8 @@ class Files:
         self.folder.mkdir(parents=True, exist_ok=True)
         if isinstance(source, bytes):
             name = hashlib.sha256(source).hexdigest()[:32] + suffix
-            self._write(name, source)
+            if not (self.folder / name).exists():
+                write_whole(self.folder / name, source)
             return name
         status = os.stat(source)
         key = (source, status.st_size, status.st_mtime_ns)
@@ -108,18 +110,10 @@ class Files:
             name = _digest(Path(source)) + (Path(source).suffix or suffix)
             target = self.folder / name
             if not target.exists():
-                partial = target.with_name(f".{name}.{os.getpid()}.part")
-                shutil.copyfile(source, partial)
-                partial.replace(target)
+                with whole_file(target) as partial:
+                    shutil.copyfile(source, partial)
             self._known[key] = name
         return self._known[key]
-
-    def _write(self, name: str, data: bytes) -> None:
-        target = self.folder / name
-        if not target.exists():
-            partial = target.with_name(f".{name}.{os.getpid()}.part")
-            partial.write_bytes(data)
-            partial.replace(target)
 
     def path(self, name: str) -> Path:
         """Where a stored file is. UserError for a name that is none, or a file that is missing or
@@ -336,9 +330,7 @@ class Exchange:
             "label": label,
             "requests": [dataclasses.asdict(entry) for entry in entries],
         }
-        partial = folder / f".{MANIFEST}.part"
-        partial.write_text(json.dumps(manifest, indent=1))
-        partial.replace(folder / MANIFEST)
+        write_whole(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
         (self.folder / CLOSED).unlink(missing_ok=True)
         return Batch(folder)
 

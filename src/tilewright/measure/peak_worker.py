@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.argument import ArgumentType
+from tilewright.files import write_whole
 from tilewright.ir.peak_instructions import (
     INSTRUCTIONS,
     STREAMS,
@@ -22,7 +23,7 @@ from tilewright.ir.peak_instructions import (
     usable_forms,
 )
 from tilewright.measure.benchmark_worker import MAIN, kept_program, open_device
-from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import Bounds, random_array
 from tilewright.measure.runtime import NO_PARAMETERS
 from tilewright.measure.worker_state import WorkerState

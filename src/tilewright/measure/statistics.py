@@ -94,6 +94,7 @@ class Measurement:
         """Interval of the median as measured."""
         return median_interval(self.samples, confidence)
 
+
 @functools.lru_cache(maxsize=1024)
 def _median_rank(count: int, confidence: float) -> int:
     """The largest r such that the r-th smallest and r-th largest of `count` samples enclose the

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.files import check_writable_file
 from tilewright.ir.session import PHASES
-from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.parse import ParameterFile, parse_count, parse_duration, parse_parameters
 
 VM_BYTECODE = "vm-bytecode"

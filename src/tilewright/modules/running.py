@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from tilewright.argument import ELEMENT_TYPES, ArgumentType, element_type_of
 from tilewright.errors import UserError
+from tilewright.files import check_writable_file
 from tilewright.ir.program import pick_function
 from tilewright.measure.inputs import save_array
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.verify import Comparison, compare
 from tilewright.modules.functions import make_arguments, parse_inputs
 from tilewright.modules.ready_module import OpenModule
-from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
 NPY = ".npy"

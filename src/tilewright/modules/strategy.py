@@ -95,8 +95,8 @@ def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
     """
     from iree.compiler import ir
 
+    from tilewright.files import read_text
     from tilewright.spec import library
-    from tilewright.tuning.files import read_text
 
     path = request.path
     text = read_text(path, "tuning spec or strategy library")

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilewright.files import write_text
 from tilewright.kernels.operation import Operation
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.profiler.compiling import Selected
 from tilewright.toolchain import IREE_COMPILE
-from tilewright.tuning.files import write_text
 from tilewright.tuning.worker_tasks import CONFIGURED
 
 # Types that .npy files of NumPy do not know; IREE reads them as raw bytes.

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.files import write_text
 from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
 from tilewright.profiler.names import format_dispatch
 from tilewright.tiling import CompilationInfo
 from tilewright.trial import Status
-from tilewright.tuning.files import write_text
 
 FORMAT = 1
 GENERATED = "generated"

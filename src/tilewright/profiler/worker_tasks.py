@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.measure.compile_worker import session, write_whole
+from tilewright.files import write_whole
+from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.profiler.folder import TunedConfiguration
 from tilewright.tuning.worker_tasks import CONFIGURED

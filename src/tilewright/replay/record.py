@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UserError
+from tilewright.files import check_writable_file
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.machine import describe
 from tilewright.measure.runtime import DeviceOptions
@@ -35,7 +36,6 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
-from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant, take_apart, task_key, use_given_arguments

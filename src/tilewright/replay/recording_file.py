@@ -10,7 +10,6 @@ whose largest value stands for an absent knob, `lengths` in place of `offsets`.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import UserError
+from tilewright.files import user_file
 from tilewright.replay.recording import (
     ABSENT,
     STATUSES,
@@ -111,16 +111,8 @@ def write_recording(path: Path, recording: Recording) -> None:
         "measure_s": recording.measure_s.astype(np.float32),
         "program": recording.program.astype(np.int32),
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        try:
-            with partial.open("wb") as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot write it ({error.strerror})") from error
+    with user_file(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def read_recording(path: Path) -> Recording:

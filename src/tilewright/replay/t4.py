@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.files import write_text
 from tilewright.replay.recording import Recording, knob_values
 from tilewright.replay.recording_file import FORMAT, Header, header_to_json
 from tilewright.replay.recording_file import VERSION as RECORDING_VERSION
 from tilewright.replay.t4_schema import CORRECT, VERSION, violations
 from tilewright.trial import Configuration, Status, Trial, Value
-from tilewright.tuning.files import write_text
 
 OBJECTIVE = "time"
 _OWN = "tilewright"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.compile_worker import write_whole
+from tilewright.files import write_whole
 
 #: Colours that are told apart by all, on white and on black; see `tilewright.pictures`.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#999999", "#B8A200")

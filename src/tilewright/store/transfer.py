@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from tilewright.errors import UserError
+from tilewright.files import whole_file
 from tilewright.store import codec, rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import (
@@ -49,19 +49,17 @@ VERSION = 1
 
 def export(db: Connection, path: Path, which: Filter) -> RowCounts:
     """See :meth:`tilewright.store.Store.export`."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        try:
-            with partial.open("w", encoding="utf-8") as out, db.snapshot() as sqlite:
-                counts = _write(sqlite, which, out)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with (
+            whole_file(path) as partial,
+            partial.open("w", encoding="utf-8") as out,
+            db.snapshot() as sqlite,
+        ):
+            return _write(sqlite, which, out)
     except OSError as error:
         raise UserError(
             f"export {path}: cannot write it ({error.strerror}); name a file that can be written"
         ) from error
-    return counts
 
 
 def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:

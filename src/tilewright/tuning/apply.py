@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.files import check_writable_file, user_file
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
 from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import CompileJob, installed_version
-from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
@@ -257,15 +257,8 @@ def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
 
 def install(made: Path, output: Path) -> None:
     """Copy a finished file to where the user wants it; whole, or a UserError and nothing."""
-    partial = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        try:
-            partial.write_bytes(made.read_bytes())
-            partial.replace(output)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"{output}: cannot write it ({error.strerror})") from error
+    with user_file(output) as partial:
+        partial.write_bytes(made.read_bytes())
 
 
 def check_changes(tuned: TunedSpec, program: Path, info: SpecInfo, proof: Proof) -> None:
@@ -335,8 +328,8 @@ def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
 
 def read_spec(state: WorkerState, path: Path) -> SpecInfo:
     """Task: the entries of a spec. Raises UserError."""
+    from tilewright.files import read_text
     from tilewright.spec import check_spec, show_spec
-    from tilewright.tuning.files import read_text
 
     text = read_text(path, "tuning spec")
     report = check_spec(text, str(path))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.files import write_whole
 from tilewright.ir.session import CompileError
-from tilewright.measure.compile_worker import session, write_whole
+from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
 

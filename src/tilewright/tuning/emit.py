@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.files import check_writable_file
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileJob
@@ -38,7 +39,6 @@ from tilewright.tuning.emit_tasks import (
     verify_attributes,
     write_attributes,
 )
-from tilewright.tuning.files import check_writable_file
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.worker_tasks import CONFIGURED

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.measure.compile_worker import session, write_whole
+from tilewright.files import write_whole
+from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.apply import parse_module
 from tilewright.tuning.worker_tasks import CONFIGURED

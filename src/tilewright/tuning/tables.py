@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilewright.files import whole_file
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company
 from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
@@ -120,15 +120,13 @@ def _candidate(
 def write_trials(context: RunContext, outcome: Outcome, path: Path) -> None:
     """Every trial of the run, one row each, earlier parts of a resumed run included."""
     tasks = {t.store_id: t for p in outcome.prepared for t in p.tasks if t.store_id >= 0}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with partial.open("w", newline="") as file:
+    with whole_file(path) as partial, partial.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(TRIAL_COLUMNS)
         for record in context.store.trial_records(context.run_id):
             task = tasks.get(record.task_id)
             workload = task.workload if task else context.store.task(record.task_id).key.workload
             writer.writerow(_row(record.ordinal, record.trial, task, workload.name))
-    partial.replace(path)
 
 
 def _row(ordinal: int, trial: Trial, task: DispatchTask | None, workload: str) -> list[object]:

@@ -9,7 +9,7 @@ from iree.compiler import ir
 
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
-from tilewright.spec import OpConfig, SpecEntry, write_spec
+from tilewright.spec.write import OpConfig, SpecEntry, write_spec
 from tilewright.tiling import Tiling
 from tilewright.toolchain import installed_version
 

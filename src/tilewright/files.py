@@ -91,8 +91,21 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         UserError: it cannot be written.
     """
+    write_file(path, text.encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that the user has named; it appears whole.
+
+    Args:
+        path: the file.
+        content: its bytes.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     with user_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
 
 
 def check_writable_file(path: Path, option: str) -> None:

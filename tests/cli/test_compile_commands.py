@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilewright.cli.main import commands
-from tilewright.spec import write_spec
+from tilewright.spec.write import write_spec
 from tuned_samples import MATMUL_AND_CONVOLUTION, matmul, write_halved_spec
 
 

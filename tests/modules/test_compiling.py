@@ -14,7 +14,7 @@ from tilewright.modules.compiling import compiled_program
 from tilewright.modules.module_source import OUTPUT_FORMATS, ModuleOptions
 from tilewright.modules.ready_module import open_module
 from tilewright.modules.running import run_module, save_outputs
-from tilewright.spec import write_spec
+from tilewright.spec.write import write_spec
 from tuned_samples import matmul, result_folder, write_halved_spec
 
 # Gives every matmul other tile sizes, by a library's own matcher.

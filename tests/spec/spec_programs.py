@@ -10,8 +10,11 @@ from iree.compiler import ir
 from iree.compiler.api import Output, Session, Source, ctypes_dl
 
 from tilewright.ir.compute_ops import compute_ops
-from tilewright.spec import OpConfig, SpecEntry
+from tilewright.ir.configured import configured_functions
+from tilewright.ir.walk import string_attribute
+from tilewright.spec.library import MARKER
 from tilewright.spec.library import new_context as new_context
+from tilewright.spec.write import OpConfig, SpecEntry
 
 # A fixed CPU, so that the compiler's choices and the golden files are the same on every machine.
 TARGET = (
@@ -93,6 +96,41 @@ def functions(module: ir.Module) -> list[ir.Operation]:
 
 def name_of(function: ir.Operation) -> str:
     return str(ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+@dataclass(frozen=True)
+class SeenChange:
+    """A dispatch that is configured differently with a spec; configurations as attribute text."""
+
+    function: str
+    entry: str
+    before: str
+    after: str
+
+
+def _configurations(program: str) -> dict[str, tuple[str, str]]:
+    """By the name of each dispatch function its configuration and the mark of an entry."""
+    with new_context():
+        module = ir.Module.parse(program)
+        return {
+            name: ("; ".join(found.configuration), string_attribute(found.function, MARKER))
+            for name, found in configured_functions(module).items()
+        }
+
+
+def applied(program: str) -> dict[str, str]:
+    """Which functions of a configured program an entry of ours applied to: name to entry."""
+    return {name: entry for name, (_, entry) in _configurations(program).items() if entry}
+
+
+def changed_configurations(before: str, after: str) -> list[SeenChange]:
+    """The functions of two configured programs that are configured differently."""
+    old = _configurations(before)
+    return [
+        SeenChange(name, entry, old[name][0], configuration)
+        for name, (configuration, entry) in _configurations(after).items()
+        if name in old and old[name][0] != configuration
+    ]
 
 
 def default_entry(function: ir.Operation, name: str = "") -> SpecEntry:

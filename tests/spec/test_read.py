@@ -17,7 +17,8 @@ from test_merge import TILES, foreign
 
 from tilewright.errors import UserError
 from tilewright.ir.compute_ops import compute_ops
-from tilewright.spec import applied, changed_configurations, check_spec, show_spec, write_spec
+from tilewright.spec.read import check_spec
+from tilewright.spec.write import write_spec
 
 
 def spec(name: str) -> str:
@@ -33,14 +34,14 @@ def test_a_spec_of_ours_is_known_with_its_entries_and_header() -> None:
     assert not report.default_entry_point
     assert dict(report.header) == {"made for": "data_tiled_mmt4d"}
     assert len(report.entries) == 3
-    assert report.entries[0] == "main_dispatch_0_matmul_64x48x32_f32"
+    assert report.entries[0].name == "main_dispatch_0_matmul_64x48x32_f32"
     assert check_spec(write_spec([])).entries == ()
 
 
 def test_a_foreign_spec_is_known_by_its_matchers() -> None:
     report = check_spec(foreign())
     assert (report.ours, report.default_entry_point) == (False, True)
-    assert report.entries == ("match",)
+    assert [row.name for row in report.entries] == ["match"]
     assert dict(report.header) == {}
 
 
@@ -67,16 +68,15 @@ def test_a_foreign_spec_is_known_by_its_matchers() -> None:
     ],
 )
 def test_what_is_no_spec_gets_one_clear_line(text: str, message: str) -> None:
-    for read in (check_spec, show_spec):
-        with pytest.raises(UserError) as error:
-            read(text, "x.mlir")
-        assert message in str(error.value)
-        assert str(error.value).startswith("x.mlir: ")
-        assert "\n" not in str(error.value)
+    with pytest.raises(UserError) as error:
+        check_spec(text, "x.mlir")
+    assert message in str(error.value)
+    assert str(error.value).startswith("x.mlir: ")
+    assert "\n" not in str(error.value)
 
 
 def test_an_entry_of_ours_in_words() -> None:
-    (row,) = show_spec(spec("matmul_bias_clamp"))
+    (row,) = check_spec(spec("matmul_bias_clamp")).entries
     assert row.name == "main_dispatch_0_matmul_64x48x32_f32"
     assert row.matches == (
         "linalg.fill f32, 64x48xf32; linalg.matmul 64x32xf32, 32x48xf32, 64x48xf32; "
@@ -89,7 +89,7 @@ def test_an_entry_of_ours_in_words() -> None:
 
 
 def test_a_foreign_entry_in_words() -> None:
-    (row,) = show_spec(foreign())
+    (row,) = check_spec(foreign()).entries
     assert row.name == "match"
     assert row.matches == "contraction f32, f32, f32; sizes 64"
     assert row.pipeline == "#iree_cpu.pipeline<DoubleTilingExpert>"
@@ -105,31 +105,7 @@ def test_pipeline_options_are_shown() -> None:
             "{enable_loop_peeling}>"
         )
         text = write_spec([type(entry)(entry.name, entry.function, peeled, entry.op_configs)])
-    assert "enable_loop_peeling" in show_spec(text)[0].pipeline
-
-
-def test_changes_are_read_from_text_and_from_modules() -> None:
-    before = configured(matmul())
-    with new_context(), ir.Location.unknown():
-        old, new = ir.Module.parse(before), ir.Module.parse(before)
-        assert changed_configurations(old, new) == []
-        function = functions(new)[0]
-        tiles = ir.Attribute.parse(f"#iree_cpu.lowering_config<{TILES}>")
-        compute_ops(function)[1].attributes["lowering_config"] = tiles
-        function.attributes["tilewright.tuned"] = ir.StringAttr.get("an entry")
-        (change,) = changed_configurations(old, new)
-        assert change == changed_configurations(before, str(new))[0]
-        assert applied(new) == applied(str(new)) == {change.function: "an entry"}
-    assert change.function == "main_dispatch_0_matmul_64x48x32_f32"
-    assert change.entry == "an entry"
-    assert TILES in change.after
-    assert TILES not in change.before
-    assert change.before.count("linalg.matmul: ") == change.after.count("linalg.matmul: ") == 1
-
-
-def test_a_program_that_is_none_gets_one_clear_line() -> None:
-    with pytest.raises(UserError, match="configured program: not a valid MLIR module: error: "):
-        applied("nonsense")
+    assert "enable_loop_peeling" in check_spec(text).entries[0].pipeline
 
 
 def test_compute_ops_are_in_program_order_and_the_function_is_left_as_it_was() -> None:

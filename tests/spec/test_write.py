@@ -11,7 +11,9 @@ from spec_programs import (
     DATA_TILING,
     KINDS,
     Kind,
+    applied,
     bias_clamp,
+    changed_configurations,
     code,
     configured,
     conv,
@@ -32,7 +34,7 @@ from spec_programs import (
 
 from tilewright.errors import UserError
 from tilewright.ir.compute_ops import compute_ops
-from tilewright.spec import OpConfig, SpecEntry, applied, changed_configurations, write_spec
+from tilewright.spec.write import OpConfig, SpecEntry, write_spec
 
 
 def other_entry(kind: Kind, function: ir.Operation, name: str = "other") -> SpecEntry:

@@ -9,10 +9,10 @@ import pytest
 from iree.compiler import ir
 
 from tilewright.errors import UserError
+from tilewright.ir.configured import configured_functions, describe
 from tilewright.ir.session import CompilerSession
-from tilewright.spec import write_spec
+from tilewright.spec.write import write_spec
 from tilewright.tuning.apply import AppliedProgram, apply, check_against
-from tilewright.tuning.configured import describe_functions
 from tilewright.tuning.emit import EmittedProgram, emit
 from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, result_folder, write_halved_spec
 
@@ -199,7 +199,8 @@ def test_the_emitted_program_has_the_configuration_by_itself(
     session = CompilerSession(HOST)
     text = session.compile(emitted.output.read_bytes(), compile_to="executable-configurations")
     with session.context:
-        found = describe_functions(ir.Module.parse(text))
+        module = ir.Module.parse(text)
+        found = {name: describe(one) for name, one in configured_functions(module).items()}
     by_spec = {c.function: c for c in applied.changes}
     matmul_, conv = (next(name for name in by_spec if kind in name) for kind in ("matmul", "conv"))
     assert found[matmul_] == by_spec[matmul_].after

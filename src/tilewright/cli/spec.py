@@ -36,7 +36,8 @@ def command() -> None:
 def merge(specs: tuple[Path, ...], out: Path) -> None:
     """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
     from tilewright.files import read_text, write_text
-    from tilewright.spec import check_spec, merge_specs
+    from tilewright.spec.merge import merge_specs
+    from tilewright.spec.read import check_spec
 
     texts = [read_text(path, "tuning spec") for path in specs]
     for path, text in zip(specs, texts, strict=True):
@@ -70,7 +71,7 @@ def check(
     A spec that matches no dispatch of the program is an error.
     """
     from tilewright.files import read_text
-    from tilewright.spec import check_spec
+    from tilewright.spec.read import check_spec
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))
     count = words.plural(len(report.entries), "entry", "entries")
@@ -90,27 +91,25 @@ def check(
 def show(spec: Path, as_json: bool) -> None:
     """Show what each entry of a spec matches and what it sets."""
     from tilewright.files import read_text
-    from tilewright.spec import check_spec, show_spec
+    from tilewright.spec.read import check_spec
 
-    text = read_text(spec, "tuning spec")
-    report = check_spec(text, str(spec))
-    rows = show_spec(text, str(spec))
+    report = check_spec(read_text(spec, "tuning spec"), str(spec))
     if as_json:
         output.print_json(
             {
                 "file": str(spec),
                 "written_by_tilewright": report.ours,
                 "header": dict(report.header),
-                "entries": [dataclasses.asdict(row) for row in rows],
+                "entries": [dataclasses.asdict(row) for row in report.entries],
             }
         )
         return
     for key, value in report.header.items():
         click.echo(f"{key}: {value}")
-    if not rows:
+    if not report.entries:
         click.echo("no entries: the compiler's own choices stay")
         return
     table = output.table(("entry", "matches", "pipeline", "configuration"))
-    for row in rows:
+    for row in report.entries:
         table.add_row(row.name, row.matches, row.pipeline, row.configuration)
     output.console().print(table)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.files import write_file
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
 from tilewright.modules.functions import takes_integers
@@ -19,14 +20,10 @@ from tilewright.modules.strategy import (
     split_entry,
 )
 from tilewright.target import Target, parse_target
-from tilewright.tuning.apply import (
-    ConfigurationChange,
-    install,
-    resolve_tuned,
-    spec_flags,
-)
+from tilewright.tuning.apply import resolve_tuned, spec_flags
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.proof import ConfigurationChange
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
@@ -132,7 +129,7 @@ def _make(
         if options.output_format not in (None, VM_BYTECODE):
             written = opened.work / "written"
             _run(opened, written, (*flags, f"--output-format={options.output_format}"))
-        install(written, options.save)
+        write_file(options.save, written.read_bytes())
     if folder is None:
         return made, ()
     return made, tuple(f for f, when in _files(folder).items() if before.get(f) != when)

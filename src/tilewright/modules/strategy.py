@@ -16,8 +16,9 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure.worker_state import WorkerState
-from tilewright.tuning.apply import Proof, TunedSpec, check_changes, prove, spec_info
+from tilewright.tuning.apply import TunedSpec, check_changes, prove_tuned, spec_report
 from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.proof import Proof
 
 _TIMEOUT_S = 300.0
 
@@ -64,10 +65,9 @@ def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> Con
 def prove_strategy(opened: OpenProgram, strategy: ConfigurationLibrary) -> Proof:
     """What it changed in the program. UserError when it changed nothing though it should have."""
     tuned = strategy.tuned
-    proof = prove(opened, tuned, None)
+    proof = prove_tuned(opened, tuned)
     if tuned.flag != LIBRARY_FLAG:
-        info = spec_info(opened, tuned)
-        check_changes(tuned, opened.program.source, info, proof)
+        check_changes(tuned, opened.program.source, spec_report(opened, tuned), proof)
     elif not proof.changes:
         raise UserError(
             f"{tuned.spec}: the strategy library changes no dispatch of {opened.program.source}; "

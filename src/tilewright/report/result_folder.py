@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import UserError
-from tilewright.spec import SpecRow, show_spec
+from tilewright.spec.read import check_spec
+from tilewright.spec.report import SpecRow
 from tilewright.trial import Status
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
 
@@ -77,7 +78,7 @@ def read_result_folder(folder: Path) -> ResultFolder:
         trials = _read_trials(folder / TRIALS)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{folder}: the result cannot be read: {error}") from error
-    entries = {row.name: row for row in show_spec(spec, str(folder / SPEC))}
+    entries = {row.name: row for row in check_spec(spec, str(folder / SPEC)).entries}
     return ResultFolder(folder, summary, manifest, command, spec, entries, trials)
 
 

@@ -23,6 +23,7 @@ from tilewright.spec.read import (
     entry_point_steps,
     find_entries,
     foreach_pairs,
+    header_of,
     is_entry_list,
     parse_spec,
     symbols,
@@ -90,7 +91,8 @@ class _Merge:
     _configures: bool = False
 
     def build(self) -> ir.Module:
-        module = library.new_module(self._merged_header())
+        headers = [header_of(spec) for spec in reversed(self.specs)]  # the earliest wins
+        module = library.new_module({k: v for header in headers for k, v in header.items()})
         consumed = any(_consumes(symbols(spec)[library.ENTRY_POINT]) for spec in self.specs)
         access = {"transform.consumed": ir.UnitAttr.get()} if consumed else library.readonly()
         with ir.InsertionPoint(module.body):
@@ -260,14 +262,6 @@ class _Merge:
         if renamed and library.HEADER not in spec.attributes:
             names = ", ".join(f"@{old} to @{new}" for old, new in renamed.items())
             self.notes.append(f"{source}: renamed {names}")
-
-    def _merged_header(self) -> dict[str, str]:
-        header: dict[str, str] = {}
-        for spec in self.specs:
-            if library.HEADER in spec.attributes:
-                for entry in ir.DictAttr(spec.attributes[library.HEADER]):
-                    header.setdefault(entry.name, library.text(entry.attr))
-        return header
 
 
 def _consumes(entry_point: ir.Operation) -> bool:

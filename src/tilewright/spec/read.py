@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -11,31 +11,7 @@ from iree.compiler.dialects import iree_codegen
 from tilewright.errors import UserError
 from tilewright.spec import library
 from tilewright.spec.describe import describe_matcher, describe_pipeline
-
-
-@dataclass(frozen=True)
-class SpecReport:
-    """What a tuning spec is: its entries' names, whether we wrote it, and the notes it carries.
-
-    An entry of ours is named by its id, one of another's spec by its matcher. `default_entry_point`
-    says that the module promises IREE's simple form (one `foreach_match`), which lets IREE link it
-    with its own specs without nesting.
-    """
-
-    entries: tuple[str, ...]
-    ours: bool
-    header: Mapping[str, str]
-    default_entry_point: bool
-
-
-@dataclass(frozen=True)
-class SpecRow:
-    """One entry of a spec in words: what it fits, and what it sets."""
-
-    name: str
-    matches: str
-    pipeline: str
-    configuration: str
+from tilewright.spec.report import SpecReport, SpecRow
 
 
 @dataclass(frozen=True)
@@ -48,35 +24,44 @@ class FoundEntry:
 
 
 def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
-    """Parse and verify a tuning spec and list its entries. `name` is what errors call it.
+    """Parse and verify a tuning spec and say what it is, its entries in words.
 
-    Raises UserError, with the compiler's own message where there is one, for text that is no valid
-    MLIR and for a module that `--iree-codegen-tuning-spec-path=` would not take.
+    What another's matcher compares is told as far as its ops are known here.
+
+    Args:
+        text: MLIR.
+        name: what errors call it.
+
+    Returns:
+        The report; entries in the order in which they are tried.
+
+    Raises:
+        UserError: The text is no valid MLIR (with the compiler's own message), or a module that
+            `--iree-codegen-tuning-spec-path=` would not take.
     """
     with library.new_context(), ir.Location.unknown():
         module = parse_spec(text, name)
-        attributes = module.attributes
-        header: dict[str, str] = {}
-        if library.HEADER in attributes:
-            for entry in ir.DictAttr(attributes[library.HEADER]):
-                header[entry.name] = library.text(entry.attr)
         return SpecReport(
-            entries=tuple(entry.name for entry in find_entries(module)),
-            ours=library.HEADER in attributes,
-            header=header,
-            default_entry_point=library.DEFAULT_ENTRY_POINT_ATTR in attributes,
+            entries=tuple(_row(entry) for entry in find_entries(module)),
+            ours=library.HEADER in module.attributes,
+            header=header_of(module),
+            default_entry_point=library.DEFAULT_ENTRY_POINT_ATTR in module.attributes,
         )
 
 
-def show_spec(text: str, name: str = "tuning spec") -> list[SpecRow]:
-    """The entries of a spec in words, in the order in which they are tried.
+def header_of(module: ir.Operation) -> dict[str, str]:
+    """What a spec of ours says of itself; nothing for another's.
 
-    What another's matcher compares is told as far as its ops are known here. Raises UserError as
-    :func:`check_spec` does.
+    Args:
+        module: the spec.
+
+    Returns:
+        Its header by key.
     """
-    with library.new_context(), ir.Location.unknown():
-        module = parse_spec(text, name)
-        return [_row(entry) for entry in find_entries(module)]
+    if library.HEADER not in module.attributes:
+        return {}
+    header = ir.DictAttr(module.attributes[library.HEADER])
+    return {entry.name: library.text(entry.attr) for entry in header}
 
 
 def parse_spec(text: str, name: str) -> ir.Operation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from iree.compiler import ir
@@ -10,10 +11,42 @@ from iree.compiler.dialects import iree_codegen, transform
 
 from tilewright.errors import UserError
 from tilewright.spec import library
-from tilewright.spec.entry import SpecEntry
 from tilewright.spec.matcher import Dispatch, check_dispatch
 
 _NO_HEADER: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class OpConfig:
+    """The lowering configuration of one op of a dispatch.
+
+    `op_index` is the op's position in :func:`tilewright.ir.compute_ops.compute_ops` of the
+    dispatch's function; `lowering_config` is the attribute's text, such as
+    `#iree_cpu.lowering_config<distribution = [64, 64, 0], vector_common_parallel = [8, 32, 0]>`.
+    `further`: names and texts of other attributes that the op gets.
+    """
+
+    op_index: int
+    lowering_config: str
+    further: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class SpecEntry:
+    """One dispatch with the configuration that a spec shall give it.
+
+    `name` is unique within a spec and readable; it is what the marker on the configured function
+    says. `function` is the `func.func` of the dispatch as `--compile-to=executable-configurations`
+    prints it (configured or with the configuration stripped); everything that the spec compares is
+    read from it. Keep its module alive until the spec is written. `translation_info` is attribute
+    text, `#iree_codegen.translation_info<…>`. Ops without an `OpConfig` get none, so name every op
+    that the compiler's own choice configures.
+    """
+
+    name: str
+    function: ir.Operation
+    translation_info: str
+    op_configs: tuple[OpConfig, ...]
 
 
 def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_HEADER) -> str:

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.files import check_writable_file, user_file
-from tilewright.measure.compile_worker import session
+from tilewright.files import check_writable_file, read_text, write_file
 from tilewright.measure.worker_state import WorkerState
+from tilewright.spec.report import SpecReport
 from tilewright.target import SPEC_FLAG, parse_target
-from tilewright.toolchain import CompileJob, installed_version
+from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
+from tilewright.tuning.proof import Claim, ConfigurationChange, Proof, ProofStage, prove
 from tilewright.tuning.variants import Variant
-from tilewright.tuning.worker_tasks import CONFIGURED
 
-_TIMEOUT_S = 1800.0
 _READ_TIMEOUT_S = 300.0
 _LISTED = 12
 
@@ -39,44 +38,6 @@ class TunedSpec:
     iree_flags: tuple[str, ...]
     notes: tuple[str, ...] = ()
     flag: str = SPEC_FLAG
-
-
-@dataclass(frozen=True)
-class SpecEntryInfo:
-    """An entry of a spec: its name, and what it matches in words."""
-
-    name: str
-    matches: str
-
-
-@dataclass(frozen=True)
-class SpecInfo:
-    """The entries of a spec, whether tilewright wrote it, and the variant that it was made for."""
-
-    entries: tuple[SpecEntryInfo, ...]
-    ours: bool
-    variant: str = ""
-
-
-@dataclass(frozen=True)
-class ConfigurationChange:
-    """A dispatch that a spec configures differently from the compiler; both choices in words.
-
-    `entry` is the name of the entry that did it, '' where the spec is not one of tilewright's.
-    """
-
-    function: str
-    entry: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What a spec did to a program: the dispatches there are, and those that it changed."""
-
-    dispatches: tuple[str, ...]
-    changes: tuple[ConfigurationChange, ...]
 
 
 @dataclass(frozen=True)
@@ -179,93 +140,101 @@ def _apply(
     machine = parse_target(tuned.target)
     options = TuneOptions(iree_flags=tuned.iree_flags)
     with open_program(program, machine, options, input_type=input_type) as opened:
-        info = spec_info(opened, tuned)
+        report = spec_report(opened, tuned)
         made = opened.work / "program.vmfb"
-        proof = prove(opened, tuned, made if output is not None else None)
-        check_changes(tuned, program, info, proof)
-        flags = spec_flags(opened, tuned)
+        proof = prove_tuned(opened, tuned, vmfb=made if output is not None else None)
+        check_changes(tuned, program, report, proof)
         command = opened.toolchain.command_line(
             program if opened.program.path == program.absolute() else opened.program.path,
             output or "program.vmfb",
-            flags,
+            spec_flags(opened, tuned),
         )
         if output is not None:
-            install(made, output)
+            write_file(output, made.read_bytes())
     used = {change.entry for change in proof.changes}
-    names = tuple(entry.name for entry in info.entries)
+    names = tuple(entry.name for entry in report.entries)
     return AppliedProgram(
         program=program,
         spec=tuned.spec,
         variant=tuned.variant.name,
         entries=names,
         changes=proof.changes,
-        unused=tuple(name for name in names if name not in used) if info.ours else (),
+        unused=tuple(name for name in names if name not in used) if report.ours else (),
         output=output,
         command=command,
-        notes=(*tuned.notes, *other_variant(tuned, info)),
+        notes=(*tuned.notes, *other_variant(tuned, report)),
     )
 
 
-def other_variant(tuned: TunedSpec, info: SpecInfo) -> tuple[str, ...]:
+def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:
     """A note where a bare spec was made for another variant than it is used with."""
-    if not info.variant or info.variant == tuned.variant.name:
+    variant = report.header.get("variant", "")
+    if not variant or variant == tuned.variant.name:
         return ()
     return (
-        f"the spec was made for the variant {info.variant}: give the result folder, or its flags "
+        f"the spec was made for the variant {variant}: give the result folder, or its flags "
         "with --iree-flag",
     )
 
 
 def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
     """Every flag of the compile with the spec."""
-    plain = opened.flags(tuned.variant)
+    return (*opened.flags(tuned.variant), _given(opened, tuned))
+
+
+def _given(opened: OpenProgram, tuned: TunedSpec) -> str:
     flag = opened.target.spec_flag if tuned.flag == SPEC_FLAG else tuned.flag
-    return (*plain, f"{flag}{tuned.spec}")
+    return f"{flag}{tuned.spec}"
 
 
-def spec_info(opened: OpenProgram, tuned: TunedSpec) -> SpecInfo:
+def spec_report(opened: OpenProgram, tuned: TunedSpec) -> SpecReport:
     """The entries of the spec. UserError for a file that is no spec."""
     return opened.run(read_spec, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
 
 
-def prove(opened: OpenProgram, tuned: TunedSpec, vmfb: Path | None) -> Proof:
-    """Compile with the spec and without, and see what it changed; `vmfb` is made besides."""
-    plain = opened.flags(tuned.variant)
-    with_spec = spec_flags(opened, tuned)
-    to_configured = f"--compile-to={CONFIGURED}"
-    before, after = opened.work / "before.mlir", opened.work / "after.mlir"
-    source = opened.program.path
-    jobs = [
-        CompileJob(source, before, (*plain, to_configured), _TIMEOUT_S),
-        CompileJob(source, after, (*with_spec, to_configured), _TIMEOUT_S),
-    ]
-    if vmfb is not None:
-        jobs.append(CompileJob(source, vmfb, with_spec, _TIMEOUT_S))
-    untuned, *tuned_outcomes = opened.toolchain.compile_many(jobs, opened.target.cores)
-    if not untuned.ok:
-        raise UserError(f"{opened.program.source}: {untuned.error}")
-    for outcome in tuned_outcomes:
-        if not outcome.ok:
-            raise UserError(
-                f"{opened.program.source} does not compile with {tuned.spec}: {outcome.error}"
-            )
-    # What a spec of ours prepares for matching is no change; another kind of library may do
-    # anything to a dispatch.
-    request = ProofRequest(before, after, plain, tuned.flag != SPEC_FLAG)
-    return opened.run(read_proof, request, _READ_TIMEOUT_S, "proving that the spec applied")
+def prove_tuned(
+    opened: OpenProgram, tuned: TunedSpec, program: Path | None = None, **how: Any
+) -> Proof:
+    """Compile with the spec and without, and see what it changed.
+
+    Args:
+        opened: the program.
+        tuned: what is applied to it.
+        program: another text of the program that is compiled.
+        how: further fields of the :class:`tilewright.tuning.proof.Claim`.
+
+    Returns:
+        What changed; nothing may have.
+
+    Raises:
+        UserError: The program does not compile, with the spec or at all.
+    """
+    claim = Claim(
+        program or opened.program.path,
+        opened.flags(tuned.variant),
+        opened.work / "proof",
+        given=(_given(opened, tuned),),
+        # What a spec of ours prepares for matching is no change; another kind of library may do
+        # anything to a dispatch.
+        code=tuned.flag != SPEC_FLAG,
+        **how,
+    )
+    proof = prove(opened, claim)
+    if isinstance(proof, Proof):
+        return proof
+    source = opened.program.source
+    place = {
+        ProofStage.WITHOUT: f"{source}",
+        ProofStage.WITH: f"{source} does not compile with {tuned.spec}",
+    }.get(proof.stage, "proving that the spec applied")
+    raise UserError(f"{place}: {proof.message}")
 
 
-def install(made: Path, output: Path) -> None:
-    """Copy a finished file to where the user wants it; whole, or a UserError and nothing."""
-    with user_file(output) as partial:
-        partial.write_bytes(made.read_bytes())
-
-
-def check_changes(tuned: TunedSpec, program: Path, info: SpecInfo, proof: Proof) -> None:
+def check_changes(tuned: TunedSpec, program: Path, report: SpecReport, proof: Proof) -> None:
     """Raises UserError where a spec that has entries changed nothing."""
-    if not info.entries or proof.changes:
+    if not report.entries or proof.changes:
         return
-    entries = [f"{e.name} ({e.matches})" if e.matches else e.name for e in info.entries]
+    entries = [f"{e.name} ({e.matches})" if e.matches else e.name for e in report.entries]
     raise UserError(
         f"{tuned.spec}: the spec changes no dispatch of {program}; it matches "
         f"{listed(entries)}; the program has {listed(proof.dispatches) or 'no dispatch'}; "
@@ -283,65 +252,8 @@ def listed(names: Sequence[str]) -> str:
 # In the workers
 
 
-@dataclass(frozen=True)
-class ProofRequest:
-    """Two files of a program at the executable-configurations phase: without and with a spec.
+def read_spec(state: WorkerState, path: Path) -> SpecReport:
+    """Task: what a tuning spec is. Raises UserError."""
+    from tilewright.spec.read import check_spec
 
-    `code`: a dispatch whose code alone differs counts as changed too.
-    """
-
-    before: Path
-    after: Path
-    flags: tuple[str, ...]
-    code: bool = False
-
-
-def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
-    """Task: see ProofRequest."""
-    from tilewright.spec import applied, changed_configurations
-    from tilewright.tuning.configured import configured_functions, describe_functions
-
-    before, after = (
-        parse_module(state, request.flags, path.read_bytes())
-        for path in (request.before, request.after)
-    )
-    old, new = describe_functions(before), describe_functions(after)
-    entries = applied(after)
-    changed = [change.function for change in changed_configurations(before, after)]
-    # What an entry of ours configured counts even where the compiler would choose the same.
-    functions = dict.fromkeys([*changed, *(name for name in entries if name in old)])
-    changes = [
-        ConfigurationChange(name, entries.get(name, ""), old[name], new[name]) for name in functions
-    ]
-    if request.code:
-        code, now = (
-            {name: str(found.function) for name, found in configured_functions(module).items()}
-            for module in (before, after)
-        )
-        changes += [
-            ConfigurationChange(name, "", old[name], f"{new[name]}, with other code")
-            for name in now
-            if name in code and name not in functions and code[name] != now[name]
-        ]
-    return Proof(tuple(new), tuple(changes))
-
-
-def read_spec(state: WorkerState, path: Path) -> SpecInfo:
-    """Task: the entries of a spec. Raises UserError."""
-    from tilewright.files import read_text
-    from tilewright.spec import check_spec, show_spec
-
-    text = read_text(path, "tuning spec")
-    report = check_spec(text, str(path))
-    rows = show_spec(text, str(path))
-    entries = tuple(SpecEntryInfo(row.name, row.matches) for row in rows)
-    return SpecInfo(entries, report.ours, report.header.get("variant", ""))
-
-
-def parse_module(state: WorkerState, flags: tuple[str, ...], source: bytes) -> Any:
-    """A module in the context of the worker's compiler for these flags."""
-    from iree.compiler import ir
-
-    context = session(state, flags).context
-    with context:
-        return ir.Module.parse(source, context)
+    return check_spec(read_text(path, "tuning spec"), str(path))

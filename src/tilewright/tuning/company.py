@@ -3,20 +3,19 @@ hold up there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
-from tilewright.tuning.confirm import Confirmed, entry_request
+from tilewright.tuning.confirm import Confirmed, configuration_entry
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, BuildRequest, Programs
-from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.worker_tasks import SpecRequest, write_tuning_spec
+from tilewright.tuning.proof import SpecRequest, write_specs
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -26,33 +25,49 @@ Choice = Configuration | None
 
 @dataclass
 class Company:
-    """The choices that hold up together: a configuration for each task, None to leave it alone."""
+    """The choices that hold up together: a configuration for each task, None to leave it alone.
+
+    build: the program with them, whose spec has them as entries; it has none where no choice is
+    left. dropped: keys of the tasks whose winner did not hold up.
+    """
 
     prepared: PreparedVariant
+    build: Build
     choices: dict[str, Choice] = field(default_factory=dict)
-    build: Build | None = None
-    spec: Path | None = None
     dropped: set[str] = field(default_factory=set)
 
-    def tuned(self) -> list[tuple[DispatchTask, Configuration]]:
-        by_key = {t.workload.key: t for t in self.prepared.tasks}
-        return [(by_key[k], c) for k, c in self.choices.items() if c is not None]
+    def entries(self) -> tuple[ConfigurationEntry, ...]:
+        """What the spec of the build was written for.
+
+        Returns:
+            An entry for each choice that is a configuration.
+        """
+        return _entries(self.prepared, self.choices)
 
 
-def write_spec(
+def spec_request(
     context: RunContext,
     prepared: PreparedVariant,
-    chosen: Sequence[tuple[DispatchTask, Configuration]],
+    entries: tuple[ConfigurationEntry, ...],
     path: Path,
-    header: tuple[tuple[str, str], ...] = (),
-) -> Path:
-    """One spec for the chosen configurations. Raises UserError when it cannot be made."""
-    entries = tuple(entry_request(task, configuration) for task, configuration in chosen)
-    request = SpecRequest(entries, path, prepared.flags, header)
-    written = context.compilers.ask(write_tuning_spec, request, 300.0)
-    if isinstance(written, WorkerFailure):
-        raise RuntimeError(f"the tuning spec cannot be written: {written.message}")
-    return path
+) -> SpecRequest:
+    """A spec of a run's, which says what it is for.
+
+    Args:
+        context: the run.
+        prepared: the variant that the spec goes with.
+        entries: what it shall do; without entries it changes nothing.
+        path: where it is written.
+
+    Returns:
+        What :func:`tilewright.tuning.proof.write_specs` takes.
+    """
+    header = (
+        ("target", context.target.key),
+        ("compiler", context.compiler_version),
+        ("variant", prepared.variant.name),
+    )
+    return SpecRequest(entries, path, prepared.flags, header)
 
 
 def try_in_company(
@@ -66,19 +81,26 @@ def try_in_company(
     """Find the choices that make the whole program fastest, starting from every winner.
 
     Each hot dispatch's runners-up, and leaving it alone, are tried in the program with the other
-    winners in place, the hottest dispatches first, as many programs as can be compiled within
-    `within_s` seconds; all are compared in the same interleaved rounds. `plain` is the program of
-    this variant without a spec: when nothing beats it, it stays.
+    winners in place, the hottest dispatches first; all are compared in the same interleaved rounds.
+
+    Args:
+        context: the run.
+        programs: compiles and measures the whole program.
+        prepared: the variant with its tasks.
+        confirmed: what became of the tasks alone.
+        plain: the program of this variant without a spec: when nothing beats it, it stays.
+        within_s: seconds in which as many programs are compiled as there is time for; None: all.
+
+    Returns:
+        The choices with their program; without choices the plain one.
     """
-    company = Company(prepared)
-    winners = {
+    winners: dict[str, Choice] = {
         c.task.workload.key: c.winner.configuration for c in confirmed if c.winner is not None
     }
-    company.choices = dict(winners)
     if not winners:
-        company.build = plain
-        return company
-    rivals: list[dict[str, Choice]] = [dict(winners)]
+        return Company(prepared, plain)
+    nothing = Company(prepared, plain, dropped=set(winners))
+    rivals = [dict(winners)]
     for outcome in _hottest(context, confirmed):
         key = outcome.task.workload.key
         others: list[Choice] = [
@@ -88,28 +110,22 @@ def try_in_company(
             others.append(None)
         rivals += [{**winners, key: other} for other in others]
     rivals = rivals[: affordable(within_s, programs.seconds_each)]
-    builds, kept = _build(context, programs, prepared, rivals, "company")
-    if not builds:
-        company.choices, company.build = {}, plain
-        company.dropped = set(winners)
+    built = _build(context, programs, prepared, rivals, "company")
+    if not built:
         context.note("no program with the winners' spec compiled and ran right", warning=True)
-        return company
-    judged = _compare(context, programs, [plain, *builds])
+        return nothing
+    judged = _compare(context, programs, [plain, *(one.build for one in built)])
     if judged is None:
-        company.choices, company.build = {}, plain
-        return company
-    best = _combine(context, programs, prepared, winners, builds, kept, judged)
-    company.choices, company.build = best
-    company.spec = best[1].spec
-    company.dropped = {k for k in winners if company.choices.get(k) is None}
-    final = _compare(context, programs, [plain, company.build])
+        return nothing
+    best = _combine(context, programs, winners, built, judged)
+    best.dropped = {key for key in winners if best.choices.get(key) is None}
+    final = _compare(context, programs, [plain, best.build])
     if final is not None and final[1].ratio.value >= 1.0:
         context.note(
             "the winners do not make the whole program faster; the compiler's choices stay"
         )
-        company.dropped = set(winners)
-        company.choices, company.build, company.spec = {}, plain, None
-    return company
+        return nothing
+    return best
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:
@@ -125,30 +141,46 @@ def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confir
     return won[: _HOT[context.options.effort]]
 
 
+def _entries(
+    prepared: PreparedVariant, choices: Mapping[str, Choice]
+) -> tuple[ConfigurationEntry, ...]:
+    by_key = {task.workload.key: task for task in prepared.tasks}
+    chosen = [(by_key[key], one) for key, one in choices.items() if one is not None]
+    return tuple(configuration_entry(task, one) for task, one in chosen)
+
+
 def _build(
     context: RunContext,
     programs: Programs,
     prepared: PreparedVariant,
     rivals: Sequence[dict[str, Choice]],
     stem: str,
-) -> tuple[list[Build], list[dict[str, Choice]]]:
-    """Programs of the rivals that compile and compute the right results, and those rivals."""
-    by_key = {t.workload.key: t for t in prepared.tasks}
-    requests = []
-    for index, choices in enumerate(rivals):
-        chosen = [(by_key[k], c) for k, c in choices.items() if c is not None]
-        name = f"{prepared.variant.name}_{stem}_{index}"
-        spec = write_spec(context, prepared, chosen, programs.folder / f"{name}.spec.mlir")
-        requests.append(BuildRequest(name, prepared.variant, spec))
-    builds, kept = [], []
-    for build, choices in zip(programs.build_all(requests), rivals, strict=True):
+) -> list[Company]:
+    """The rivals whose programs compile and compute the right results."""
+    names = [f"{prepared.variant.name}_{stem}_{index}" for index in range(len(rivals))]
+    specs = [programs.folder / f"{name}.spec.mlir" for name in names]
+    problems = write_specs(
+        context,
+        [
+            spec_request(context, prepared, _entries(prepared, choices), spec)
+            for choices, spec in zip(rivals, specs, strict=True)
+        ],
+    )
+    written = [index for index, problem in enumerate(problems) if not problem]
+    builds = programs.build_all(
+        [BuildRequest(names[index], prepared.variant, specs[index]) for index in written]
+    )
+    problems = [problem for problem in problems if problem]
+    built = []
+    for index, build in zip(written, builds, strict=True):
         wrong = build.error if not build.ok else programs.check(build, 600.0)
         if wrong:
-            context.note(f"a program in company was dropped: {wrong}", warning=True)
-            continue
-        builds.append(build)
-        kept.append(choices)
-    return builds, kept
+            problems.append(wrong)
+        else:
+            built.append(Company(prepared, build, rivals[index]))
+    for problem in problems:
+        context.note(f"a program in company was dropped: {problem}", warning=True)
+    return built
 
 
 def _compare(
@@ -168,36 +200,31 @@ def _compare(
 def _combine(
     context: RunContext,
     programs: Programs,
-    prepared: PreparedVariant,
-    winners: dict[str, Configuration],
-    builds: list[Build],
-    kept: list[dict[str, Choice]],
-    judged: list[Finalist],
-) -> tuple[dict[str, Choice], Build]:
-    """Put together the rival choices that beat the winners' program beyond the noise."""
-    if kept[0] != winners:
-        index = min(range(len(builds)), key=lambda i: judged[i + 1].ratio.value)
-        return kept[index], builds[index]
-    changed: dict[str, tuple[float, Choice]] = {}
-    rivals = _compare(context, programs, builds)
+    winners: dict[str, Choice],
+    built: Sequence[Company],
+    judged: Sequence[Finalist],
+) -> Company:
+    """Put together the rival choices that beat the winners' program beyond the noise.
+
+    `judged` are the plain program and those that were built.
+    """
+    first = built[0]
+    if first.choices != winners:
+        return min(zip(built, judged[1:], strict=True), key=lambda one: one[1].ratio.value)[0]
+    rivals = _compare(context, programs, [one.build for one in built])
     if rivals is None:
-        return kept[0], builds[0]
-    for choices, finalist in zip(kept[1:], rivals[1:], strict=True):
+        return first
+    changed: dict[str, tuple[float, Choice]] = {}
+    for one, finalist in zip(built[1:], rivals[1:], strict=True):
         if finalist.verdict is not Verdict.FASTER:
             continue
-        key = next(k for k in winners if choices.get(k) != winners[k])
+        key = next(k for k in winners if one.choices.get(k) != winners[k])
         if key not in changed or finalist.ratio.value < changed[key][0]:
-            changed[key] = (finalist.ratio.value, choices.get(key))
-    if not changed:
-        return kept[0], builds[0]
-    together: dict[str, Choice] = {**winners, **{k: c for k, (_, c) in changed.items()}}
-    if together in kept:
-        index = kept.index(together)
-        return kept[index], builds[index]
-    built, ok = _build(context, programs, prepared, [together], "together")
-    if not built:
-        return kept[0], builds[0]
-    again = _compare(context, programs, [builds[0], built[0]])
-    if again is not None and again[1].ratio.value < 1.0:
-        return ok[0], built[0]
-    return kept[0], builds[0]
+            changed[key] = (finalist.ratio.value, one.choices.get(key))
+    together = {**winners, **{key: choice for key, (_, choice) in changed.items()}}
+    for one in built:
+        if one.choices == together:
+            return one
+    more = _build(context, programs, first.prepared, [together], "together")
+    again = _compare(context, programs, [first.build, more[0].build]) if more else None
+    return more[0] if again is not None and again[1].ratio.value < 1.0 else first

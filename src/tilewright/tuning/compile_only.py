@@ -25,10 +25,11 @@ from tilewright.space.interface import Space
 from tilewright.space.knobs import ChoiceKnob
 from tilewright.toolchain import versions
 from tilewright.trial import Configuration, Status
-from tilewright.tuning.applied import spec_applies
+from tilewright.tuning.confirm import configuration_claim
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
+from tilewright.tuning.proof import ProofFailure, prove
 from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 
@@ -252,7 +253,11 @@ def _applied(
     back, else why not; None where there is no such candidate."""
     for one in good:
         if one.configuration != task.space.default:
-            return spec_applies(context, prepared.flags, task, one.configuration)
+            claim = configuration_claim(
+                task, one.configuration, prepared.flags, task.folder / "proof"
+            )
+            proof = prove(context, claim)
+            return proof.message if isinstance(proof, ProofFailure) else ""
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,19 +15,13 @@ from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
+from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.prepare import PreparedVariant, task_key
+from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.verification import check
-from tilewright.tuning.worker_tasks import (
-    CONFIGURED,
-    AppliedRequest,
-    SpecEntryRequest,
-    SpecRequest,
-    read_applied,
-    write_tuning_spec,
-)
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0
@@ -36,11 +29,9 @@ _TIMEOUT_S = 300.0
 
 @dataclass
 class Candidate:
-    """A finalist on its way: the spec it is compiled through, its program, its verdict."""
+    """A finalist on its way: its program, compiled through a spec, and its verdict."""
 
     configuration: Configuration
-    spec: Path
-    configured: Path
     vmfb: Path
     failure: str = ""
     finalist: Finalist | None = None
@@ -65,13 +56,48 @@ def entry_name(task: DispatchTask) -> str:
     return f"{task.workload.kind}_{'x'.join(map(str, task.workload.sizes))}_{task.workload.key[:8]}"
 
 
-def entry_request(task: DispatchTask, configuration: Configuration) -> SpecEntryRequest:
-    return SpecEntryRequest(
+def configuration_entry(task: DispatchTask, configuration: Configuration) -> ConfigurationEntry:
+    """A configuration of a task as an entry of a spec.
+
+    Args:
+        task: the dispatch that it is for.
+        configuration: a point of the task's space.
+
+    Returns:
+        The entry, called as :func:`entry_name` says.
+    """
+    return ConfigurationEntry(
         name=entry_name(task),
         configured=task.configured,
         executable=task.executable,
         entry=task.name,
         configuration=task.lower(configuration),
+    )
+
+
+def configuration_claim(
+    task: DispatchTask, configuration: Configuration, flags: tuple[str, ...], stem: Path
+) -> Claim:
+    """That a spec with a configuration reaches its dispatch, compiled alone.
+
+    Args:
+        task: the dispatch.
+        configuration: a point of the task's space.
+        flags: those that isolated dispatches are compiled with.
+        stem: where the proof's files are made.
+
+    Returns:
+        What :func:`tilewright.tuning.proof.prove` takes.
+    """
+    return Claim(
+        task.isolated,
+        flags,
+        stem,
+        (configuration_entry(task, configuration),),
+        before=task.configured,
+        # There is one dispatch, and as many compiles as cores.
+        extra=(WITHOUT_THREADS,),
+        timeout_s=_TIMEOUT_S,
     )
 
 
@@ -88,25 +114,16 @@ def confirm(
     """
     selector = selector or FastestFirst()
     tasks = [task for task in tasks if task.trials]
-    effort = context.options.effort_preset
-    chosen: dict[str, list[Trial]] = {}
-    for task in tasks:
-        promising = [
-            t
-            for t in selector.select(task.trials, effort.finalists)
-            if t.configuration != task.space.default
-            and t.time_s is not None
-            and task.default_s is not None
-            and t.time_s < task.default_s
-        ]
-        chosen[task.workload.key] = promising
     candidates = {
         task.workload.key: [
-            _plan(task, trial, index) for index, trial in enumerate(chosen[task.workload.key])
+            Candidate(trial.configuration, task.folder / f"finalist_{index}.vmfb")
+            for index, trial in enumerate(_promising(context, task, selector))
         ]
         for task in tasks
     }
-    _compile_through_specs(context, prepared, tasks, candidates)
+    _compile_through_specs(
+        context, prepared, [(task, c) for task in tasks for c in candidates[task.workload.key]]
+    )
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("finalists"):
             for task in tasks:
@@ -120,85 +137,46 @@ def confirm(
     return confirmed
 
 
-def _plan(task: DispatchTask, trial: Trial, index: int) -> Candidate:
-    stem = task.folder / f"finalist_{index}"
-    return Candidate(
-        trial.configuration,
-        stem.with_suffix(".spec.mlir"),
-        stem.with_suffix(".configured.mlir"),
-        stem.with_suffix(".vmfb"),
-    )
+def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> list[Trial]:
+    """The trials that may be faster than the default, as the selector has them."""
+    return [
+        trial
+        for trial in selector.select(task.trials, context.options.effort_preset.finalists)
+        if trial.configuration != task.space.default
+        and trial.time_s is not None
+        and task.default_s is not None
+        and trial.time_s < task.default_s
+    ]
 
 
 def _compile_through_specs(
-    context: RunContext,
-    prepared: PreparedVariant,
-    tasks: Sequence[DispatchTask],
-    candidates: dict[str, list[Candidate]],
+    context: RunContext, prepared: PreparedVariant, pairs: Sequence[tuple[DispatchTask, Candidate]]
 ) -> None:
-    pairs = [(task, c) for task in tasks for c in candidates[task.workload.key]]
-    if not pairs:
-        return
-    jobs = [
-        Job(
-            write_tuning_spec,
-            SpecRequest((entry_request(task, c.configuration),), c.spec, prepared.flags),
-            _TIMEOUT_S,
-        )
+    """Compile each candidate through a spec of its own; `failure` of those that cannot be."""
+    claims = [
+        configuration_claim(task, c.configuration, prepared.flags, c.vmfb.with_suffix(""))
         for task, c in pairs
     ]
-    for (_, c), written in zip(pairs, context.compilers.run(jobs), strict=True):
-        if written.failure is not None:
-            c.failure = written.failure.message
-
-    def configure(pair: tuple[DispatchTask, Candidate]) -> None:
-        task, c = pair
-        if c.failure:
-            return
-        outcome = context.toolchain.compile(
-            task.isolated,
-            c.configured,
-            (*prepared.flags, f"{context.target.spec_flag}{c.spec}", f"--compile-to={CONFIGURED}"),
-            timeout_s=_TIMEOUT_S,
-            extra=(WITHOUT_THREADS,),  # there is one dispatch, and as many compiles as cores
+    proven = []
+    for (task, c), proof in zip(pairs, prove_all(context, claims), strict=True):
+        if isinstance(proof, ProofFailure):
+            c.failure = proof.message
+            continue
+        request = CandidateRequest(
+            configured=proof.configured,
+            executable=task.executable,
+            entry=task.name,
+            configuration=None,
+            repeats=task.repeats,
+            rotations=task.rotations,
+            flags=prepared.flags,
+            vmfb=c.vmfb,
         )
-        if not outcome.ok:
-            c.failure = outcome.error
-
-    with ThreadPoolExecutor(max_workers=max(1, context.target.cores)) as threads:
-        list(threads.map(configure, pairs))
-
-    pairs = [(t, c) for t, c in pairs if not c.failure]
-    proofs = context.compilers.run(
-        Job(read_applied, AppliedRequest(t.configured, c.configured, prepared.flags), 60.0)
-        for t, c in pairs
-    )
-    for (_, c), read in zip(pairs, proofs, strict=True):
-        if read.failure is not None:
-            c.failure = read.failure.message
-        elif not any(change.entry for change in read.value):
-            c.failure = "the spec did not apply to the dispatch that it was made for"
-    pairs = [(t, c) for t, c in pairs if not c.failure]
-    programs = context.compilers.run(
-        Job(
-            compile_candidate,
-            CandidateRequest(
-                configured=c.configured,
-                executable=t.executable,
-                entry=t.name,
-                configuration=None,
-                repeats=t.repeats,
-                rotations=t.rotations,
-                flags=prepared.flags,
-                vmfb=c.vmfb,
-            ),
-            _TIMEOUT_S,
-        )
-        for t, c in pairs
-    )
-    for (_, c), compiled in zip(pairs, programs, strict=True):
-        if compiled.failure is not None:
-            c.failure = compiled.failure.message
+        proven.append((c, Job(compile_candidate, request, _TIMEOUT_S)))
+    results = context.compilers.run(job for _, job in proven)
+    for (c, _), result in zip(proven, results, strict=True):
+        if result.failure is not None:
+            c.failure = result.failure.message
 
 
 def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:

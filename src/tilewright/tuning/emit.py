@@ -14,34 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
-from tilewright.files import check_writable_file
+from tilewright.files import check_writable_file, write_file
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
 from tilewright.target import parse_target
-from tilewright.toolchain import CompileJob
 from tilewright.tuning.apply import (
-    SpecEntryInfo,
     TunedSpec,
-    install,
     listed,
+    prove_tuned,
     resolve_tuned,
-    spec_flags,
-    spec_info,
+    spec_report,
 )
 from tilewright.tuning.emit_tasks import (
     Arrival,
-    EmitVerifyRequest,
+    Lost,
     NumberRequest,
     PlanRequest,
+    TryRequest,
     Wanted,
-    WriteRequest,
     number_ops,
     plan_attributes,
-    verify_attributes,
-    write_attributes,
+    try_attributes,
 )
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.worker_tasks import CONFIGURED
 
 _TIMEOUT_S = 1800.0
 
@@ -59,15 +54,6 @@ class Carried:
     op: str
     configuration: str
     whole: bool
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A configuration that cannot be carried by the input, and why."""
-
-    function: str
-    entry: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -115,23 +101,17 @@ class _Emission:
         self._lost: list[Lost] = []
 
     def run(self, output: Path) -> EmittedProgram:
-        info = spec_info(self._opened, self._tuned)
+        report = spec_report(self._opened, self._tuned)
+        names = [entry.name for entry in report.entries]
         wanted = self._wanted()
-        if not wanted:
-            why = (
-                "the spec changes no dispatch of it" if info.entries else "the spec has no entries"
-            )
-            raise UserError(self._nothing(info.entries, why))
-        kept = [one for one in wanted if one.position >= 0]
-        self._lost += [Lost(w.function, w.entry, w.reason) for w in wanted if w.position < 0]
-        kept = self._one_for_each_op(kept)
-        carried = self._settle(kept)
+        if not wanted and not self._lost:
+            why = "the spec changes no dispatch of it" if names else "the spec has no entries"
+            raise UserError(self._nothing(names, why))
+        carried = self._settle(self._one_for_each_op(wanted))
         if not carried:
-            reasons = "; ".join(
-                dict.fromkeys(f"{one.function}: {one.reason}" for one in self._lost)
-            )
-            raise UserError(self._nothing(info.entries, reasons))
-        install(self._written, output)
+            reasons = dict.fromkeys(f"{one.function}: {one.reason}" for one in self._lost)
+            raise UserError(self._nothing(names, "; ".join(reasons)))
+        write_file(output, self._written.read_bytes())
         return EmittedProgram(
             program=self._opened.program.source,
             spec=self._tuned.spec,
@@ -145,31 +125,23 @@ class _Emission:
             notes=self._tuned.notes,
         )
 
-    def _wanted(self) -> tuple[Wanted, ...]:
-        """The dispatches that the spec changes.
-
-        Compiled by the native compiler, in a process of its own: in a worker, the option that names
-        the spec would stay for what is compiled next.
-        """
-        work = self._opened.work
-        numbered, before, after = (work / f"{n}.mlir" for n in ("numbered", "before", "after"))
+    def _wanted(self) -> list[Wanted]:
+        """The dispatches that the spec configures, with the ops of the input they come from."""
+        numbered = self._opened.work / "numbered.mlir"
         self._task(number_ops, NumberRequest(self._opened.program.path, self._plain, numbered))
-        extra = (f"--compile-to={CONFIGURED}", "--mlir-print-debuginfo")
-        jobs = [
-            CompileJob(numbered, before, self._plain, _TIMEOUT_S, extra),
-            CompileJob(numbered, after, spec_flags(self._opened, self._tuned), _TIMEOUT_S, extra),
-        ]
-        for outcome in self._opened.toolchain.compile_many(jobs, self._opened.target.cores):
-            if not outcome.ok:
-                raise UserError(f"{self._opened.program.source}: {outcome.error}")
-        return self._task(plan_attributes, PlanRequest(numbered, before, after, self._plain))
+        proof = prove_tuned(
+            self._opened, self._tuned, program=numbered, extra=("--mlir-print-debuginfo",)
+        )
+        entries = {change.function: change.entry for change in proof.changes}
+        request = PlanRequest(numbered, proof.configured, entries, self._plain)
+        wanted, self._lost = self._task(plan_attributes, request)
+        return wanted
 
-    def _nothing(self, entries: Sequence[SpecEntryInfo], why: str) -> str:
-        names = listed([entry.name for entry in entries])
+    def _nothing(self, names: Sequence[str], why: str) -> str:
+        entries = f" (entries: {listed(names)})" if names else ""
         return (
             f"{self._opened.program.source}: no configuration of {self._tuned.spec} can be put on "
-            f"its ops{f' (entries: {names})' if names else ''}: {why}; compile with the spec "
-            "instead (-o)"
+            f"its ops{entries}: {why}; compile with the spec instead (-o)"
         )
 
     def _one_for_each_op(self, wanted: Sequence[Wanted]) -> list[Wanted]:
@@ -212,10 +184,8 @@ class _Emission:
 
     def _try(self, kept: Sequence[Wanted]) -> dict[str, Arrival] | str:
         """Write the program with these and compile it: what arrived at dispatches, or the error."""
-        request = WriteRequest(self._opened.program.path, self._plain, tuple(kept), self._written)
-        self._task(write_attributes, request)
-        verify = EmitVerifyRequest(self._written, self._plain, tuple(kept))
-        arrived = self._opened.compilers.ask(verify_attributes, verify, _TIMEOUT_S)
+        request = TryRequest(self._opened.program.path, self._plain, tuple(kept), self._written)
+        arrived = self._opened.compilers.ask(try_attributes, request, _TIMEOUT_S)
         return arrived.message if isinstance(arrived, WorkerFailure) else arrived
 
     def _task(self, task: WorkerTask[Request, Reply], request: Request) -> Reply:

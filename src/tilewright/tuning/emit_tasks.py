@@ -6,6 +6,7 @@ along: the input is printed and parsed again, so that every op has a place of it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
-from tilewright.tuning.apply import parse_module
-from tilewright.tuning.worker_tasks import CONFIGURED
+from tilewright.tuning.worker_tasks import CONFIGURED, parse_module
 
 if TYPE_CHECKING:
-    from tilewright.tuning.configured import DispatchFunction
+    from tilewright.ir.configured import DispatchFunction
 
 _SOURCE = "tilewright-input"
 # Ops that IREE's code generation reads the attribute of.
@@ -28,9 +28,9 @@ _CARRIERS = ("linalg.", "iree_linalg_ext.")
 class Wanted:
     """A dispatch that the spec configures, with the op of the input that it comes from.
 
-    `position` is the op's place among all ops of the input, in program order; -1 when `reason`
-    says why there is none. `translation_info` and `lowering_config` (of the root op) are attribute
-    text; `configs` has the text of every compute op's, '' for none.
+    `position` is the op's place among all ops of the input, in program order. `translation_info`
+    and `lowering_config` (of the root op) are attribute text; `configs` has the text of every
+    compute op's, '' for none.
     """
 
     function: str
@@ -39,9 +39,17 @@ class Wanted:
     lowering_config: str
     configs: tuple[str, ...]
     configuration: str
-    position: int = -1
-    op: str = ""
-    reason: str = ""
+    position: int
+    op: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A configuration that cannot be carried by the input, and why."""
+
+    function: str
+    entry: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -61,53 +69,51 @@ def number_ops(state: WorkerState, request: NumberRequest) -> None:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Find the dispatches that a spec changed, and the ops of the input that they come from.
+    """Find the ops of the input that dispatches come from.
 
-    `numbered` is the program as `number` wrote it; `before` and `after` are what the compiler made
-    of that file at the executable-configurations phase, with locations: without and with the spec.
+    `numbered` is the program as `number_ops` wrote it; `configured` what the compiler made of that
+    file at the executable-configurations phase, with locations and the spec. `entries`: the entry
+    that configured it by the name of each dispatch that is wanted.
     """
 
     numbered: Path
-    before: Path
-    after: Path
+    configured: Path
+    entries: Mapping[str, str]
     flags: tuple[str, ...]
 
 
-def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[Wanted, ...]:
-    """Task: see PlanRequest."""
+def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[list[Wanted], list[Lost]]:
+    """Task: see PlanRequest. The dispatches whose op was found, and the others."""
+    from tilewright.ir.configured import configured_functions, describe
     from tilewright.ir.walk import walk
-    from tilewright.spec import changed_configurations
-    from tilewright.tuning.configured import configured_functions, describe
 
     compiler = session(state, request.flags)
     places: dict[str, tuple[int, str]] = {}
     numbered = compiler.parse(request.numbered.read_bytes(), name=str(request.numbered))
     for position, op in enumerate(walk(numbered)):
         places.setdefault(_place(op), (position, op.name))
-    before, after = (
-        parse_module(state, request.flags, path.read_bytes())
-        for path in (request.before, request.after)
-    )
-    entries = {c.function: c.entry for c in changed_configurations(before, after)}
-    wanted = []
-    for name, found in configured_functions(after).items():
-        if name not in entries or found.root is None or found.translation_info is None:
+    module = parse_module(compiler, request.configured.read_bytes())
+    wanted, lost = [], []
+    for name, found in configured_functions(module).items():
+        if name not in request.entries or found.root is None or found.translation_info is None:
             continue
-        position, op, reason = _origin(str(found.root.location.attr), places)
+        entry = request.entries[name]
+        origin = _origin(str(found.root.location.attr), places)
+        if isinstance(origin, str):
+            lost.append(Lost(name, entry, origin))
+            continue
         wanted.append(
             Wanted(
-                function=name,
-                entry=entries[name],
-                translation_info=str(found.translation_info),
-                lowering_config=str(found.root_config),
-                configs=found.lowering_configs,
-                configuration=describe(found),
-                position=position,
-                op=op,
-                reason=reason,
+                name,
+                entry,
+                str(found.translation_info),
+                str(found.root_config),
+                found.lowering_configs,
+                describe(found),
+                *origin,
             )
         )
-    return tuple(wanted)
+    return wanted, lost
 
 
 def _place(op: Any) -> str:
@@ -115,7 +121,7 @@ def _place(op: Any) -> str:
     return str(op.location.attr).removeprefix("loc(").removesuffix(")")
 
 
-def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str, str]:
+def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str] | str:
     """The op of the input that a location comes from: its position and name, or why there is none.
 
     Where ops were fused into one, the last of those that can carry a configuration.
@@ -123,12 +129,11 @@ def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str
     inside = [found for place, found in places.items() if _names(location, place)]
     carriers = [found for found in inside if found[1].startswith(_CARRIERS)]
     if carriers:
-        position, op = max(carriers)
-        return position, op, ""
+        return max(carriers)
     if inside:
         names = ", ".join(sorted({op for _, op in inside if not op.endswith(".func")}))
-        return -1, "", f"it comes from {names or 'no op of its own'}, which cannot carry it"
-    return -1, "", "the compiler made it itself, from no op of the input"
+        return f"it comes from {names or 'no op of its own'}, which cannot carry it"
+    return "the compiler made it itself, from no op of the input"
 
 
 def _names(location: str, place: str) -> bool:
@@ -142,8 +147,9 @@ def _names(location: str, place: str) -> bool:
 
 
 @dataclass(frozen=True)
-class WriteRequest:
-    """Write a program with these configurations on its ops to `path`."""
+class TryRequest:
+    """Write a program with configurations on its ops to `path`, compile it, and see which arrive at
+    their dispatches."""
 
     program: Path
     flags: tuple[str, ...]
@@ -151,11 +157,20 @@ class WriteRequest:
     path: Path
 
 
-def write_attributes(state: WorkerState, request: WriteRequest) -> None:
-    """Task: see WriteRequest."""
+@dataclass(frozen=True)
+class Arrival:
+    """Whether a configuration arrived (`reason` empty), and whether for the whole dispatch."""
+
+    whole: bool
+    reason: str = ""
+
+
+def try_attributes(state: WorkerState, request: TryRequest) -> dict[str, Arrival]:
+    """Task: see TryRequest. Raises CompileError when the program does not compile."""
     from iree.compiler import ir
     from iree.compiler.dialects import iree_codegen
 
+    from tilewright.ir.configured import configured_functions
     from tilewright.ir.lowering import COMPILATION_INFO
     from tilewright.ir.walk import walk
 
@@ -170,34 +185,10 @@ def write_attributes(state: WorkerState, request: WriteRequest) -> None:
                     ir.Attribute.parse(one.lowering_config),
                     ir.Attribute.parse(one.translation_info),
                 )
-        write_whole(request.path, module.get_asm().encode())
-
-
-@dataclass(frozen=True)
-class EmitVerifyRequest:
-    """Compile a program with configurations on its ops, and see which arrive at the dispatch."""
-
-    program: Path
-    flags: tuple[str, ...]
-    wanted: tuple[Wanted, ...]
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """Whether a configuration arrived (`reason` empty), and whether for the whole dispatch."""
-
-    whole: bool
-    reason: str = ""
-
-
-def verify_attributes(state: WorkerState, request: EmitVerifyRequest) -> dict[str, Arrival]:
-    """Task: see VerifyRequest. Raises CompileError when the program does not compile."""
-    from tilewright.tuning.configured import configured_functions
-
-    text = session(state, request.flags).compile(
-        request.program.read_bytes(), compile_to=CONFIGURED, name=request.program.name
-    )
-    functions = configured_functions(parse_module(state, request.flags, text))
+        source = module.get_asm().encode()
+    write_whole(request.path, source)
+    text = compiler.compile(source, compile_to=CONFIGURED, name=request.path.name)
+    functions = configured_functions(parse_module(compiler, text))
     return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
 
 

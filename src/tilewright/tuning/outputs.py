@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +14,17 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import UserError
 from tilewright.measure import machine
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
-from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
-from tilewright.tuning.company import Company, write_spec
+from tilewright.tuning.company import Company, spec_request
+from tilewright.tuning.confirm import entry_name
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.install import install_folder
-from tilewright.tuning.programs import Build, BuildRequest, Programs
+from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, TuneResult
 from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
-from tilewright.tuning.worker_tasks import (
-    CONFIGURED,
-    AppliedChange,
-    AppliedRequest,
-    read_applied,
-)
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
@@ -75,17 +70,37 @@ def _existing_parent(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Final:
-    """The program to hand back: with the spec of a company, or a variant alone."""
+    """The program to hand back: a company's, or the compiler's default.
+
+    comparison: with the default. changed: the dispatches that the spec configures differently from
+    the compiler itself. wrong: '' when its results were found to be those of the default.
+    """
 
     company: Company | None
     build: Build
-    comparison: Finalist | None
+    comparison: Finalist | None = None
+    changed: tuple[str, ...] = ()
+    wrong: str = ""
 
 
 def finish(
     context: RunContext, program: Program, programs: Programs, outcome: Outcome, cpu_start: float
 ) -> TuneResult:
-    """Choose, prove, write. Raises RuntimeError when a spec with entries changes nothing."""
+    """Choose the program to hand back, prove it and write the result folder.
+
+    Args:
+        context: the run.
+        program: what was tuned.
+        programs: compiles and measures it.
+        outcome: what the parts of the run found.
+        cpu_start: `time.process_time()` at the begin of the run.
+
+    Returns:
+        What the folder's summary says.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
     with context.phase("finish", "proving the result and writing it out"):
         staging = Path(
             tempfile.mkdtemp(
@@ -95,12 +110,10 @@ def finish(
         )
         try:
             final = _choose(context, programs, outcome)
-            spec = _write_spec(context, outcome, final, staging / SPEC)
-            build, changes = _prove(context, programs, final, spec)
-            comparison = _measure(context, programs, outcome, final, build)
-            result = _summarise(context, outcome, final, comparison, changes, cpu_start)
-            assert build.vmfb is not None
-            shutil.copyfile(build.vmfb, staging / VMFB)
+            _write_spec(context, outcome, final, staging / SPEC)
+            result = _summarise(context, outcome, final, cpu_start)
+            assert final.build.vmfb is not None
+            shutil.copyfile(final.build.vmfb, staging / VMFB)
             _write_files(context, program, programs, outcome, final, result, staging)
             install_folder(staging, context.options.output, _STALE)
         except BaseException:
@@ -110,28 +123,79 @@ def finish(
 
 
 def _choose(context: RunContext, programs: Programs, outcome: Outcome) -> Final:
-    """The fastest of the tuned programs, if it beats the default's beyond the noise."""
-    default = outcome.default
-    rivals = [
-        (company, company.build)
-        for company in outcome.companies
-        if company.build is not None and company.build.vmfb != default.vmfb
-    ]
+    """The fastest of the tuned programs that beats the default's beyond the noise and is proven.
+
+    Where there is none the default is handed back.
+    """
+    rivals = [c for c in outcome.companies if c.build.vmfb != outcome.default.vmfb]
+    for company, comparison in _faster(context, programs, outcome, rivals):
+        final = _prove(context, programs, company, comparison)
+        if not final.wrong:
+            return final
+        context.note(
+            f"a tuned program (variant {company.build.variant.name}) is not handed back: "
+            f"{final.wrong}",
+            warning=True,
+        )
+    wrong = programs.check(outcome.default, _PROGRAM_TIMEOUT_S)
+    if wrong:
+        context.note(
+            f"the compiler's own program does not give its first results again: {wrong}",
+            warning=True,
+        )
+    return Final(None, outcome.default, wrong=wrong)
+
+
+def _faster(
+    context: RunContext, programs: Programs, outcome: Outcome, rivals: Sequence[Company]
+) -> list[tuple[Company, Finalist]]:
+    """The rivals that beat the default beyond the noise, the fastest first."""
     if not rivals:
-        return Final(None, default, None)
-    judged = programs.compare(
-        [default, *(build for _, build in rivals)], _policy(context), _PROGRAM_TIMEOUT_S
-    )
+        return []
+    builds = [outcome.default, *(company.build for company in rivals)]
+    judged = programs.compare(builds, _policy(context), _PROGRAM_TIMEOUT_S)
     if isinstance(judged, str):
         context.note(f"comparing the tuned programs failed: {judged}", warning=True)
-        return Final(None, default, None)
-    best = min(range(len(rivals)), key=lambda i: judged[i + 1].ratio.value)
+        return []
     outcome.default_s = judged[0].measurement.median_s
-    if judged[best + 1].verdict is not Verdict.FASTER:
+    pairs = zip(rivals, judged[1:], strict=True)
+    faster = [(company, one) for company, one in pairs if one.verdict is Verdict.FASTER]
+    if not faster:
         context.note("no tuned program beats the compiler's default beyond the noise")
-        return Final(None, default, judged[best + 1])
-    company, build = rivals[best]
-    return Final(company, build, judged[best + 1])
+    return sorted(faster, key=lambda pair: pair[1].ratio.value)
+
+
+def _prove(
+    context: RunContext, programs: Programs, company: Company, comparison: Finalist
+) -> Final:
+    """See what the company's spec changed, and that its program computes the same.
+
+    A choice whose entry changed nothing in the program is none: it is dropped.
+    """
+    build, entries = company.build, company.entries()
+    wrong = programs.check(build, _PROGRAM_TIMEOUT_S)
+    if wrong or not entries:
+        return Final(company, build, comparison, wrong=wrong)
+    claim = Claim(
+        programs.program.path,
+        context.flags(build.variant),
+        programs.folder / "proof",
+        entries,
+        given=(f"{context.target.spec_flag}{build.spec}",),
+        timeout_s=programs.compile_timeout_s,
+    )
+    proof = prove(context, claim)
+    if isinstance(proof, ProofFailure):
+        return Final(company, build, comparison, wrong=proof.message)
+    missed = proof.missed(entries)
+    for task in company.prepared.tasks:
+        if entry_name(task) in missed:
+            company.choices[task.workload.key] = None
+            company.dropped.add(task.workload.key)
+            context.note(f"{task.name}: its entry applies to no dispatch of the program")
+    # A dispatch that no entry touched can differ: the compiler does not always choose alike.
+    changed = tuple(place for one in entries for place in proof.reached.get(one.name, ()))
+    return Final(company, build, comparison, changed)
 
 
 def _policy(context: RunContext) -> ComparisonPolicy:
@@ -144,97 +208,27 @@ def _policy(context: RunContext) -> ComparisonPolicy:
     )
 
 
-def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> Path:
-    """The spec of the chosen program; without entries when nothing is tuned."""
+def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> None:
+    """The spec of the program; one without entries, which changes nothing, where it has none."""
+    if final.build.spec is not None:
+        shutil.copyfile(final.build.spec, path)
+        return
     prepared = final.company.prepared if final.company else outcome.prepared[0]
-    chosen = final.company.tuned() if final.company else []
-    header = (
-        ("target", context.target.key),
-        ("compiler", context.compiler_version),
-        ("variant", final.build.variant.name),
-    )
-    return write_spec(context, prepared, chosen, path, header)
-
-
-def _prove(
-    context: RunContext, programs: Programs, final: Final, spec: Path
-) -> tuple[Build, tuple[AppliedChange, ...]]:
-    """Compile with the very spec, list what it changed, compare the outputs.
-
-    A spec with entries that changes no dispatch is an error: it was not applied.
-    """
-    entries = final.company.tuned() if final.company else []
-    variant = final.build.variant
-    build = programs.build(BuildRequest("final", variant, spec))
-    if not build.ok:
-        raise RuntimeError(f"the program does not compile with the tuning spec: {build.error}")
-    wrong = programs.check(build, _PROGRAM_TIMEOUT_S)
-    if wrong:
-        raise RuntimeError(f"the program computes something else with the tuning spec: {wrong}")
-    changes = applied_changes(context, programs, build)
-    if entries and not changes:
-        raise RuntimeError("the tuning spec has entries but changed no dispatch of the program")
-    return build, changes
-
-
-def applied_changes(
-    context: RunContext, programs: Programs, build: Build
-) -> tuple[AppliedChange, ...]:
-    """Which dispatches the build's spec configures differently from the compiler itself."""
-    assert build.spec is not None
-    paths = []
-    for name, spec in (("before", None), ("after", build.spec)):
-        path = programs.folder / f"proof_{name}.mlir"
-        outcome = programs.toolchain.compile(
-            programs.program.path,
-            path,
-            (*programs.flags(build.variant, spec), f"--compile-to={CONFIGURED}"),
-            timeout_s=programs.compile_timeout_s,
-        )
-        if not outcome.ok:
-            raise RuntimeError(f"the program does not compile {name} tuning: {outcome.error}")
-        paths.append(path)
-    request = AppliedRequest(paths[0], paths[1], programs.flags(build.variant))
-    changes = context.compilers.ask(read_applied, request, 120)
-    if isinstance(changes, WorkerFailure):
-        raise RuntimeError(f"the proof that the spec applied failed: {changes.message}")
-    # A dispatch that no entry touched can differ: the compiler does not always choose alike.
-    return tuple(change for change in changes if change.entry)
-
-
-def _measure(
-    context: RunContext, programs: Programs, outcome: Outcome, final: Final, build: Build
-) -> Finalist | None:
-    """The time before and after, interleaved, of the programs that are handed back.
-
-    The comparison that chose the program serves when the shipped one is the same, byte by byte.
-    """
-    if final.company is None:
-        return None
-    assert build.vmfb is not None
-    assert final.build.vmfb is not None
-    if final.comparison is not None and filecmp.cmp(build.vmfb, final.build.vmfb, shallow=False):
-        return final.comparison
-    judged = programs.compare([outcome.default, build], _policy(context), _PROGRAM_TIMEOUT_S)
-    if isinstance(judged, str):
-        context.note(f"the last comparison failed: {judged}", warning=True)
-        return final.comparison
-    outcome.default_s = judged[0].measurement.median_s
-    return judged[1]
+    (problem,) = write_specs(context, [spec_request(context, prepared, (), path)])
+    if problem:
+        raise RuntimeError(f"a spec without entries cannot be written: {problem}")
 
 
 def _summarise(
     context: RunContext,
     outcome: Outcome,
     final: Final,
-    comparison: Finalist | None,
-    changes: tuple[AppliedChange, ...],
     cpu_start: float,
 ) -> TuneResult:
     default_ms = outcome.default_s * 1e3
     tuned_ms, speedup, interval = default_ms, 1.0, (1.0, 1.0)
-    if comparison is not None and final.company is not None:
-        found = comparison.speedup
+    if final.comparison is not None:
+        found = final.comparison.speedup
         tuned_ms = default_ms / found.value
         speedup, interval = found.value, (found.low, found.high)
     wall_s = time.monotonic() - context.started
@@ -245,7 +239,7 @@ def _summarise(
             tuned_ms=tuned_ms,
             speedup=speedup,
             speedup_ci=interval,
-            verified=True,
+            verified=not final.wrong,
             variant=final.build.variant.name,
             variants=dict(outcome.variants),
         ),
@@ -254,7 +248,7 @@ def _summarise(
         wall_s=wall_s,
         phase_s={k: round(v, 3) for k, v in context.phase_s.items()},
         output=context.options.output,
-        changed=tuple(c.function for c in changes),
+        changed=final.changed,
         notes=tuple(context.notes),
         interrupted=context.stopping,
     )

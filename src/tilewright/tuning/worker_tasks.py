@@ -15,7 +15,7 @@ from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
 from tilewright.measure.worker_state import WorkerState
-from tilewright.tiling import CompilationInfo, DispatchTemplate
+from tilewright.tiling import DispatchTemplate
 from tilewright.workload import Workload
 
 if TYPE_CHECKING:
@@ -260,80 +260,3 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
 def _largest(arguments: tuple[ArgumentType, ...]) -> int:
     """No size of a dispatch that its types leave open is taken to be larger than this."""
     return max((size for a in arguments for size in a.shape or ()), default=1)
-
-
-@dataclass(frozen=True)
-class SpecEntryRequest:
-    """One entry of a spec: the configured dispatch that it is for, and what it sets."""
-
-    name: str
-    configured: Path
-    executable: str
-    entry: str
-    configuration: CompilationInfo
-
-
-@dataclass(frozen=True)
-class SpecRequest:
-    entries: tuple[SpecEntryRequest, ...]
-    path: Path
-    flags: tuple[str, ...]
-    header: tuple[tuple[str, str], ...] = ()
-
-
-def write_tuning_spec(state: WorkerState, request: SpecRequest) -> Path:
-    """Task: write a tuning spec for configured dispatches. Raises UserError or CompileError."""
-    from tilewright.ir.gpu_lowering import as_before_configuring
-    from tilewright.ir.lowering import attribute_texts
-    from tilewright.ir.template import find_function
-    from tilewright.spec import OpConfig, SpecEntry, write_spec
-
-    compiler = session(state, request.flags)
-    modules, entries = [], []
-    with compiler.context:
-        for one in request.entries:
-            module = parse_module(compiler, one.configured.read_bytes())
-            modules.append(module)  # the functions live as long as their modules
-            function = find_function(module, one.executable, one.entry)
-            info, configs = attribute_texts(function, one.configuration)
-            as_before_configuring(function)
-            entries.append(
-                SpecEntry(
-                    name=one.name,
-                    function=function,
-                    translation_info=info,
-                    op_configs=tuple(OpConfig(*config) for config in configs),
-                )
-            )
-        text = write_spec(entries, header=dict(request.header))
-    return write_whole(request.path, text.encode())
-
-
-@dataclass(frozen=True)
-class AppliedRequest:
-    """Which dispatches of a configured program a spec changed, and how."""
-
-    before: Path
-    after: Path
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AppliedChange:
-    function: str
-    before: str
-    after: str
-    entry: str
-
-
-def read_applied(state: WorkerState, request: AppliedRequest) -> tuple[AppliedChange, ...]:
-    """Task: see AppliedRequest; both files are programs at the executable-configurations phase."""
-    from tilewright.spec import changed_configurations
-
-    compiler = session(state, request.flags)
-    before = parse_module(compiler, request.before.read_bytes())
-    after = parse_module(compiler, request.after.read_bytes())
-    return tuple(
-        AppliedChange(c.function, str(c.before), str(c.after), c.entry or "")
-        for c in changed_configurations(before, after)
-    )

@@ -38,6 +38,16 @@ class DispatchFunction:
         return _attribute(self.function, TRANSLATION_INFO)
 
     @property
+    def configuration(self) -> tuple[str, ...]:
+        """All that configures the function as text: its pipeline, then `op: tiles` of each op that
+        has some."""
+        configs = zip(self.ops, self.lowering_configs, strict=True)
+        return (
+            str(self.translation_info or ""),
+            *(f"{op.name}: {config}" for op, config in configs if config),
+        )
+
+    @property
     def lowering_configs(self) -> tuple[str, ...]:
         """The configuration of each compute op as text, '' where it has none."""
         return tuple(str(_attribute(op, LOWERING_CONFIG) or "") for op in self.ops)
@@ -77,11 +87,6 @@ def _distributes(op: ir.Operation) -> bool:
         return "distribution" in read_tiling(op.attributes[LOWERING_CONFIG]).by_level
     except UnreadableConfiguration:
         return False
-
-
-def describe_functions(module: ir.Module) -> dict[str, str]:
-    """The configuration of every dispatch function in words, by the function's name."""
-    return {name: describe(found) for name, found in configured_functions(module).items()}
 
 
 def describe(found: DispatchFunction) -> str:

@@ -1,0 +1,33 @@
+"""What a tuning spec is, as data: read by :mod:`tilewright.spec.read`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SpecRow:
+    """One entry of a spec in words: what it fits, and what it sets.
+
+    An entry of ours is named by its id, one of another's spec by its matcher.
+    """
+
+    name: str
+    matches: str
+    pipeline: str
+    configuration: str
+
+
+@dataclass(frozen=True)
+class SpecReport:
+    """What a tuning spec is: its entries, whether we wrote it, and the notes it carries.
+
+    `default_entry_point` says that the module promises IREE's simple form (one `foreach_match`),
+    which lets IREE link it with its own specs without nesting.
+    """
+
+    entries: tuple[SpecRow, ...]
+    ours: bool
+    header: Mapping[str, str]
+    default_entry_point: bool

@@ -1,0 +1,170 @@
+"""What a spec does to a program, as data: the kinds of entries there are.
+
+A kind says with which flag of `iree-compile` its specs are given, how one is written, and how what
+its entries reached is read off a program that was compiled with it. A new kind is one more class
+here, in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewright.target import Target
+from tilewright.tiling import CompilationInfo
+
+if TYPE_CHECKING:
+    from iree.compiler import ir
+
+    from tilewright.ir.session import CompilerSession
+    from tilewright.spec.preprocessing import ConvSite
+
+
+class Entry(Protocol):
+    """One thing that a spec shall do, by a name that no other entry of the spec has."""
+
+    @property
+    def name(self) -> str:
+        """What marks in a program say that this entry did."""
+
+    @staticmethod
+    def flag(target: Target) -> str:
+        """The flag of `iree-compile` that the path of a spec is put behind.
+
+        Args:
+            target: what is compiled for.
+
+        Returns:
+            The flag, `=` included.
+        """
+
+    @staticmethod
+    def write(entries: Sequence[Any], compiler: CompilerSession, header: Mapping[str, str]) -> str:
+        """The text of a spec for entries of this kind. Runs in workers.
+
+        Args:
+            entries: all of this kind.
+            compiler: the warm compiler for the flags of the compile that the spec is for.
+            header: what made the spec, for what; left out where the kind has no room for it.
+
+        Returns:
+            A verified module of the transform dialect.
+
+        Raises:
+            UserError: An entry cannot be written.
+        """
+
+    @staticmethod
+    def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:
+        """What entries of this kind reached. Runs in workers.
+
+        Args:
+            program: compiled with specs to the executable-configurations phase.
+
+        Returns:
+            By the name of an entry the dispatch functions, or other parts of the program, that it
+            found; an entry that found none may be left out.
+        """
+
+
+@dataclass(frozen=True)
+class ConfigurationEntry:
+    """A configuration for a dispatch, wherever it occurs.
+
+    configured: a program at the executable-configurations phase that has the dispatch, which is
+    the function `entry` of `executable` there.
+    """
+
+    name: str
+    configured: Path
+    executable: str
+    entry: str
+    configuration: CompilationInfo
+
+    @staticmethod
+    def flag(target: Target) -> str:
+        """See :meth:`Entry.flag`."""
+        return target.spec_flag
+
+    @staticmethod
+    def write(
+        entries: Sequence[ConfigurationEntry], compiler: CompilerSession, header: Mapping[str, str]
+    ) -> str:
+        """See :meth:`Entry.write`."""
+        from iree.compiler import ir
+
+        from tilewright.ir.gpu_lowering import as_before_configuring
+        from tilewright.ir.lowering import attribute_texts
+        from tilewright.ir.template import find_function
+        from tilewright.spec.write import OpConfig, SpecEntry, write_spec
+
+        with compiler.context as context:
+            # The functions live as long as their modules.
+            modules = [ir.Module.parse(one.configured.read_bytes(), context) for one in entries]
+            written = []
+            for module, one in zip(modules, entries, strict=True):
+                function = find_function(module, one.executable, one.entry)
+                info, configs = attribute_texts(function, one.configuration)
+                as_before_configuring(function)
+                ops = tuple(OpConfig(*config) for config in configs)
+                written.append(SpecEntry(one.name, function, info, ops))
+            return write_spec(written, header=header)
+
+    @staticmethod
+    def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:
+        """See :meth:`Entry.reached`."""
+        from tilewright.ir.template import dispatch_functions
+        from tilewright.ir.walk import string_attribute
+        from tilewright.spec.library import MARKER
+
+        found: dict[str, tuple[str, ...]] = {}
+        for function in dispatch_functions(program).values():
+            name = string_attribute(function, MARKER)
+            if name:
+                found[name] = (*found.get(name, ()), string_attribute(function, "sym_name"))
+        return found
+
+
+@dataclass(frozen=True)
+class ConvolutionEntry:
+    """All convolutions of one shape, to be made matrix products before anything else is done."""
+
+    site: ConvSite
+
+    @property
+    def name(self) -> str:
+        """See :attr:`Entry.name`."""
+        return self.site.key
+
+    @staticmethod
+    def flag(target: Target) -> str:
+        """See :meth:`Entry.flag`."""
+        from tilewright.spec.preprocessing import FLAG
+
+        return f"{FLAG}="
+
+    @staticmethod
+    def write(
+        entries: Sequence[ConvolutionEntry], compiler: CompilerSession, header: Mapping[str, str]
+    ) -> str:
+        """See :meth:`Entry.write`."""
+        from tilewright.spec.preprocessing import write_im2col_spec
+
+        return write_im2col_spec([one.site for one in entries])
+
+    @staticmethod
+    def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:
+        """See :meth:`Entry.reached`."""
+        from tilewright.spec.preprocessing import applied_sites
+
+        return {
+            name: (f"{count} convolutions",)
+            for name, count in applied_sites(program).items()
+            if count
+        }
+
+
+#: Every kind of entry.
+KINDS: tuple[type[Entry], ...] = (ConfigurationEntry, ConvolutionEntry)

@@ -1,0 +1,296 @@
+"""The proof that specs reach a program: they are written, compiled with, and what they did is read.
+
+One way for finalists, for programs that are handed back and for files that the user gives. What a
+spec does to a program is an entry (:mod:`tilewright.tuning.entries`): the proof knows how to write,
+compile and read, and no kind of entry by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tilewright.files import write_whole
+from tilewright.measure.compile_worker import session
+from tilewright.measure.jobs import Job, WorkerFailure
+from tilewright.measure.worker_state import WorkerState
+from tilewright.toolchain import CompileJob
+from tilewright.tuning.entries import KINDS, ConfigurationEntry, Entry
+from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.worker_tasks import CONFIGURED, parse_module
+
+_WORKER_TIMEOUT_S = 300.0
+_NOT_REACHED = "the spec did not apply to the dispatch that it was made for"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That specs reach dispatches of a program.
+
+    program: what is compiled, with `flags` and without a spec or with all of them. entries: what
+    the specs shall do; files with them are written beside `stem`, unless `given`, flags of
+    `iree-compile`, names what there is. before: the program at the executable-configurations phase
+    without a spec, where there is one already. vmfb: the program is also compiled to its end with
+    the specs, to this file. code: dispatches whose code alone differs count as changed, too. extra:
+    flags that change no result. timeout_s: of each compile.
+    """
+
+    program: Path
+    flags: tuple[str, ...]
+    stem: Path
+    entries: tuple[Entry, ...] = ()
+    given: tuple[str, ...] = ()
+    before: Path | None = None
+    vmfb: Path | None = None
+    code: bool = False
+    extra: tuple[str, ...] = ()
+    timeout_s: float = 1800.0
+
+
+@dataclass(frozen=True)
+class ConfigurationChange:
+    """A dispatch that a spec configures differently from the compiler; both choices in words.
+
+    `entry` is the name of the entry that did it, '' where the spec is not one of tilewright's.
+    """
+
+    function: str
+    entry: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What specs did to a program.
+
+    dispatches: all there are. changes: those configured otherwise, and those that an entry of ours
+    set to what the compiler chooses anyway. reached: by the name of an entry what it changed.
+    configured: the program at the executable-configurations phase, with the specs.
+    """
+
+    dispatches: tuple[str, ...]
+    changes: tuple[ConfigurationChange, ...]
+    reached: Mapping[str, tuple[str, ...]]
+    configured: Path
+
+    def missed(self, entries: Sequence[Entry]) -> list[str]:
+        """The names of those entries that changed nothing.
+
+        Args:
+            entries: what the specs were written for.
+
+        Returns:
+            Names in the order of the entries.
+        """
+        return [entry.name for entry in entries if not self.reached.get(entry.name)]
+
+
+class ProofStage(StrEnum):
+    """Where a proof failed: writing a spec, compiling without or with specs, reading, reaching."""
+
+    SPEC = "spec"
+    WITHOUT = "without"
+    WITH = "with"
+    READING = "reading"
+    REACH = "reach"
+
+
+@dataclass(frozen=True)
+class ProofFailure:
+    """Why there is no proof: what went wrong where, in one line."""
+
+    stage: ProofStage
+    message: str
+
+
+def prove(opened: OpenProgram, claim: Claim) -> Proof | ProofFailure:
+    """One claim, as :func:`prove_all`.
+
+    Args:
+        opened: what compiles.
+        claim: what is to be proven.
+
+    Returns:
+        The proof, or why there is none.
+    """
+    (found,) = prove_all(opened, [claim])
+    return found
+
+
+def prove_all(opened: OpenProgram, claims: Sequence[Claim]) -> list[Proof | ProofFailure]:
+    """Write the specs of the claims, compile with them, and read what they reached.
+
+    Compiles natively, with the command line that the user is handed: in a worker, the option that
+    names a spec would stay for what is compiled next.
+
+    Args:
+        opened: what compiles; as many compiles run at a time as the target has cores.
+        claims: what is to be proven, each with a `stem` of its own.
+
+    Returns:
+        For each claim, in order, the proof or why there is none. Specs that reach none of the
+        entries that they are for are a failure.
+    """
+    found: dict[int, Proof | ProofFailure] = {}
+    named = _write(opened, claims, found)
+    compiles: list[tuple[int, ProofStage, CompileJob]] = []
+    for number, claim in enumerate(claims):
+        if number not in found:
+            compiles += [(number, *one) for one in _compiles(claim, named[number])]
+    outcomes = opened.toolchain.compile_many([job for *_, job in compiles], opened.target.cores)
+    for (number, stage, _), outcome in zip(compiles, outcomes, strict=True):
+        if not outcome.ok:
+            found.setdefault(number, ProofFailure(stage, outcome.error))
+    left = [number for number in range(len(claims)) if number not in found]
+    results = opened.compilers.run(
+        Job(read_proof, _proof_request(claims[number]), _WORKER_TIMEOUT_S) for number in left
+    )
+    for number, result in zip(left, results, strict=True):
+        entries = claims[number].entries
+        if isinstance(result.outcome, WorkerFailure):
+            found[number] = ProofFailure(ProofStage.READING, result.outcome.message)
+        elif entries and len(result.outcome.missed(entries)) == len(entries):
+            found[number] = ProofFailure(ProofStage.REACH, _NOT_REACHED)
+        else:
+            found[number] = result.outcome
+    return [found[number] for number in range(len(claims))]
+
+
+def _write(
+    opened: OpenProgram, claims: Sequence[Claim], found: dict[int, Proof | ProofFailure]
+) -> list[list[str]]:
+    """Write the specs that are not given; for each claim the flags that name its specs."""
+    named = [list(claim.given) for claim in claims]
+    requests: list[SpecRequest] = []
+    numbers: list[int] = []
+    for number, claim in enumerate(claims):
+        for kind in KINDS if not claim.given else ():
+            entries = tuple(entry for entry in claim.entries if isinstance(entry, kind))
+            if entries:
+                path = claim.stem.with_name(f"{claim.stem.name}.{kind.__name__}.mlir")
+                requests.append(SpecRequest(entries, path, claim.flags))
+                numbers.append(number)
+                named[number].append(f"{kind.flag(opened.target)}{path}")
+    for number, wrong in zip(numbers, write_specs(opened, requests), strict=True):
+        if wrong:
+            found.setdefault(number, ProofFailure(ProofStage.SPEC, wrong))
+    return named
+
+
+def _before(claim: Claim) -> Path:
+    return claim.stem.with_name(f"{claim.stem.name}.before.mlir")
+
+
+def _after(claim: Claim) -> Path:
+    return claim.stem.with_name(f"{claim.stem.name}.after.mlir")
+
+
+def _proof_request(claim: Claim) -> ProofRequest:
+    return ProofRequest(claim.before or _before(claim), _after(claim), claim.flags, claim.code)
+
+
+def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, CompileJob]]:
+    """The compiles that a proof is read from, and the one that makes the program."""
+    to_phase = f"--compile-to={CONFIGURED}"
+    with_specs = (*claim.flags, *named)
+
+    def job(output: Path, *flags: str) -> CompileJob:
+        return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
+
+    jobs = [(ProofStage.WITH, job(_after(claim), *with_specs, to_phase))]
+    if claim.before is None:
+        jobs.insert(0, (ProofStage.WITHOUT, job(_before(claim), *claim.flags, to_phase)))
+    if claim.vmfb is not None:
+        jobs.append((ProofStage.WITH, job(claim.vmfb, *with_specs)))
+    return jobs
+
+
+def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[str]:
+    """Write specs, several at a time.
+
+    Args:
+        opened: has the workers that write them.
+        requests: what to write where.
+
+    Returns:
+        For each request, in order, '' or why there is no spec.
+    """
+    jobs = [Job(write_spec, request, _WORKER_TIMEOUT_S) for request in requests]
+    results = opened.compilers.run(jobs)
+    return [result.failure.message if result.failure else "" for result in results]
+
+
+# In the workers
+
+
+@dataclass(frozen=True)
+class SpecRequest:
+    """Write a spec for entries of one kind; one without entries changes nothing.
+
+    flags: those of the compiles that it is for. header: kept in the spec where its kind has room.
+    """
+
+    entries: tuple[Entry, ...]
+    path: Path
+    flags: tuple[str, ...]
+    header: tuple[tuple[str, str], ...] = ()
+
+
+def write_spec(state: WorkerState, request: SpecRequest) -> Path:
+    """Task: see SpecRequest. Raises UserError or CompileError."""
+    kind: type[Entry] = type(request.entries[0]) if request.entries else ConfigurationEntry
+    text = kind.write(request.entries, session(state, request.flags), dict(request.header))
+    return write_whole(request.path, text.encode())
+
+
+@dataclass(frozen=True)
+class ProofRequest:
+    """Two files of a program at the executable-configurations phase: without and with specs.
+
+    `code`: a dispatch whose code alone differs counts as changed too.
+    """
+
+    before: Path
+    after: Path
+    flags: tuple[str, ...]
+    code: bool = False
+
+
+def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
+    """Task: see ProofRequest."""
+    from tilewright.ir.configured import configured_functions, describe
+
+    compiler = session(state, request.flags)
+    before, after = (
+        parse_module(compiler, path.read_bytes()) for path in (request.before, request.after)
+    )
+    old, new = configured_functions(before), configured_functions(after)
+    changed = [
+        name
+        for name, found in new.items()
+        if name in old and found.configuration != old[name].configuration
+    ]
+    places = {name: where for kind in KINDS for name, where in kind.reached(after).items()}
+    entries = {place: name for name, where in places.items() for place in where}
+    # What an entry of ours configured is told even where the compiler would choose the same.
+    told = dict.fromkeys([*changed, *(name for name in old if name in entries and name in new)])
+    changes = [
+        ConfigurationChange(name, entries.get(name, ""), describe(old[name]), describe(new[name]))
+        for name in told
+    ]
+    if request.code:
+        changes += [
+            ConfigurationChange(
+                name, "", describe(old[name]), f"{describe(found)}, with other code"
+            )
+            for name, found in new.items()
+            if name in old and name not in told and str(found.function) != str(old[name].function)
+        ]
+    reached = {
+        name: tuple(place for place in where if place in changed or place not in new)
+        for name, where in places.items()
+    }
+    return Proof(tuple(new), tuple(changes), reached, request.after)

@@ -28,7 +28,6 @@ from tilewright.spec.read import (
     parse_spec,
     symbols,
 )
-from tilewright.spec.write import build_entry_list
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,11 @@ class _Merge:
                 library.ENTRY_POINT, [library.any_op()], [library.any_op()], arg_attrs=[access]
             )
         config.operation.attributes[library.ENTRY_POINT_ATTR] = ir.UnitAttr.get()
+        func = config.body.arguments[0]
+        for number, spec in enumerate(self.specs, start=1):
+            self._rename_symbols(spec, f"spec {number}")
+            func = self._take_steps(f"spec {number}", spec, config.body, func)
         with ir.InsertionPoint(config.body):
-            func = config.body.arguments[0]
-            for number, spec in enumerate(self.specs, start=1):
-                self._rename_symbols(spec, f"spec {number}")
-                func = self._add_steps(f"spec {number}", spec, func)
             transform.YieldOp([func])
         for spec in self.specs:
             for op in list(spec.regions[0].blocks[0].operations):
@@ -116,45 +115,45 @@ class _Merge:
 
     # Steps ---------------------------------------------------------------------------------------
 
-    def _add_steps(self, source: str, spec: ir.Operation, func: ir.Value) -> ir.Value:
-        """Append the steps of one spec, starting from the handle `func`; the handle they yield."""
+    def _take_steps(
+        self, source: str, spec: ir.Operation, body: ir.Block, func: ir.Value
+    ) -> ir.Value:
+        """Move the steps of one spec to the end of `body`, on the handle `func`; what they yield.
+
+        Steps that the merged spec has already are left out.
+        """
         known = symbols(spec)
         *steps, end = entry_point_steps(spec)
-        values = [(known[library.ENTRY_POINT].regions[0].blocks[0].arguments[0], func)]
-        configured_before = self._configures
+        known[library.ENTRY_POINT].regions[0].blocks[0].arguments[0].replace_all_uses_with(func)
+        guard = self._configures
         for step in steps:
-            operands = [_mapped(values, value) for value in step.operands]
+            needed = True
             if step.name == "transform.apply_registered_pass":
                 key = f"{step.attributes['pass_name']} {step.attributes['options']}"
-                if key in self._passes:
-                    values.append((step.results[0], operands[0]))
-                    continue
+                needed = key not in self._passes
                 self._passes.add(key)
             elif is_entry_list(step):
-                self._add_entries(source, known, step, operands[0])
-                continue
-            elif step.name == "transform.foreach_match" and len(operands) == 1:
-                after = self._add_foreach(source, known, step, operands[0], configured_before)
-                values += zip(step.results, after, strict=True)
-                continue
+                needed = self._keep_entries(source, known, step)
+            elif step.name == "transform.foreach_match" and len(step.operands) == 1:
+                needed = self._keep_pairs(source, known, step, body if guard else None)
             elif step.name != "transform.param.constant":
                 self._configures = True
                 self.notes.append(
                     f"{source}: its {library.ENTRY_POINT} has a step '{step.name}', copied as it "
                     "is; it may configure dispatches that an earlier spec configured"
                 )
-            clone = _clone(step, operands)
-            for inner in library.walk(clone):
-                for number, value in enumerate(inner.operands):
-                    inner.operands[number] = _mapped(values, value)
-            values += zip(step.results, clone.results, strict=True)
-        return _mapped(values, end.operands[0])
+            if needed:
+                body.append(step)
+            else:
+                for result in step.results:
+                    result.replace_all_uses_with(step.operands[0])
+        return end.operands[0]
 
-    def _add_entries(
-        self, source: str, known: dict[str, ir.Operation], step: ir.Operation, func: ir.Value
-    ) -> None:
-        """Our own list of entries, without those that the merged spec has already."""
-        kept: list[str] = []
+    def _keep_entries(
+        self, source: str, known: dict[str, ir.Operation], step: ir.Operation
+    ) -> bool:
+        """Leave only those entries in our own list that are new; whether there are any."""
+        kept = False
         for include in list(step.regions[0].blocks[0].operations)[:-1]:
             target = library.text(include.operation.attributes["target"])
             sequence = known.get(target)
@@ -163,48 +162,46 @@ class _Merge:
             name = entry_id(sequence) or target
             if self._keep(source, name, _matching(sequence), _text(sequence)):
                 self._claim_id(source, sequence)
-                kept.append(target)
+                kept = self._configures = True
             else:
+                include.operation.erase()
                 sequence.erase()
                 del known[target]
-        if kept:
-            build_entry_list(func, kept)
-            self._configures = True
+        return kept
 
-    def _add_foreach(
+    def _keep_pairs(
         self,
         source: str,
         known: dict[str, ir.Operation],
         step: ir.Operation,
-        func: ir.Value,
-        guard: bool,
-    ) -> Sequence[ir.Value]:
-        """A `foreach_match` on `func`, without pairs that the merged spec has; its results.
+        guarded: ir.Block | None,
+    ) -> bool:
+        """Leave only those pairs in a `foreach_match` that are new; whether the step is needed.
 
-        `guard` keeps it from the functions that are configured when it starts.
+        It is kept from the functions that are configured when it starts by a step at the end of
+        `guarded`, unless that is None.
         """
         pairs: list[tuple[str, str]] = []
         own = all(matcher.startswith(library.PREFIX) for matcher, _ in foreach_pairs(step))
         for matcher, action in foreach_pairs(step):
             sequence, act = known.get(matcher), known.get(action)
-            known_pair = sequence is not None and act is not None
-            if known_pair and not matcher.startswith(library.PREFIX):
+            if sequence is not None and act is not None and not matcher.startswith(library.PREFIX):
                 whole = _text(sequence) + _text(act)
                 if not self._keep(source, matcher, _matching(sequence), whole):
                     continue
             pairs.append((matcher, action))
         has_entries = any(not matcher.startswith(library.PREFIX) for matcher, _ in pairs)
         if not has_entries and not own and len(step.results) == 1:
-            return [func]
-        if guard and not own:
-            func = mark_configured(func)
+            return False
+        if guarded is not None and not own:
+            with ir.InsertionPoint(guarded):
+                step.operands[0] = mark_configured(step.operands[0])
             if guarding_pair() not in pairs:
                 pairs.insert(0, guarding_pair())
         self._configures = self._configures or has_entries
-        clone = _clone(step, [func])
         for name, symbols_ in zip(("matchers", "actions"), zip(*pairs, strict=True), strict=True):
-            clone.attributes[name] = ir.ArrayAttr.get([_reference(s) for s in symbols_])
-        return list(clone.results)
+            step.attributes[name] = ir.ArrayAttr.get([_reference(s) for s in symbols_])
+        return True
 
     # Entries and names ---------------------------------------------------------------------------
 
@@ -267,19 +264,6 @@ class _Merge:
 def _consumes(entry_point: ir.Operation) -> bool:
     argument = ir.DictAttr(ir.ArrayAttr(entry_point.attributes["arg_attrs"])[0])
     return "transform.consumed" in argument
-
-
-def _mapped(values: Sequence[tuple[ir.Value, ir.Value]], value: ir.Value) -> ir.Value:
-    """The value of the merged entry point that stands for `value` of a spec's own, or itself."""
-    return next((new for old, new in values if old == value), value)
-
-
-def _clone(step: ir.Operation, operands: Sequence[ir.Value]) -> ir.Operation:
-    """A copy of `step` on other operands, at the insertion point."""
-    clone = step.clone(ip=ir.InsertionPoint.current).operation
-    for number, operand in enumerate(operands):
-        clone.operands[number] = operand
-    return clone
 
 
 def _reference(symbol: str) -> ir.Attribute:

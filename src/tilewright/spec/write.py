@@ -163,14 +163,10 @@ def _build_entry_point(
                 library.any_op(), func, name, options=dict(options)
             )
         if entries:
-            build_entry_list(func, entries)
+            # Every entry is tried, going on after one that does not fit.
+            sequence = transform.SequenceOp(transform.FailurePropagationMode.Suppress, [], func)
+            with ir.InsertionPoint(sequence.body):
+                for name in entries:
+                    library.include(name, [sequence.bodyTarget])
+                transform.YieldOp()
         transform.YieldOp([func])
-
-
-def build_entry_list(func: ir.Value, entries: Sequence[str]) -> None:
-    """Try every entry on `func`, going on after one that does not fit."""
-    sequence = transform.SequenceOp(transform.FailurePropagationMode.Suppress, [], func)
-    with ir.InsertionPoint(sequence.body):
-        for name in entries:
-            library.include(name, [sequence.bodyTarget])
-        transform.YieldOp()

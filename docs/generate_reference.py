@@ -54,6 +54,8 @@ PAGES = {
             "tuning.result",
             "tuning.inspect",
             "tuning.apply",
+            "tuning.proof",
+            "tuning.entries",
             "tuning.stages",
             "tuning.search_loop",
             "tuning.variants",
@@ -144,7 +146,7 @@ PAGES = {
     ),
     "report": ("Pages on tuning runs and comparisons.", ["report"]),
     "store": ("The database.", ["store"]),
-    "spec": ("Tuning specs.", ["spec"]),
+    "spec": ("Tuning specs.", ["spec.write", "spec.read", "spec.report", "spec.merge"]),
     "toolchain": ("IREE's tools.", ["toolchain", "ir.session"]),
 }
 

@@ -17,10 +17,7 @@ CASES = {
 # Share of random search's regret that is left, at most.
 LIMITS = {
     "xgboost": {"matmul": 0.5, "no prior": 0.8, "wrong prior": 0.9, "rugged": 0.6},
-    "bayesian": {"matmul": 0.5, "no prior": 0.8, "wrong prior": 0.9, "rugged": 0.6},
     "genetic": {"matmul": 0.9, "no prior": 0.9, "rugged": 0.8},
-    "annealing": {"matmul": 1.0, "no prior": 1.0},
-    "local": {"matmul": 1.0, "no prior": 1.0, "rugged": 0.8},
 }
 
 

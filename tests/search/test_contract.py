@@ -11,7 +11,6 @@ from tilewright.trial import Configuration, Status, Trial
 # What strategies promise does not hang on the size of their models.
 SMALL = {
     "auto": {"pool": 128, "steps": 16},
-    "bayesian": {"pool": 128},
     "guided": {"pool": 128, "steps": 16},
     "xgboost": {"rounds": 12, "chains": 8, "iterations": 12},
 }

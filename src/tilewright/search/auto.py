@@ -9,14 +9,11 @@ from itertools import islice
 import numpy as np
 
 from tilewright.search.features import FeatureTable, description, scaling
-from tilewright.search.first_batch import Opening, start_options
-from tilewright.search.interface import Strategy
-from tilewright.search.pool import Pool
+from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
 from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.search.transfer import Transfer, ranges
-from tilewright.search.unseen import UnseenSampler
 from tilewright.space.constraints import BoolArray
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration
@@ -25,7 +22,7 @@ _SQRT2 = math.sqrt(2.0)
 
 
 @register("auto")
-class AutoSearch(Strategy):
+class AutoSearch(SampledStrategy):
     """Proposes where a Gaussian process expects to improve most on the best time so far.
 
     What it knows beforehand is the process's mean: the analytic prior, corrected by what trials of
@@ -68,16 +65,7 @@ class AutoSearch(Strategy):
     )
 
     def _start(self) -> None:
-        self._with_prior = bool(self.options["use_prior"]) and self.space.has_prior
-        near = self.option("anchored") if self.options["use_default"] else 0.0
-        self._sampler = UnseenSampler(self.space, self.rng)
-        self._pool = Pool(self.space, self.rng, self.count("pool"), near)
-        self._opening = Opening(
-            self.space,
-            self._sampler,
-            use_default=bool(self.options["use_default"]),
-            use_prior=self._with_prior,
-        )
+        super()._start()
         self._table = FeatureTable(self._features)
         # Set by the first proposal: what they are scaled by is a sample of the space.
         self._columns: _Columns | None = None
@@ -86,6 +74,9 @@ class AutoSearch(Strategy):
         self._tried: set[bytes] = set()
         self._counted: set[Configuration] = set()
         self._taught = bool(self.experience) and bool(self.options["transfer"])
+
+    def _pool_options(self) -> tuple[int, float]:
+        return self.count("pool"), self.option("anchored") if self.options["use_default"] else 0.0
 
     def _features(self, configs: Sequence[Configuration]) -> FloatArray:
         """Derived features, then knobs."""
@@ -116,15 +107,15 @@ class AutoSearch(Strategy):
         self._expected = FeatureTable(expected)
         self._columns = _Columns(self._table(pool), len(self.space.feature_names))
 
-    def _propose(self, n: int) -> Sequence[Configuration]:
+    def _choose(self, n: int, chosen: dict[Configuration, None]) -> None:
         pool = self._pool.members(self.seen)
         if not self._pool.is_complete:
-            pool = list(dict.fromkeys([*pool, *self._neighbours()]))
+            near = self._near_best(self.count("elites"), (1, 2), self.count("steps"))
+            pool = list(dict.fromkeys([*pool, *near]))
         if not pool:
-            return self._sampler.draw(n, self.seen)
+            return
         if self._columns is None:
             self._begin(pool)
-        chosen: dict[Configuration, None] = {}
         wanted = self.count("opening") or (0 if self._with_prior or self._taught else 8)
         missing = min(n, wanted - sum(map(len, self.asked)))
         if missing > 0:
@@ -135,13 +126,6 @@ class AutoSearch(Strategy):
             chosen[config] = None
         for config in self._stepping(min(stepped, n - len(chosen)), chosen):
             chosen[config] = None
-        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
-            chosen[config] = None
-        return list(chosen)
-
-    def _whole(self, exact: float) -> int:
-        """A number of trials, the fraction decided by chance."""
-        return int(exact) + int(self.rng.random() < exact - int(exact))
 
     def _stepping(self, n: int, chosen: dict[Configuration, None]) -> list[Configuration]:
         """Random steps from the fastest trials, which no model can talk out of anything."""
@@ -152,18 +136,6 @@ class AutoSearch(Strategy):
             fresh = (c for c in steps if c not in self.seen and c not in chosen and c not in found)
             found += islice(fresh, -(-n // len(centres)))
         return found[:n]
-
-    def _neighbours(self) -> list[Configuration]:
-        """Steps from the best trials, or from the compiler's choice while there are none."""
-        centres = [t.configuration for t in self.history.best(self.count("elites"))]
-        if not centres and self.options["use_default"]:
-            centres = [self.space.default]
-        found: list[Configuration] = []
-        for centre in centres:
-            for reach in (1, 2):
-                steps = self.space.neighbours(centre, self.rng, reach)
-                found += islice((c for c in steps if c not in self.seen), self.count("steps"))
-        return found
 
     def _improving(
         self, pool: Sequence[Configuration], n: int, chosen: dict[Configuration, None]

@@ -1,12 +1,17 @@
-"""The first trials of a search, before there is anything to learn from."""
+"""The first trials of a search, before there is anything to learn from, and what strategies that
+begin with them have in common."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence, Set
+from itertools import islice
 
 import numpy as np
 
 from tilewright.search.features import scaling, spread
+from tilewright.search.interface import Strategy
+from tilewright.search.pool import Pool
 from tilewright.search.strategy_options import Option
 from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import Space
@@ -65,3 +70,53 @@ class Opening:
         length = 0.25 * np.sqrt(max(1, features.shape[1]))
         at = spread(prior[best], (features - low) / width, n, 1.0, float(length))
         return [candidates[best[i]] for i in at]
+
+
+class SampledStrategy(Strategy):
+    """A strategy that chooses from a pool of candidates and fills its batches with uniform draws.
+
+    A subclass has the options of :func:`start_options` and implements `_choose`.
+    """
+
+    def _start(self) -> None:
+        self._with_prior = bool(self.options["use_prior"]) and self.space.has_prior
+        self._sampler = UnseenSampler(self.space, self.rng)
+        self._pool = Pool(self.space, self.rng, *self._pool_options())
+        self._opening = Opening(
+            self.space,
+            self._sampler,
+            use_default=bool(self.options["use_default"]),
+            use_prior=self._with_prior,
+        )
+
+    def _pool_options(self) -> tuple[int, float]:
+        """How large a sample of a large space is, and the share of it near the default."""
+        return 1024, 0.5 if self._with_prior else 0.0
+
+    def _propose(self, n: int) -> Sequence[Configuration]:
+        chosen: dict[Configuration, None] = {}
+        self._choose(n, chosen)
+        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
+            chosen[config] = None
+        return list(chosen)
+
+    @abstractmethod
+    def _choose(self, n: int, chosen: dict[Configuration, None]) -> None:
+        """Add up to `n` candidates, best first; uniform draws make up for those missing."""
+
+    def _whole(self, exact: float) -> int:
+        """A number of trials, the fraction decided by chance."""
+        return int(exact) + int(self.rng.random() < exact - int(exact))
+
+    def _near_best(self, elites: int, reaches: Sequence[int], steps: int) -> list[Configuration]:
+        """Up to `steps` neighbours at each reach of each of the best trials, or of the compiler's
+        choice while there are none."""
+        centres = [t.configuration for t in self.history.best(elites)]
+        if not centres and self.options["use_default"]:
+            centres = [self.space.default]
+        found: list[Configuration] = []
+        for centre in centres:
+            for reach in reaches:
+                near = self.space.neighbours(centre, self.rng, reach)
+                found += islice((c for c in near if c not in self.seen), steps)
+        return found

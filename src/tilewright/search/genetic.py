@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.search.first_batch import Opening, start_options
-from tilewright.search.interface import Strategy
-from tilewright.search.pool import Pool
+from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
-from tilewright.search.unseen import UnseenSampler
 from tilewright.trial import Configuration, Value
 
-_SAMPLE = 1024
 # Children drawn for one place before it is given to a uniform draw.
 _TRIES = 3
 
 
 @register("genetic", aliases=("GATuner",))
-class GeneticSearch(Strategy):
+class GeneticSearch(SampledStrategy):
     """An opening of `population` trials, then children of the best: each takes every knob from one
     of two parents, mutates some, and is moved to the nearest valid configuration.
 
@@ -41,18 +37,10 @@ class GeneticSearch(Strategy):
     )
 
     def _start(self) -> None:
-        self._sampler = UnseenSampler(self.space, self.rng)
-        self._pool = Pool(self.space, self.rng, _SAMPLE)
+        super()._start()
         self._knobs = [k for k in self.space.knobs if k.effect and k.cardinality > 1]
-        self._opening = Opening(
-            self.space,
-            self._sampler,
-            use_default=bool(self.options["use_default"]),
-            use_prior=bool(self.options["use_prior"]),
-        )
 
-    def _propose(self, n: int) -> Sequence[Configuration]:
-        chosen: dict[Configuration, None] = {}
+    def _choose(self, n: int, chosen: dict[Configuration, None]) -> None:
         opening = min(n, self.count("population") - len(self.seen))
         if opening > 0:
             candidates = self._pool.members(self.seen) if self.options["use_prior"] else []
@@ -65,9 +53,6 @@ class GeneticSearch(Strategy):
             child = self._child(parents)
             if child not in self.seen:
                 chosen[child] = None
-        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
-            chosen[config] = None
-        return list(chosen)
 
     def _parents(self) -> list[Configuration]:
         """The fastest first."""

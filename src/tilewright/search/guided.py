@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 import numpy as np
 
 from tilewright.search.features import FeatureTable, encoding_and_prior, scaling
-from tilewright.search.first_batch import start_options
-from tilewright.search.interface import Strategy
-from tilewright.search.pool import Pool
-from tilewright.search.ranking import Ranking
+from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
-from tilewright.search.unseen import UnseenSampler
+from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration
 
 _MAX_REACH = 4
+# Of a trial, relative to the spread of the trials.
+_NOISE = 0.15
 
 
 @register("guided")
-class GuidedSearch(Strategy):
+class GuidedSearch(SampledStrategy):
     """Begins with the compiler's own choice. Then each batch mixes three sources, the shares of
     which are options:
 
@@ -36,8 +34,8 @@ class GuidedSearch(Strategy):
     - uniform exploration (`explore_share`), which no ranking can talk out of anything.
 
     The first two are ranked by the prior, corrected by the trials near each candidate; failures
-    lower what is near to them (:mod:`tilewright.search.ranking`). Until a trial has succeeded the
-    compiler's own choice stands in for the best. Without a prior the first `initial` trials are
+    lower what is near to them (:mod:`tilewright.search.surrogate`). Until a trial has succeeded
+    the compiler's own choice stands in for the best. Without a prior the first `initial` trials are
     uniform draws.
     """
 
@@ -56,57 +54,31 @@ class GuidedSearch(Strategy):
     )
 
     def _start(self) -> None:
-        self._with_prior = bool(self.options["use_prior"]) and self.space.has_prior
-        # Without a prior to rank what it gives, a uniform sample covers more than an anchored one.
-        is_anchored = self._with_prior and bool(self.options["use_default"])
-        anchored = self.option("anchored") if is_anchored else 0.0
-        self._sampler = UnseenSampler(self.space, self.rng)
-        self._pool = Pool(self.space, self.rng, self.count("pool"), anchored)
+        super()._start()
         self._table = FeatureTable(encoding_and_prior(self.space, self._with_prior))
         self._scaling: tuple[FloatArray, FloatArray] | None = None
 
+    def _pool_options(self) -> tuple[int, float]:
+        # Without a prior to rank what it gives, a uniform sample covers more than an anchored one.
+        is_anchored = self._with_prior and bool(self.options["use_default"])
+        return self.count("pool"), self.option("anchored") if is_anchored else 0.0
+
     # -- proposing -----------------------------------------------------------------------------
 
-    def _propose(self, n: int) -> Sequence[Configuration]:
+    def _choose(self, n: int, chosen: dict[Configuration, None]) -> None:
         pool = self._pool.members(self.seen)
         if self._scaling is None and pool:
             self._scaling = scaling(self._table(pool)[:, :-1])
-        ranking = self._ranking()
-        chosen: dict[Configuration, None] = {}
         if self.options["use_default"] and self.space.default_is_member:
             chosen.update(dict.fromkeys({self.space.default} - self.seen))
-        explore = self._share("explore_share", n)
+        explore = self._whole(self.option("explore_share") * n)
         if not self._with_prior:
             explore = max(explore, min(n, self.count("initial") - len(self.seen)))
-        sampled = min(self._share("prior_share", n), n - explore)
-        self._take(ranking, pool, sampled, chosen)
-        self._take(ranking, self._steps(), n - explore, chosen)
-        # Steps may have run out; exploration fills what is left, to the last member.
-        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
-            chosen[config] = None
-        return list(chosen)
-
-    def _share(self, option: str, n: int) -> int:
-        """A share of n as a number, the fraction decided by chance."""
-        exact = self.option(option) * n
-        return int(exact) + int(self.rng.random() < exact - int(exact))
-
-    def _steps(self) -> list[Configuration]:
-        """Neighbours of the best trials, or of the compiler's choice while there are none."""
-        centres = [t.configuration for t in self.history.best(self.count("elites"))]
-        if not centres and self.options["use_default"]:
-            centres = [self.space.default]
+        sampled = min(self._whole(self.option("prior_share") * n), n - explore)
+        self._take(pool, sampled, chosen)
         reaches = sorted({self._reach(), 1})
-        found: dict[Configuration, None] = {}
-        for centre in centres:
-            for reach in reaches:
-                unseen = (
-                    c
-                    for c in self.space.neighbours(centre, self.rng, reach)
-                    if c not in self.seen and c not in found
-                )
-                found.update(dict.fromkeys(islice(unseen, self.count("steps"))))
-        return list(found)
+        near = self._near_best(self.count("elites"), reaches, self.count("steps"))
+        self._take(near, n - explore, chosen)
 
     def _reach(self) -> int:
         """Doubled by every batch asked for that improved on those before, halved by the others."""
@@ -128,25 +100,18 @@ class GuidedSearch(Strategy):
     # -- ranking -------------------------------------------------------------------------------
 
     def _take(
-        self,
-        ranking: Ranking,
-        candidates: Iterable[Configuration],
-        upto: int,
-        chosen: dict[Configuration, None],
+        self, candidates: Iterable[Configuration], upto: int, chosen: dict[Configuration, None]
     ) -> None:
         """Add the best-ranked candidates until `upto` are chosen."""
-        fresh = [c for c in candidates if c not in chosen]
+        fresh = [c for c in dict.fromkeys(candidates) if c not in chosen]
         if not fresh or len(chosen) >= upto:
             return
-        mean, deviation = ranking.predict(*self._describe(fresh))
-        order = np.argsort(mean - self.option("optimism") * deviation, kind="stable")
+        (x, priors), (seen, of_trials) = map(self._describe, (fresh, self.history.configurations))
+        kernel = CovarianceKernel(self.option("length"), _NOISE)
+        model = Surrogate(kernel, x, -priors, seen, -of_trials, self.history.times())
+        order = np.argsort(model.mean - self.option("optimism") * model.deviation, kind="stable")
         for i in order[: upto - len(chosen)]:
             chosen[fresh[i]] = None
-
-    def _ranking(self) -> Ranking:
-        x, priors = self._describe(self.history.configurations)
-        length = self.option("length") * np.sqrt(max(1, len(self.space.feature_names)))
-        return Ranking(x, self.history.times(), priors, float(length))
 
     def _describe(self, configs: Sequence[Configuration]) -> tuple[FloatArray, FloatArray]:
         """Scaled features and priors."""

@@ -7,7 +7,6 @@ configurations is learned more easily than their times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,22 +51,19 @@ class Ranker:
             self._parameters |= {"ndcg_exp_gain": False, "min_child_weight": 1e-3, "lambda": 1e-2}
         self._booster: Any = None
 
-    def fit(
-        self,
-        features: Sequence[FloatArray],
-        times: Sequence[FloatArray],
-        margins: Sequence[FloatArray],
-    ) -> None:
-        """Learn from groups of trials, each ordered within itself: one group for each space.
+    def fit(self, features: FloatArray, times: FloatArray, margin: FloatArray) -> None:
+        """Learn the order of trials.
 
-        features: shape (trials, features) for each group; times: seconds, NaN for a failure, which
-        ranks below everything; margins: scores to begin with, which the trees correct.
+        Args:
+            features: shape (trials, features).
+            times: seconds, NaN for a failure, which ranks below everything; shape (trials,).
+            margin: scores to begin with, which the trees correct; shape (trials,).
         """
         data = self._xgboost.DMatrix(
-            np.concatenate(features),
-            label=np.concatenate([grades(t) for t in times]),
-            qid=np.repeat(np.arange(len(times)), [len(t) for t in times]),
-            base_margin=np.concatenate(margins),
+            features,
+            label=grades(times),
+            qid=np.zeros(len(times), dtype=np.int64),
+            base_margin=margin,
             nthread=1,
         )
         self._booster = self._xgboost.train(self._parameters, data, self._rounds)

@@ -70,12 +70,3 @@ def create_strategy(
     `experience`: trials of other shapes of the same kind of workload.
     """
     return find_strategy(name)(space, seed, options, known, experience)
-
-
-def describe_strategies() -> str:
-    """Every strategy with its options, as plain text for help and documentation."""
-    lines = []
-    for name, strategy in strategies().items():
-        lines.append(f"{name}: {strategy.summary}")
-        lines += [f"  {option.describe()}" for option in strategy.options_table]
-    return "\n".join(lines)

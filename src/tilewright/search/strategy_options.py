@@ -74,10 +74,6 @@ class Option:
             return int(number) if number.is_integer() else None
         return number
 
-    def describe(self) -> str:
-        """One line for the documentation."""
-        return f"{self.name} = {self.default} ({self.allowed()}): {self.help}"
-
 
 def parse_options(
     table: Sequence[Option], given: Mapping[str, object], where: str = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.search.features import squared_distances
-from tilewright.search.ranking import informative, log_times, prior_line
+from tilewright.search.regression import informative, log_times, prior_line
 from tilewright.space.interface import FloatArray
 
 _ROOT5 = float(np.sqrt(5.0))

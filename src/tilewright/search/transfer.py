@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.search.ranking import informative, log_times
+from tilewright.search.regression import informative, log_times
 from tilewright.search.surrogate import CovarianceKernel
 from tilewright.space.descriptors import PRIOR, aligned
 from tilewright.space.interface import FloatArray

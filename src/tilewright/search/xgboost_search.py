@@ -8,15 +8,12 @@ import numpy as np
 
 from tilewright.search.chains import Cooling, anneal
 from tilewright.search.features import FeatureTable, description, scaling, spread
-from tilewright.search.first_batch import Opening, start_options
-from tilewright.search.interface import Strategy
+from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.optional import load
-from tilewright.search.pool import Pool
 from tilewright.search.ranker import Ranker, is_telling
-from tilewright.search.ranking import log_times
 from tilewright.search.registry import register
+from tilewright.search.regression import log_times
 from tilewright.search.strategy_options import Option
-from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import FloatArray
 from tilewright.trial import Configuration
 
@@ -26,13 +23,12 @@ Numbers = Callable[[FloatArray], FloatArray]
 _PRIOR_TRIALS = 8.0
 # Its correlation with the measured order that is assumed at first.
 _PRIOR_TRUST = 0.5
-_SAMPLE = 1024
 # Distance, as a share of the range of each knob, at which two planned trials are alike.
 _SIMILAR = 0.15
 
 
 @register("xgboost", aliases=("XGBoostTuner",))
-class XGBoostSearch(Strategy):
+class XGBoostSearch(SampledStrategy):
     """After an opening of `initial` trials, plans batches of `plan_size` as AutoTVM does: the model
     is trained anew on all trials, failures as the worst of them; annealing chains look for what it
     scores highest (a small space is scored as a whole); of the best `diversity` times as many the
@@ -66,33 +62,20 @@ class XGBoostSearch(Strategy):
     )
 
     def _start(self) -> None:
+        super()._start()
         self._xgboost = load("xgboost", f"strategy '{self.name}'")
-        use_prior = bool(self.options["use_prior"])
-        self._with_prior = use_prior and self.space.has_prior
-        self._sampler = UnseenSampler(self.space, self.rng)
-        self._pool = Pool(self.space, self.rng, _SAMPLE, 0.5 if self._with_prior else 0.0)
-        self._opening = Opening(
-            self.space,
-            self._sampler,
-            use_default=bool(self.options["use_default"]),
-            use_prior=use_prior,
-        )
-        self._describe = description(self.space, use_prior)
+        self._describe = description(self.space, self._with_prior)
         self._table = FeatureTable(self._describe)
         self._plan: list[Configuration] = []
         self._planned_at = 0
 
-    def _propose(self, n: int) -> Sequence[Configuration]:
-        chosen: dict[Configuration, None] = {}
+    def _choose(self, n: int, chosen: dict[Configuration, None]) -> None:
         opening = min(n, self.count("initial") - len(self.seen))
         if opening > 0:
             candidates = self._pool.members(self.seen)
             chosen.update(dict.fromkeys(self._opening.propose(opening, self.seen, candidates)))
         if len(chosen) < n:
             self._take_planned(n, chosen)
-        for config in self._sampler.draw(n - len(chosen), self.seen | chosen.keys()):
-            chosen[config] = None
-        return list(chosen)
 
     def _take_planned(self, n: int, chosen: dict[Configuration, None]) -> None:
         taken = self.seen | chosen.keys()
@@ -171,7 +154,7 @@ class XGBoostSearch(Strategy):
             seed=int(self.rng.integers(2**31)),
         )
         features = self._table(self.history.configurations)
-        ranker.fit([features], [self.history.times()], [margin(features)])
+        ranker.fit(features, self.history.times(), margin(features))
         return lambda x: ranker.score(x, margin(x))
 
     def _prior_margin(self, candidates: Sequence[Configuration]) -> Numbers:

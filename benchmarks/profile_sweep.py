@@ -33,7 +33,8 @@ from tilewright.profiler import (
     generate,
     run_dispatches,
 )
-from tilewright.target import parse_target, usable_cores
+from tilewright.target import usable_cores
+from tilewright.targets import parse_target
 
 
 def verify(arguments: argparse.Namespace, folder: Path) -> int:

@@ -38,6 +38,7 @@ PAGES = {
             "errors",
             "target",
             "gpu_target",
+            "targets",
             "workload",
             "tiling",
             "gpu",

@@ -4,7 +4,8 @@ import pytest
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.gpu_target import BACKENDS, GpuTarget, target_names
-from tilewright.target import LIBRARY_FLAG, SPEC_FLAG, parse_target
+from tilewright.target import LIBRARY_FLAG, SPEC_FLAG
+from tilewright.targets import parse_target
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 
 from tilewright import target as targets
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.target import parse_target, usable_cores
+from tilewright.target import usable_cores
+from tilewright.targets import parse_target
 
 
 def test_this_machine():

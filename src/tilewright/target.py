@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from tilewright.errors import UnknownNameError, UserError
-
-CPU = "cpu"
 
 SPEC_FLAG = "--iree-codegen-tuning-spec-path="
 # The same for backends that IREE 3.13 does not hand the path of a tuning spec to (CUDA, SPIR-V):
@@ -102,37 +97,6 @@ class Target:
         )
 
 
-def parse_target(name: str, threads: int | None = None) -> Target:
-    """`cpu` (this machine), `cpu:NAME` with LLVM's name of a processor, or a GPU (`gpu_target`).
-
-    `threads`: worker threads of the runtime, by default one for each core this process may use.
-    Raises UserError for another kind of target or an impossible number of threads.
-    """
-    kind, _, processor = name.partition(":")
-    if kind != CPU:
-        return _parse_gpu(kind, name, threads)
-    if name.endswith(":"):
-        raise UserError(
-            "--target: 'cpu:' lacks a processor; write cpu for this machine or cpu:znver4"
-        )
-    available = usable_cores()
-    if threads is not None and not 1 <= threads <= 1024:
-        raise UserError(f"--threads: {threads} is not possible; allowed: 1 to 1024")
-    caches = cache_sizes()
-    vector = _host_vector_bytes()
-    return Target(
-        name=name,
-        cpu=processor or "host",
-        cores=threads or available,
-        vector_bytes=vector,
-        vector_registers=32 if vector == 64 or platform.machine() == "aarch64" else 16,
-        l1_bytes=caches[0],
-        l2_bytes=caches[1],
-        l3_bytes=caches[2],
-        max_vector_bytes=512 * vector,
-    )
-
-
 def usable_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -157,24 +121,3 @@ def cache_sizes() -> tuple[int, int, int]:
         if kind != "Instruction" and 1 <= level <= 3 and digits.isdigit():
             sizes[level - 1] = int(digits) * unit
     return sizes[0], sizes[1], sizes[2]
-
-
-@cache
-def _host_vector_bytes() -> int:
-    try:
-        info = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return 16
-    words = set(info.split())
-    if "avx512f" in words:
-        return 64
-    return 32 if "avx2" in words or "avx" in words else 16
-
-
-def _parse_gpu(kind: str, name: str, threads: int | None) -> Target:
-    """A GPU target; `threads` are those that compile."""
-    from tilewright.gpu_target import BACKENDS, example_names, parse_gpu_target
-
-    if kind not in BACKENDS:
-        raise UnknownNameError("target", name, ["cpu", "cpu:NAME", *example_names()], "--target")
-    return parse_gpu_target(name, threads or usable_cores())

@@ -33,7 +33,7 @@ from tilewright.errors import UserError
 from tilewright.measure.devices import devices
 from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
 from tilewright.measure.runtime import Device, DeviceOptions
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.toolchain import Toolchain
 
 CUDA = parse_target("cuda:sm_80")

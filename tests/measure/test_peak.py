@@ -29,7 +29,7 @@ from tilewright.measure.peak import Peak, cache_path, cached_peak, machine_peak,
 from tilewright.measure.peak_worker import processor
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.worker_state import WorkerState
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 
 FLAGS = (*parse_target("cpu", 1).flags, "--iree-input-demote-f64-to-f32=false")
 WORKGROUPS, STEPS, CHAINS = 2, 3, 4

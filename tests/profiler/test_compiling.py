@@ -36,7 +36,7 @@ from tilewright.profiler import (
 )
 from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
 from tilewright.profiler.folder import MANIFEST, CompileRecord
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.trial import Status
 
 
@@ -246,7 +246,7 @@ _COMPILE_SLOWLY = """
 import sys
 from pathlib import Path
 from tilewright.profiler import *
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 generated = GeneratedFolder(Path(sys.argv[1]))
 chosen = [Selected(f, name) for f in generated.operations() for name in f.dispatches]
 options = CompileOptions(parse_target("cpu", 1), jobs=1)

@@ -11,7 +11,7 @@ from tilewright.gpu import GpuTemplate
 from tilewright.gpu_target import GpuTarget
 from tilewright.space.dispatch_space import DispatchSpace
 from tilewright.space.generators import dispatch_space
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.workload import Workload
 
 FOLDER = Path(__file__).parent / "recorded"

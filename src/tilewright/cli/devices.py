@@ -41,7 +41,7 @@ def command(threads: str | None, measure: bool, as_json: bool) -> None:
     from tilewright.measure.devices import drivers, targets
     from tilewright.measure.machine import describe, warnings
     from tilewright.measure.peak import cached_peak, machine_peak
-    from tilewright.target import parse_target
+    from tilewright.targets import parse_target
     from tilewright.toolchain import check_versions
     from tilewright.tuning.parse import parse_count
 

@@ -87,7 +87,7 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
     """Write the page; a run is not lost because that fails."""
     from tilewright.measure.peak import cached_peak
     from tilewright.report import write_tuning_page
-    from tilewright.target import parse_target
+    from tilewright.targets import parse_target
 
     target = parse_target(request.options.target, request.options.threads)
     # What is not known already is not measured here: the user waits for the result.

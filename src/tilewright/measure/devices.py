@@ -11,7 +11,7 @@ from tilewright.measure.compile_worker import compile_pool, session
 from tilewright.measure.peak_worker import processor
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
 from tilewright.measure.worker_state import WorkerState
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 
 _TIMEOUT_S = 30.0
 

@@ -40,7 +40,7 @@ from tilewright.measure.peak_worker import (
 )
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
 
 # Raised when other numbers come out for the same machine.

@@ -27,7 +27,7 @@ from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import Bounds, random_array
 from tilewright.measure.runtime import NO_PARAMETERS
 from tilewright.measure.worker_state import WorkerState
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 
 # By default the compiler makes f32 of f64 in the input, though not in hand-written executables.
 _KEEP_F64 = "--iree-input-demote-f64-to-f32=false"

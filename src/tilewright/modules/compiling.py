@@ -19,7 +19,8 @@ from tilewright.modules.strategy import (
     prove_strategy,
     split_entry,
 )
-from tilewright.target import Target, parse_target
+from tilewright.target import Target
+from tilewright.targets import parse_target
 from tilewright.tuning.apply import resolve_tuned, spec_flags
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions

@@ -29,7 +29,7 @@ from tilewright.replay.passes import Passes, ProgramCache
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.replay.recording_file import write_recording
 from tilewright.store import Database, RunRecord, RunStatus
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.context import RunContext

@@ -34,7 +34,8 @@ from tilewright.schedule.nest import Buffer, inner
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.timing import Timing, operations
 from tilewright.schedule.types import BOOL, is_float, numpy_type
-from tilewright.target import Target, parse_target
+from tilewright.target import Target
+from tilewright.targets import parse_target
 
 # The compiler makes f32 of f64 unless it is told not to; its debug information costs time.
 _FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")

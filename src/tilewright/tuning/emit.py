@@ -16,7 +16,7 @@ from pathlib import Path
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.tuning.apply import (
     TunedSpec,
     listed,

@@ -13,7 +13,8 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.peak_worker import processor
 from tilewright.schedule.codegen.expand import Widths
 from tilewright.schedule.nest import SHARED
-from tilewright.target import Target, parse_target
+from tilewright.target import Target
+from tilewright.targets import parse_target
 
 _WORKGROUP_LOCAL = "#iree_codegen.workgroup_local"
 _GPU_WORKGROUP = "#gpu.address_space<workgroup>"

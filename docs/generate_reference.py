@@ -76,10 +76,8 @@ PAGES = {
         [
             "schedule",
             "schedule.primitives_loops",
-            "schedule.primitives_parallel",
-            "schedule.primitives_placement",
-            "schedule.primitives_storage",
-            "schedule.primitives_other",
+            "schedule.primitives_stage",
+            "schedule.primitives_dataflow",
             "schedule.schedule",
         ],
     ),

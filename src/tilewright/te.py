@@ -66,7 +66,7 @@ from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.intrinsic import registered as intrinsic
 from tilewright.schedule.lowered import Lowered, lower
 from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
-from tilewright.schedule.schedule import Schedule, create_schedule
+from tilewright.schedule.schedule import Schedule, Trace, create_schedule
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.template import Config, Template, template
 from tilewright.schedule.tensor import (
@@ -77,7 +77,6 @@ from tilewright.schedule.tensor import (
     reduce_axis,
     thread_axis,
 )
-from tilewright.schedule.trace import Trace
 
 if TYPE_CHECKING:
     from tilewright.schedule import intrinsics

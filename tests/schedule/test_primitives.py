@@ -65,3 +65,55 @@ def test_the_mlir_shows_it(name: str) -> None:
 def test_it_runs_on_the_cpu(name: str, n: int) -> None:
     made = EXAMPLES[name](n)
     te.build(made.schedule, made.arguments, target="cpu").verify(made.reference)
+
+
+def _row_sums() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
+    a = te.placeholder((8, 12), name="A")
+    r = te.reduce_axis(12, "r")
+    c = te.compute((8,), lambda i: te.sum(a[i, r], axis=r), name="C")
+    return te.create_schedule(c), a, c
+
+
+@pytest.mark.parametrize("parts", [{"factor": 4}, {"nparts": 5}])
+def test_a_split_takes_a_prefetch_along(parts: dict[str, int]) -> None:
+    """The element that is fetched stays the one that the unsplit loop would have read next."""
+    s, a, c = _row_sums()
+    (r,) = c.op.reduce_axis
+    s[c].prefetch(a, r, 2)
+    _, inner = s[c].split(r, **parts)
+    extent = {"factor": 4, "nparts": 3}[next(iter(parts))]
+    read = f"r.outer*{extent} + r.inner"
+    text = str(te.lower(s, [a, c]))
+    assert f"prefetch(A[i, {read} + 2])" in text
+    assert f"C[i] = C[i] + A[i, {read}]" in text
+    assert s.trace().apply(c).trace() == s.trace()
+    assert s[c].marks[inner].prefetches == [(a, 2)]
+
+
+@pytest.mark.parametrize(
+    ("pragma", "value", "outer", "inner"),
+    [
+        ("unroll", None, "  # pragma unroll", "  # pragma unroll"),
+        ("vectorize", None, "", "  # pragma vectorize"),
+        ("auto_unroll_max_step", 8, "  # pragma auto_unroll_max_step=8", ""),
+    ],
+)
+def test_a_split_takes_pragmas_along(
+    pragma: str, value: int | None, outer: str, inner: str
+) -> None:
+    s, a, c = _row_sums()
+    (i,) = c.op.axis
+    s[c].pragma(i, pragma, value)
+    s[c].split(i, factor=4)
+    text = str(te.lower(s, [a, c]))
+    assert f"for i.outer in range(2):{outer}\n" in text
+    assert f"for i.inner in range(4):{inner}\n" in text
+
+
+def test_a_tile_takes_hints_along() -> None:
+    a = te.placeholder((8, 8), name="A")
+    c = te.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="C")
+    s = te.create_schedule(c)
+    s[c].pragma(c.op.axis[0], "unroll")
+    s[c].tile(*c.op.axis, 4, 4)
+    assert str(te.lower(s, [a, c])).count("# pragma unroll") == 2

@@ -143,7 +143,7 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     ),
     "split marked": (
         lambda x: (x.s[x.C].unroll(x.i), x.s[x.C].split(x.i, 2)),
-        "axis 'i' is unrolled already; split it before",
+        "axis 'i' is unrolled already, which split would undo; call split before that",
     ),
     "unknown thread": (lambda x: te.thread_axis("threadIdx.w"), "unknown tag 'threadIdx.w'"),
     "not read": (
@@ -180,7 +180,7 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "rfactor data": (lambda x: x.s.rfactor(x.C, x.i), "'i' is not a reduction axis .allowed: k"),
     "rfactor no reduction": (lambda x: x.s.rfactor(x.D, x.D.op.axis[0]), "'D': it is no reduction"),
     "rfactor place": (lambda x: x.s.rfactor(x.C, x.k, 5), "factor_axis 5 .allowed: -3 to 2"),
-    "rfactor marked": (_marked_rfactor, "axis 'k' was bound, annotated"),
+    "rfactor marked": (_marked_rfactor, "axis 'k' is unrolled already, which rfactor would undo"),
     "pragma": (lambda x: x.s[x.C].pragma(x.i, "unrol"), "did you mean 'unroll'"),
     "pragma value": (lambda x: x.s[x.C].pragma(x.i, "auto_unroll_max_step", -1), "integer from 0"),
     "prefetch unread": (lambda x: x.s[x.C].prefetch(x.A, x.i, 1), "does not read tensor 'A'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.schedule.expr import Expr, substitute
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.stage_base import INLINE
+from tilewright.schedule.state import INLINE
 from tilewright.schedule.tensor import IterVar, Tensor, TensorRead, reads
 from tilewright.schedule.walk import transform
 

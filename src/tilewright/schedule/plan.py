@@ -19,7 +19,7 @@ from tilewright.schedule.regions import Span, clipped, span_of, union
 from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.stage_base import AT, INLINE, Placed
+from tilewright.schedule.state import AT, INLINE, Placed
 from tilewright.schedule.tensor import (
     BLOCK_TAGS,
     REDUCE,

@@ -1,23 +1,30 @@
-"""Primitives that change a stage's loops: split, fuse, reorder, tile, unroll."""
+"""Primitives of a stage's loops: other loops, loops run in another way, hints, intrinsics."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.nest import UNROLLED
+from tilewright.schedule.intrinsic import TensorIntrinsic
+from tilewright.schedule.nest import PARALLEL, UNROLLED, VECTORIZED
+from tilewright.schedule.pragmas import checked
+from tilewright.schedule.recorder import primitive
 from tilewright.schedule.relations import Fuse, Split
-from tilewright.schedule.stage_base import StageBase, positive
-from tilewright.schedule.tensor import DATA, REDUCE, IterVar
-from tilewright.schedule.trace import primitive
+from tilewright.schedule.state import LoopMarks, StageState, positive
+from tilewright.schedule.tensor import (
+    BLOCK_TAGS,
+    DATA,
+    REDUCE,
+    THREAD_AXIS,
+    VTHREAD,
+    IterVar,
+    Tensor,
+)
 
-if TYPE_CHECKING:
-    from typing import Self
 
-
-class LoopPrimitives(StageBase):
-    """Loops of a stage."""
+class LoopPrimitives(StageState):
+    """The loops of a stage."""
 
     @primitive
     def split(
@@ -53,14 +60,28 @@ class LoopPrimitives(StageBase):
             )
         name, value = ("factor", factor) if factor is not None else ("nparts", nparts)
         value = positive(value, f"{where}, axis '{axis.name}': {name}")
-        self._unmarked(axis, "split")
+        self.unmarked([axis], "split", hints=True)
         outer = IterVar(f"{axis.name}.outer", None, axis.kind)
         inner = IterVar(f"{axis.name}.inner", None, axis.kind)
         made = (value, None) if factor is not None else (None, value)
         self.relations.append(Split(axis, outer, inner, *made))
         at = self.position(axis)
         self.leaf_iter_vars[at : at + 1] = [outer, inner]
+        self._split_hints(axis, outer, inner)
         return outer, inner
+
+    def _split_hints(self, axis: IterVar, outer: IterVar, inner: IterVar) -> None:
+        """What was said of a loop, said of the loops that it became."""
+        said = self.marks.pop(axis, LoopMarks())
+        for name, value in said.pragmas.items():
+            # Of the loops inside of this one; to be written out, which both are; or of its lanes.
+            if name != "vectorize":
+                self.mark(outer).pragmas[name] = value
+            if name in ("unroll", "vectorize"):
+                self.mark(inner).pragmas[name] = value
+        # One iteration of the inner loop is one of the loop's: as many later is the same element.
+        if said.prefetches:
+            self.mark(inner).prefetches.extend(said.prefetches)
 
     @primitive
     def fuse(self, *args: Any) -> IterVar:
@@ -91,10 +112,9 @@ class LoopPrimitives(StageBase):
             if self.position(axis) != self.position(outer) + 1:
                 raise ScheduleError(
                     f"{where}: '{outer.name}' and '{axis.name}' are not one directly inside of the "
-                    f"other (loops: {self._loops()}); reorder them first"
+                    f"other (loops: {self.loops()}); reorder them first"
                 )
-            self._unmarked(outer, "fuse")
-            self._unmarked(axis, "fuse")
+        self.unmarked(axes, "fuse")
         fused = axes[0]
         for axis in axes[1:]:
             at = self.position(fused)
@@ -172,7 +192,7 @@ class LoopPrimitives(StageBase):
             raise ScheduleError(f"tile of stage '{self.name}': the two axes are one and the same")
         # All is checked before anything is changed.
         for axis, name, factor in ((x_parent, "x", x_factor), (y_parent, "y", y_factor)):
-            self._unmarked(self.leaf(axis, f"tile of stage '{self.name}'"), "tile")
+            self.unmarked([self.leaf(axis, f"tile of stage '{self.name}'")], "tile", hints=True)
             positive(factor, f"tile of stage '{self.name}', axis '{axis.name}': {name}_factor")
         x_outer, x_inner = self.split(x_parent, factor=x_factor)
         y_outer, y_inner = self.split(y_parent, factor=y_factor)
@@ -198,5 +218,197 @@ class LoopPrimitives(StageBase):
                 for k in range(1024):
                   C[i.outer*4 + i.inner, j] = C[i.outer*4 + i.inner, j] + A[i.outer*4 + i.inner, k]*B[k, j]
         """  # noqa: E501
-        self._set_kind(var, UNROLLED, "unroll")
+        return self._run(var, UNROLLED, "unroll")
+
+    def _run(self, var: IterVar, kind: str, doing: str) -> Self:
+        where = f"{doing} of stage '{self.name}'"
+        axis = self.leaf(var, where)
+        if kind != UNROLLED:
+            self.data_only(axis, doing)
+        marks = self.mark(axis)
+        if marks.thread is not None or marks.intrinsic is not None:
+            raise ScheduleError(f"{where}: axis '{axis.name}' is {marks.said}")
+        marks.kind = kind
+        return self
+
+    @primitive
+    def vectorize(self, var: IterVar) -> Self:
+        """Runs the iterations of a loop in the lanes of vectors.
+
+        var: an axis of the result, of any extent: what does not fill a vector is masked.
+
+        >>> s = te.create_schedule(D)
+        >>> jo, ji = s[D].split(D.op.axis[1], factor=16)
+        >>> s[D].vectorize(ji)
+        Stage(D)
+        >>> print(te.lower(s, [A, B, D]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], D: f32[1024, 1024]):
+          for i in range(1024):
+            for j.outer in range(64):
+              for j.inner in vectorized(16):
+                D[i, j.outer*16 + j.inner] = A[i, j.outer*16 + j.inner] + B[i, j.outer*16 + j.inner]
+        """
+        return self._run(var, VECTORIZED, "vectorize")
+
+    @primitive
+    def parallel(self, var: IterVar) -> Self:
+        """Runs the iterations of a loop on several workers at once.
+
+        var: an axis of the result; the outermost such loops are distributed, others run in order.
+
+        >>> s = te.create_schedule(C)
+        >>> s[C].parallel(C.op.axis[0])
+        Stage(C)
+        >>> print(te.lower(s, [A, B, C]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], C: f32[1024, 1024]):
+          for i in parallel(1024):
+            for j in range(1024):
+              C[i, j] = 0.0
+              for k in range(1024):
+                C[i, j] = C[i, j] + A[i, k]*B[k, j]
+        """
+        return self._run(var, PARALLEL, "parallel")
+
+    @primitive
+    def bind(self, ivar: IterVar, thread_ivar: IterVar) -> Self:
+        """Lets the iterations of a loop be the blocks or the threads of a GPU.
+
+        ivar: the axis.
+        thread_ivar: made by `te.thread_axis`: `blockIdx.x` to `blockIdx.z`, `threadIdx.x` to
+            `threadIdx.z`, or `vthread`, whose iterations are one thread's and go inside of what
+            the threads share.
+
+        All loops of a kernel that are bound to one tag have the same number of iterations. A
+        reduction axis bound to `threadIdx` is reduced across the threads.
+
+        >>> s = te.create_schedule(D)
+        >>> bx, tx = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
+        >>> jo, ji = s[D].split(D.op.axis[1], factor=64)
+        >>> s[D].bind(D.op.axis[0], bx)
+        Stage(D)
+        >>> s[D].bind(ji, tx)
+        Stage(D)
+        >>> print(te.lower(s, [A, B, D]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], D: f32[1024, 1024]):
+          for blockIdx.x in thread(1024):
+            for threadIdx.x in thread(64):
+              for j.outer in range(16):
+                D[blockIdx.x, j.outer*64 + threadIdx.x] = A[blockIdx.x, j.outer*64 + threadIdx.x] + B[blockIdx.x, j.outer*64 + threadIdx.x]
+        """  # noqa: E501
+        where = f"bind of stage '{self.name}'"
+        axis = self.leaf(ivar, where)
+        if not isinstance(thread_ivar, IterVar) or thread_ivar.kind != THREAD_AXIS:
+            raise ScheduleError(
+                f"{where}: axis '{axis.name}' can be bound to a te.thread_axis only"
+            )
+        tag = thread_ivar.tag
+        if tag in BLOCK_TAGS or tag == VTHREAD:
+            self.data_only(axis, f"bind to {tag}")
+        marks = self.mark(axis)
+        if marks.said:
+            raise ScheduleError(
+                f"{where}: axis '{axis.name}' is {marks.said} already, it cannot be {tag} too"
+            )
+        for other in self.leaf_iter_vars:
+            if tag != VTHREAD and self.marked(other).tag == tag:
+                raise ScheduleError(
+                    f"{where}: axis '{other.name}' is bound to {tag} already, so '{axis.name}' "
+                    "cannot be; fuse the two and bind what that makes"
+                )
+        marks.thread = thread_ivar
+        return self
+
+    @primitive
+    def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> Self:
+        """Attaches a hint for code generation to a loop.
+
+        pragma_type: `unroll` or `vectorize` (this loop), `auto_unroll_max_step` (unroll the loops
+            inside of this one that have at most so many steps together), `auto_unroll_max_depth`,
+            `auto_unroll_max_extent`, `unroll_explicit`.
+        pragma_value: the number, where there is one.
+
+        >>> s = te.create_schedule(C)
+        >>> ko, ki = s[C].split(C.op.reduce_axis[0], factor=4)
+        >>> s[C].pragma(ki, "unroll")
+        Stage(C)
+        >>> print(te.lower(s, [A, B, C]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], C: f32[1024, 1024]):
+          for i in range(1024):
+            for j in range(1024):
+              C[i, j] = 0.0
+              for k.outer in range(256):
+                for k.inner in range(4):  # pragma unroll
+                  C[i, j] = C[i, j] + A[i, k.outer*4 + k.inner]*B[k.outer*4 + k.inner, j]
+        """
+        axis = self.leaf(var, f"pragma of stage '{self.name}'")
+        key, value = checked(pragma_type, pragma_value, axis, self.name)
+        if key == "vectorize":
+            self.data_only(axis, "pragma vectorize")
+        self.mark(axis).pragmas[key] = value
+        return self
+
+    @primitive
+    def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> Self:
+        """Asks the processor to fetch what a later iteration of a loop will read.
+
+        tensor: a tensor that this stage reads.
+        var: the loop.
+        offset: how many iterations later.
+
+        >>> s = te.create_schedule(S)
+        >>> s[S].prefetch(A, S.op.axis[0], 1)
+        Stage(S)
+        >>> print(te.lower(s, [A, S]))
+        def main(A: f32[1024, 1024], S: f32[1024]):
+          for i in range(1024):
+            prefetch(A[i + 1, 0:+1024])
+            S[i] = 0.0
+            for r in range(1024):
+              S[i] = S[i] + A[i, r]
+        """
+        where = f"prefetch of stage '{self.name}'"
+        axis = self.leaf(var, where)
+        source = self.schedule.tensor(tensor, where)
+        if not any(r.tensor is source for r in self.schedule.reads_of(self)):
+            raise ScheduleError(f"{where}: it does not read tensor '{source.name}'")
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise ScheduleError(f"{where}: offset {offset!r} is not an integer")
+        self.mark(axis).prefetches.append((source, offset))
+        return self
+
+    @primitive
+    def tensorize(self, var: IterVar, tensor_intrin: TensorIntrinsic) -> Self:
+        """Puts an intrinsic in place of a loop and all loops inside of it.
+
+        var: the outermost of the loops that the intrinsic replaces.
+        tensor_intrin: made by `te.decl_tensor_intrin`. Its pattern has to compute what the loops
+            do; ScheduleError says how they differ.
+
+        >>> a = te.placeholder((1024,), name="a")
+        >>> b = te.placeholder((1024, 16), name="b")
+        >>> q = te.reduce_axis(1024, "q")
+        >>> c = te.compute((16,), lambda x: te.sum(a[q] * b[q, x], axis=q), name="c")
+        >>> gemv = te.decl_tensor_intrin(c.op, lambda builder, phase, ins, outs: None, name="gemv")
+        >>> s = te.create_schedule(C)
+        >>> jo, ji = s[C].split(C.op.axis[1], factor=16)
+        >>> s[C].tensorize(ji, gemv)
+        Stage(C)
+        >>> print(te.lower(s, [A, B, C]))
+        def main(A: f32[1024, 1024], B: f32[1024, 1024], C: f32[1024, 1024]):
+          for i in range(1024):
+            for j.outer in range(64):
+              gemv(C[i, j.outer*16:+16], A[i, 0:+1024], B[0:+1024, j.outer*16:+16])
+        """
+        axis = self.leaf(var, f"tensorize of stage '{self.name}'")
+        if not isinstance(tensor_intrin, TensorIntrinsic):
+            raise ScheduleError(
+                f"tensorize of stage '{self.name}': {tensor_intrin!r} is not made by "
+                "te.decl_tensor_intrin"
+            )
+        marks = self.mark(axis)
+        if marks.kind or marks.thread is not None:
+            raise ScheduleError(
+                f"tensorize of stage '{self.name}': axis '{axis.name}' is {marks.said} already"
+            )
+        marks.intrinsic = tensor_intrin
         return self

@@ -1,26 +1,20 @@
-"""A schedule: the stages of an expression, and the primitives that add stages."""
+"""A schedule, and its trace: the primitives that made it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from tilewright.errors import UnknownNameError
+from tilewright.schedule import trace
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.rewrite import read_cached, rfactored, write_cached
+from tilewright.schedule.primitives_dataflow import DataflowPrimitives
+from tilewright.schedule.recorder import primitive
+from tilewright.schedule.replay import replay
 from tilewright.schedule.stage import Group, Stage
-from tilewright.schedule.stage_base import INLINE, Placed, StageBase, memory_scope
-from tilewright.schedule.tensor import (
-    ComputeOp,
-    IterVar,
-    PlaceholderOp,
-    Tensor,
-    TensorOp,
-    TensorRead,
-    distinct,
-    reads,
-)
-from tilewright.schedule.trace import Recorder, Trace, primitive
+from tilewright.schedule.state import Placed
+from tilewright.schedule.tensor import Tensor, TensorOp
+from tilewright.schedule.trace import Step
 
 
 def create_schedule(ops: Any) -> Schedule:
@@ -41,225 +35,18 @@ def create_schedule(ops: Any) -> Schedule:
     return Schedule(outputs)
 
 
-class Schedule:
+class Schedule(DataflowPrimitives[Stage]):
     """The stages of an expression, producers before their consumers.
 
     `schedule[tensor]` is the stage of a tensor (or of an operation, or by name).
     """
 
-    def __init__(self, outputs: Sequence[TensorOp]) -> None:
-        self.outputs = tuple(outputs)
-        self.output_tensors = frozenset(t for op in outputs for t in op.outputs)
-        self.stages: list[Stage] = []
-        self.groups: list[Group] = []
-        self.recorder = Recorder(self)
-        self._of: dict[TensorOp | Tensor, Stage] = {}
-        for op in _in_order(outputs):
-            self.add_stage(op, len(self.stages))
+    def _new_stage(self, op: TensorOp, name: str) -> Stage:
+        return Stage(self, op, name)
 
-    # -- looking up --------------------------------------------------------------------------------
-
-    def __getitem__(self, key: Any) -> Stage:
-        if isinstance(key, Stage):
-            if key in self.stages:
-                return key
-            raise ScheduleError(f"stage '{key.name}' belongs to another schedule")
-        if isinstance(key, str):
-            return self.named(key)
-        if isinstance(key, Tensor | TensorOp):
-            stage = self._of.get(key)
-            if stage is None and isinstance(key, TensorOp):
-                stage = self._of.get(key.outputs[0])
-            if stage is not None:
-                return stage
-            raise ScheduleError(
-                f"'{key.name}' is not part of this schedule (stages: {self._names()})"
-            )
-        raise ScheduleError(f"{key!r} is neither a tensor nor an operation nor a stage")
-
-    def named(self, name: str) -> Stage:
-        """The stage with a name."""
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise UnknownStageError(name, [s.name for s in self.stages])
-
-    def _names(self) -> str:
-        return ", ".join(s.name for s in self.stages)
-
-    def tensor(self, key: Any, where: str) -> Tensor:
-        """A tensor of this schedule, given itself or by an operation with one output."""
-        if isinstance(key, TensorOp) and key.num_outputs == 1:
-            key = key.outputs[0]
-        if not isinstance(key, Tensor):
-            raise ScheduleError(f"{where}: {key!r} is no tensor")
-        self[key]
-        return key
-
-    def reads_of(self, stage: StageBase) -> list[TensorRead]:
-        """What a stage reads, as its operation stands."""
-        if not isinstance(stage.op, ComputeOp):
-            return []
-        found: dict[TensorRead, None] = {}
-        for expr in stage.op.body:
-            for read in reads(expr):
-                found[read] = None
-        return list(found)
-
-    def readers(self, stage: Stage) -> list[Stage]:
-        """The stages that read a stage directly."""
-        outputs = set(stage.op.outputs)
-        return [s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))]
-
-    def feeds(self, producer: StageBase, consumer: StageBase) -> bool:
-        """Whether a stage reads another, directly or through others."""
-        pending: list[StageBase] = [consumer]
-        seen: set[StageBase] = set()
-        while pending:
-            stage = pending.pop()
-            for read in self.reads_of(stage):
-                source = self._of[read.tensor]
-                if source is producer:
-                    return True
-                if source not in seen:
-                    seen.add(source)
-                    pending.append(source)
-        return False
-
-    # -- changing stages ---------------------------------------------------------------------------
-
-    def add_stage(self, op: TensorOp, position: int) -> Stage:
-        """Makes the stage of a new operation."""
-        stage = Stage(self, op, distinct(op.name, {s.name for s in self.stages}))
-        self.stages.insert(position, stage)
-        for tensor in op.outputs:
-            self._of[tensor] = stage
-        self._of[op] = stage
-        return stage
-
-    def replace_op(self, stage: Stage, op: ComputeOp) -> None:
-        """Gives a stage another operation with the same outputs, and no splits or marks."""
-        self._of[op] = stage
-        stage.reset(op)
-
-    # -- primitives --------------------------------------------------------------------------------
-
-    @primitive
-    def cache_read(self, tensor: Any, scope: str, readers: Any) -> Tensor:
-        """Copies a tensor into other memory, from where some of its readers read it.
-
-        tensor: a placeholder or a computed tensor.
-        scope: `global`, `shared` or `local`.
-        readers: the stages (or tensors) that shall read the copy.
-
-        Gives the copy; place its stage with compute_at.
-
-        >>> s = te.create_schedule(S)
-        >>> print(te.lower(s, [A, S]))
-        def main(A: f32[1024, 1024], S: f32[1024]):
-          for i in range(1024):
-            S[i] = 0.0
-            for r in range(1024):
-              S[i] = S[i] + A[i, r]
-        >>> AA = s.cache_read(A, "shared", [S])
-        >>> print(te.lower(s, [A, S]))
-        def main(A: f32[1024, 1024], S: f32[1024]):
-          A.shared = allocate(f32[1024, 1024], scope=shared)
-          for ax0 in range(1024):
-            for ax1 in range(1024):
-              A.shared[ax0, ax1] = A[ax0, ax1]
-          for i in range(1024):
-            S[i] = 0.0
-            for r in range(1024):
-              S[i] = S[i] + A.shared[i, r]
-        """
-        where = "cache_read"
-        source = self.tensor(tensor, where)
-        scope = memory_scope(scope, f"{where} of '{source.name}'")
-        given = readers if isinstance(readers, list | tuple) else [readers]
-        stages = list(dict.fromkeys(self[r] for r in given))
-        if not stages:
-            raise ScheduleError(f"{where} of '{source.name}': no reader given")
-        for stage in stages:
-            if not any(r.tensor is source for r in self.reads_of(stage)):
-                raise ScheduleError(
-                    f"{where} of '{source.name}': '{stage.name}' does not read it (it is read by "
-                    f"{', '.join(s.name for s in self.readers(self[source])) or 'nothing'})"
-                )
-        return read_cached(self, source, scope, stages)
-
-    @primitive
-    def cache_write(self, tensor: Any, scope: str) -> Any:
-        """Computes a tensor in other memory; what is left of its stage copies the result.
-
-        tensor: a computed tensor (for several outputs a list of all of them).
-        scope: `global`, `shared` or `local`.
-
-        Gives the tensor that holds the computation. Where the axes were split before, its
-        dimensions are the loops: the result is laid out in tiles.
-
-        >>> s = te.create_schedule(C)
-        >>> CC = s.cache_write(C, "local")
-        >>> print(te.lower(s, [A, B, C]))
-        def main(A: f32[1024, 1024], B: f32[1024, 1024], C: f32[1024, 1024]):
-          C.local = allocate(f32[1024, 1024], scope=local)
-          for i.c in range(1024):
-            for j.c in range(1024):
-              C.local[i.c, j.c] = 0.0
-              for k in range(1024):
-                C.local[i.c, j.c] = C.local[i.c, j.c] + A[i.c, k]*B[k, j.c]
-          for i in range(1024):
-            for j in range(1024):
-              C[i, j] = C.local[i, j]
-        """
-        where = "cache_write"
-        several = isinstance(tensor, list | tuple)
-        tensors = [self.tensor(t, where) for t in (tensor if several else [tensor])]
-        if not tensors:
-            raise ScheduleError(f"{where}: no tensor given")
-        stage = self[tensors[0]]
-        scope = memory_scope(scope, f"{where} of '{stage.name}'")
-        if any(self[t] is not stage for t in tensors):
-            raise ScheduleError(f"{where}: the tensors are outputs of different operations")
-        if several and len(set(tensors)) != stage.op.num_outputs:
-            raise ScheduleError(
-                f"{where} of '{stage.name}': it has {stage.op.num_outputs} outputs, all of them "
-                "are cached together"
-            )
-        made = write_cached(self, stage, scope)
-        return made if several else made[tensors[0].index]
-
-    @primitive
-    def rfactor(self, tensor: Any, axis: IterVar, factor_axis: int = 0) -> Any:
-        """Splits a reduction in two: one for every value of a loop, and one over that loop.
-
-        tensor: a reduction.
-        axis: one of its reduction loops.
-        factor_axis: where the new dimension goes.
-
-        Gives the tensor of the first reduction. The axis is one of its result, so it can be made
-        parallel, vectorised or bound to threads; `s[tensor].op.reduce_axis` has the axis of the
-        second.
-
-        >>> s = te.create_schedule(S)
-        >>> ro, ri = s[S].split(S.op.reduce_axis[0], factor=32)
-        >>> SF = s.rfactor(S, ri)
-        >>> print(te.lower(s, [A, S]))
-        def main(A: f32[1024, 1024], S: f32[1024]):
-          S.rf = allocate(f32[32, 1024], scope=global)
-          for r.inner in range(32):
-            for i in range(1024):
-              S.rf[r.inner, i] = 0.0
-              for r.outer in range(32):
-                S.rf[r.inner, i] = S.rf[r.inner, i] + A[i, r.outer*32 + r.inner]
-          for i in range(1024):
-            S[i] = 0.0
-            for r.inner.v in range(32):
-              S[i] = S[i] + S.rf[r.inner.v, i]
-        """
-        stage = self[self.tensor(tensor, "rfactor")]
-        made = rfactored(self, stage, axis, factor_axis)
-        return made if len(made) > 1 else made[0]
+    def trace(self) -> Trace:
+        """The primitives applied so far, as data."""
+        return Trace(self.record.steps)
 
     @primitive
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
@@ -305,7 +92,7 @@ class Schedule:
                     f"{where}: group '{unit.name}' would be only partly inside of the new group"
                 )
         for stage in members:
-            if any(t in self.output_tensors for t in stage.op.outputs):
+            if stage.is_output:
                 raise ScheduleError(
                     f"{where}: '{stage.name}' is an output of the schedule, which is computed at "
                     "root level; a group holds intermediate stages"
@@ -328,39 +115,75 @@ class Schedule:
                 found.append(stage)
         return found
 
-    # -- the schedule as data ----------------------------------------------------------------------
 
-    def trace(self) -> Trace:
-        """The primitives applied so far, as data (:class:`tilewright.schedule.trace.Trace`)."""
-        return Trace(self.recorder.steps)
+class Trace:
+    """The primitives of a schedule, in order (`Schedule.trace`)."""
 
-    def inlined(self) -> Iterable[Stage]:
-        """The stages that are to be inlined."""
-        return [s for s in self.stages if s.attach == INLINE]
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = tuple(steps)
 
+    def __len__(self) -> int:
+        return len(self.steps)
 
-class UnknownStageError(ScheduleError, UnknownNameError):
-    """A stage name that the schedule does not have."""
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
 
-    def __init__(self, name: str, names: list[str]) -> None:
-        UnknownNameError.__init__(self, "stage", name, names)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.to_json() == other.to_json()
 
+    __hash__ = None  # type: ignore[assignment]
 
-def _in_order(outputs: Iterable[TensorOp]) -> list[TensorOp]:
-    """All operations behind the outputs, producers first."""
-    found: dict[TensorOp, None] = {}
-    active: list[tuple[TensorOp, bool]] = [(op, False) for op in reversed(list(outputs))]
-    while active:
-        op, done = active.pop()
-        if op in found:
-            continue
-        if done:
-            found[op] = None
-            continue
-        active.append((op, True))
-        if isinstance(op, ComputeOp):
-            sources = [r.tensor.op for e in op.body for r in reads(e)]
-            active.extend((s, False) for s in reversed(list(dict.fromkeys(sources))))
-        else:
-            assert isinstance(op, PlaceholderOp)
-    return list(found)
+    def __str__(self) -> str:
+        return self.to_python()
+
+    def to_json(self) -> str:
+        """The steps as JSON."""
+        return trace.to_json(self.steps)
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        """The steps written by :meth:`to_json`.
+
+        Raises:
+            ScheduleError: for anything else.
+        """
+        return Trace(trace.from_json(text))
+
+    def to_python(self) -> str:
+        """The steps as the source of a function that schedules what it is given."""
+        return trace.to_python(self.steps)
+
+    @staticmethod
+    def from_python(text: str) -> Trace:
+        """The steps written by :meth:`to_python`. Reads the source as data: nothing is run.
+
+        Raises:
+            ScheduleError: for any other source.
+        """
+        return Trace(trace.from_python(text))
+
+    def save(self, path: str | Path) -> None:
+        """Writes a file: Python where the name ends in .py, JSON otherwise."""
+        trace.saved(self.steps, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Reads a file that :meth:`save` wrote."""
+        return Trace(trace.loaded(path))
+
+    def apply(self, outputs: Any) -> Schedule:
+        """A new schedule of the same expression (of any shape) with these primitives.
+
+        Args:
+            outputs: its output tensor or tensors.
+
+        Raises:
+            ScheduleError: a step does not fit; says which.
+        """
+        schedule = create_schedule(outputs)
+        self.replay(schedule)
+        return schedule
+
+    def replay(self, schedule: Schedule) -> None:
+        """Applies the steps to a schedule."""
+        replay(self.steps, schedule)

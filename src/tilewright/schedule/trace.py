@@ -1,27 +1,25 @@
-"""A schedule as data: the list of primitives that made it.
+"""A schedule as data: the steps that made it, written as JSON or as Python and read back.
 
-Every primitive that a user calls is recorded with its arguments, axes and stages by name, so that
-the list can be written as JSON or as Python and carried over to another shape of the same
-expression.
+Axes, stages and tensors are named, so that the steps can be carried over to another shape of the
+same expression. As Python they are a function of primitives:
+
+    def schedule(s):
+        r0 = s["C"].tile(s["C"].op.axis[0], s["C"].op.axis[1], 32, 32)
+        s["C"].vectorize(r0[3])
+
+The function can be called on any schedule of the expression; reading it back never runs it.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
+import ast
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any
 
 from tilewright.schedule.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from tilewright.schedule.schedule import Schedule
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 FORMAT = 1
 
@@ -40,323 +38,259 @@ class Step:
     arguments: dict[str, Any]
 
 
-def primitive(function: Callable[P, R]) -> Callable[P, R]:
-    """Records calls of a primitive; those that it makes of others are part of it."""
-    signature = inspect.signature(function)
+@dataclass(slots=True)
+class Record:
+    """The steps of one schedule so far.
 
-    @functools.wraps(function)
-    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-        owner: Any = args[0]
-        recorder: Recorder = (
-            owner.recorder if hasattr(owner, "recorder") else owner.schedule.recorder
-        )
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            name = getattr(owner, "name", "schedule")
+    made: the step and the position in its result that each axis and group comes from. threads: a
+    number for each thread axis. depth: how many primitives are at work, one within the other.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    made: dict[Hashable, list[int]] = field(default_factory=dict)
+    threads: dict[Hashable, int] = field(default_factory=dict)
+    depth: int = 0
+
+
+def saved(steps: Sequence[Step], path: str | Path) -> None:
+    """Writes a file: Python where the name ends in .py, JSON otherwise."""
+    path = Path(path)
+    path.write_text(to_python(steps) if path.suffix == ".py" else to_json(steps))
+
+
+def loaded(path: str | Path) -> list[Step]:
+    """Reads a file that :func:`saved` wrote; nothing in it is run.
+
+    Raises:
+        ScheduleError: there is none, or it is no trace.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ScheduleError(f"schedule trace: no file '{path}'")
+    text = path.read_text()
+    return from_python(text) if path.suffix == ".py" else from_json(text)
+
+
+def to_json(steps: Sequence[Step]) -> str:
+    """The steps as JSON."""
+    said = [{"primitive": s.primitive, "stage": s.stage, "arguments": s.arguments} for s in steps]
+    return json.dumps({"format": FORMAT, "steps": said}, indent=1)
+
+
+def from_json(text: str) -> list[Step]:
+    """The steps written by :func:`to_json`.
+
+    Raises:
+        ScheduleError: for anything else.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
             raise ScheduleError(
-                f"{function.__name__} of '{name}': {error} "
-                f"(arguments: {', '.join(list(signature.parameters)[1:])})"
-            ) from None
-        if recorder.depth:
-            return function(*args, **kwargs)
-        # Described before the call: a primitive may change what names an axis.
-        encoded: dict[str, Any] | None = None
-        recorder.depth += 1
-        try:
-            arguments = dict(list(bound.arguments.items())[1:])
-            encoded = recorder.encoded(arguments)
-            result = function(*args, **kwargs)
-        except BaseException:
-            recorder.forget()
-            raise
-        finally:
-            recorder.depth -= 1
-        recorder.add(function.__name__, owner, encoded, result)
-        return result
-
-    return recorded
+                f"schedule trace: format {data['format']} is not known (this is {FORMAT})"
+            )
+        return [Step(s["primitive"], s["stage"], dict(s["arguments"])) for s in data["steps"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScheduleError(f"schedule trace: this is not one ({error!r})") from None
 
 
-class Recorder:
-    """The steps of one schedule, and where the axes and groups that they made come from."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.steps: list[Step] = []
-        self.depth = 0
-        self._made: dict[Any, list[int]] = {}
-        self._threads: dict[Any, int] = {}
-
-    def add(self, name: str, owner: Any, arguments: dict[str, Any], result: Any) -> None:
-        """Takes down a call that succeeded."""
-        number = len(self.steps)
-        stage = None if owner is self.schedule else self._owner(owner)
-        self.steps.append(Step(name, stage, arguments))
-        for position, part in enumerate(result if isinstance(result, tuple) else (result,)):
-            if _is_axis(part) or _is_group(part):
-                self._made.setdefault(part, [number, position])
-
-    def forget(self) -> None:
-        """Gives back the numbers of thread axes that only a failed call named."""
-        named = {n for step in self.steps for n in _thread_numbers(step.arguments)}
-        self._threads = {axis: n for axis, n in self._threads.items() if n in named}
-
-    def _owner(self, owner: Any) -> Any:
-        return {"result": self._made[owner]} if _is_group(owner) else owner.name
-
-    def encoded(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._encode(value) for name, value in arguments.items()}
-
-    def _encode(self, value: Any) -> Any:
-        from tilewright.schedule.expr import Expr
-        from tilewright.schedule.intrinsic import TensorIntrinsic
-        from tilewright.schedule.stage import Stage
-        from tilewright.schedule.tensor import Tensor, TensorOp
-
-        if value is None or isinstance(value, str | bool | int | float):
-            return value
-        if _is_axis(value):
-            return self._axis(value)
-        if isinstance(value, Stage):
-            return {"stage": value.name}
-        if isinstance(value, TensorOp):
-            return {"stage": self.schedule[value].name}
-        if isinstance(value, Tensor):
-            return {"tensor": [self.schedule[value].name, value.index]}
-        if isinstance(value, TensorIntrinsic):
-            return {"intrinsic": value.name}
-        if isinstance(value, Expr):
-            return {"expr": self._expr(value)}
-        if isinstance(value, Sequence):
-            return [self._encode(v) for v in value]
-        if hasattr(value, "__index__"):
-            return int(value)
-        raise ScheduleError(f"argument {value!r} of type {type(value).__name__} is not understood")
-
-    def _axis(self, axis: Any) -> dict[str, Any]:
-        if axis.kind == "thread":
-            number = self._threads.setdefault(axis, len(self._threads))
-            return {"thread": [axis.tag, axis.dom[1] if axis.dom else None, number]}
-        if axis in self._made:
-            return {"result": self._made[axis]}
-        for stage in self.schedule.stages:
-            if stage.is_placeholder:
-                continue
-            for kind, axes in (("axis", stage.op.axis), ("reduce_axis", stage.op.reduce_axis)):
-                for position, known in enumerate(axes):
-                    if known is axis:
-                        return {kind: [stage.name, position]}
-        return {"unknown": axis.name}
-
-    def _expr(self, expr: Any) -> Any:
-        from tilewright.schedule.expr import Binary, Const, Not
-
-        if _is_axis(expr):
-            return self._axis(expr)
-        if isinstance(expr, Const):
-            return ["const", expr.value, expr.dtype]
-        if isinstance(expr, Binary):
-            return [expr.op, self._expr(expr.a), self._expr(expr.b)]
-        if isinstance(expr, Not):
-            return ["not", self._expr(expr.a)]
-        raise ScheduleError(
-            f"'{expr}' cannot be part of a predicate (allowed: axes, thread axes, constants, "
-            "arithmetic, comparisons, te.all, te.any)"
-        )
-
-
-def _is_axis(value: Any) -> bool:
-    from tilewright.schedule.tensor import IterVar
-
-    return isinstance(value, IterVar)
-
-
-def _is_group(value: Any) -> bool:
-    from tilewright.schedule.stage import Group
-
-    return isinstance(value, Group)
-
-
-def _thread_numbers(value: Any) -> Iterator[int]:
+def references(value: Any, kind: str) -> Iterator[Any]:
+    """What the references of one kind in a step or in its arguments refer to."""
+    if isinstance(value, Step):
+        value = [value.stage, value.arguments]
     if isinstance(value, list):
         for part in value:
-            yield from _thread_numbers(part)
+            yield from references(part, kind)
     elif isinstance(value, dict):
-        if set(value) == {"thread"}:
-            yield value["thread"][2]
+        if set(value) == {kind}:
+            yield value[kind]
         else:
-            yield from _thread_numbers(list(value.values()))
+            yield from references(list(value.values()), kind)
 
 
-class Trace:
-    """The primitives of a schedule, in order (`Schedule.trace`)."""
+# -- as Python -------------------------------------------------------------------------------------
 
+_HEAD = (
+    '"""A schedule, written by tilewright."""\n\nfrom tilewright import te\n\n\ndef schedule(s):\n'
+)
+
+
+def to_python(steps: Sequence[Step]) -> str:
+    """The source of a function `schedule(s)` that applies the steps to a schedule `s`."""
+    lines = list(_Writer(steps).lines())
+    return _HEAD + "".join(f"    {line}\n" for line in lines or ["pass"])
+
+
+class _Writer:
     def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = tuple(steps)
+        self.steps = steps
+        # A primitive with one result gives that itself, these give several.
+        self.several = {i for i, s in enumerate(steps) if s.primitive in ("split", "tile")}
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def __iter__(self) -> Any:
-        return iter(self.steps)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Trace) and self.to_json() == other.to_json()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return self.to_python()
-
-    def to_json(self) -> str:
-        """The steps as JSON."""
-        steps = [
-            {"primitive": s.primitive, "stage": s.stage, "arguments": s.arguments}
-            for s in self.steps
-        ]
-        return json.dumps({"format": FORMAT, "steps": steps}, indent=1)
-
-    @staticmethod
-    def from_json(text: str) -> Trace:
-        """The steps written by :meth:`to_json`; ScheduleError for anything else."""
-        try:
-            data = json.loads(text)
-            if data["format"] != FORMAT:
-                raise ScheduleError(
-                    f"schedule trace: format {data['format']} is not known (this is {FORMAT})"
-                )
-            return Trace(
-                [Step(s["primitive"], s["stage"], dict(s["arguments"])) for s in data["steps"]]
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise ScheduleError(f"schedule trace: this is not one ({error!r})") from None
-
-    def to_python(self) -> str:
-        """The steps as the source of a function that schedules what it is given."""
-        from tilewright.schedule.trace_python import source
-
-        return source(self)
-
-    @staticmethod
-    def from_python(text: str) -> Trace:
-        """The steps written by :meth:`to_python`. Reads the source as data: nothing is run."""
-        from tilewright.schedule.trace_python import parsed
-
-        return parsed(text)
-
-    def save(self, path: str | Path) -> None:
-        """Writes a file: Python where the name ends in .py, JSON otherwise."""
-        path = Path(path)
-        path.write_text(self.to_python() if path.suffix == ".py" else self.to_json())
-
-    @staticmethod
-    def load(path: str | Path) -> Trace:
-        """Reads a file that :meth:`save` wrote."""
-        path = Path(path)
-        if not path.is_file():
-            raise ScheduleError(f"schedule trace: no file '{path}'")
-        text = path.read_text()
-        return Trace.from_python(text) if path.suffix == ".py" else Trace.from_json(text)
-
-    def apply(self, outputs: Any) -> Schedule:
-        """A new schedule of the same expression (of any shape) with these primitives.
-
-        outputs: its output tensor or tensors. ScheduleError where a step does not fit, with its
-            number.
-        """
-        from tilewright.schedule.schedule import create_schedule
-
-        schedule = create_schedule(outputs)
-        self.replay(schedule)
-        return schedule
-
-    def replay(self, schedule: Schedule) -> None:
-        """Applies the steps to a schedule."""
-        replay = _Replay(schedule)
+    def lines(self) -> Iterator[str]:
+        used = {made[0] for step in self.steps for made in references(step, "result")}
+        threads: set[int] = set()
         for number, step in enumerate(self.steps):
-            try:
-                replay.run(step)
-            except ScheduleError as error:
-                raise ScheduleError(
-                    f"schedule trace, step {number} ({step.primitive}): {error}"
-                ) from None
+            for tag, extent, thread in references(step, "thread"):
+                if thread not in threads:
+                    threads.add(thread)
+                    dom = f"(0, {extent}), " if extent is not None else ""
+                    yield f'thread{thread} = te.thread_axis({dom}"{tag}")'
+            call = self.call(step)
+            yield f"r{number} = {call}" if number in used else call
 
-
-class _Replay:
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
-        self.results: list[Any] = []
-        self.threads: dict[int, Any] = {}
-
-    def run(self, step: Step) -> None:
-        owner: Any = self.schedule
-        if step.stage is not None:
-            owner = (
-                self._decode(step.stage)
-                if isinstance(step.stage, dict)
-                else self.schedule.named(step.stage)
-            )
-        method = getattr(owner, step.primitive, None)
-        if not hasattr(method, "__wrapped__"):
-            raise ScheduleError(f"there is no primitive '{step.primitive}'")
-        arguments: dict[str, Any] = {}
-        positional: list[Any] = []
+    def call(self, step: Step) -> str:
+        if step.stage is None:
+            owner = "s"
+        elif isinstance(step.stage, dict):
+            owner = self.value(step.stage)
+        else:
+            owner = f"s[{step.stage!r}]"
+        parts: list[str] = []
         for name, value in step.arguments.items():
-            decoded = self._decode(value)
             if name == "args":
-                positional = decoded
+                parts.extend(self.value(v) for v in value)
             else:
-                arguments[name] = decoded
-        assert method is not None
-        self.results.append(method(*positional, **arguments))
+                parts.append(f"{name}={self.value(value)}")
+        return f"{owner}.{step.primitive}({', '.join(parts)})"
 
-    def _decode(self, value: Any) -> Any:
+    def value(self, value: Any) -> str:
         if isinstance(value, list):
-            return [self._decode(v) for v in value]
+            return f"[{', '.join(self.value(v) for v in value)}]"
         if not isinstance(value, dict):
-            return value
-        if len(value) != 1:
-            raise ScheduleError(f"'{value}' is no reference")
+            return repr(value)
         kind, what = next(iter(value.items()))
-        if kind == "stage":
-            return self.schedule.named(what)
-        if kind == "tensor":
-            return self.schedule.named(what[0]).op.output(what[1])
-        if kind in ("axis", "reduce_axis"):
-            axes = getattr(self.schedule.named(what[0]).op, kind)
-            if not 0 <= what[1] < len(axes):
-                raise ScheduleError(f"stage '{what[0]}' has {len(axes)} of {kind}, no {what[1]}")
-            return axes[what[1]]
-        if kind == "result":
-            result = self.results[what[0]]
-            return result[what[1]] if isinstance(result, tuple) else result
-        if kind == "thread":
-            return self._thread(*what)
-        if kind == "intrinsic":
-            from tilewright.schedule.intrinsic import registered
-
-            return registered(what)
-        if kind == "expr":
-            return self._expr(what)
+        match kind:
+            case "stage":
+                return f"s[{what!r}]"
+            case "tensor":
+                return f"s[{what[0]!r}].op.output({what[1]})"
+            case "axis" | "reduce_axis":
+                return f"s[{what[0]!r}].op.{kind}[{what[1]}]"
+            case "result":
+                return f"r{what[0]}[{what[1]}]" if what[0] in self.several else f"r{what[0]}"
+            case "thread":
+                return f"thread{what[2]}"
+            case "intrinsic":
+                return f"te.intrinsic({what!r})"
+            case "expr":
+                return self.expr(what)
         raise ScheduleError(f"'{value}' is no reference")
 
-    def _thread(self, tag: str, extent: int | None, number: int) -> Any:
-        from tilewright.schedule.tensor import thread_axis
-
-        if number not in self.threads:
-            dom = (0, extent) if extent is not None else None
-            self.threads[number] = thread_axis(dom, tag)
-        return self.threads[number]
-
-    def _expr(self, value: Any) -> Any:
-        from tilewright.schedule.expr import as_expr, binary, const
-        from tilewright.schedule.functions import logical_not
-
+    def expr(self, value: Any) -> str:
         if isinstance(value, dict):
-            return as_expr(self._decode(value))
+            return self.value(value)
         if value[0] == "const":
-            return const(value[1], value[2])
+            return f"te.const({value[1]!r}, {value[2]!r})"
         if value[0] == "not":
-            return logical_not(self._expr(value[1]))
-        return binary(value[0], self._expr(value[1]), self._expr(value[2]))
+            return f"te.logical_not({self.expr(value[1])})"
+        return f"te.binary({value[0]!r}, {self.expr(value[1])}, {self.expr(value[2])})"
+
+
+def from_python(text: str) -> list[Step]:
+    """The steps of a source that :func:`to_python` wrote, read as data.
+
+    Raises:
+        ScheduleError: for any other source.
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise ScheduleError(f"schedule trace: this is no Python source ({error})") from None
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "schedule"]
+    if len(functions) != 1:
+        raise ScheduleError("schedule trace: the source has no function schedule(s)")
+    return _Reader().steps(functions[0])
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.threads: dict[str, list[Any]] = {}
+        self.numbers: dict[str, int] = {}
+
+    def steps(self, function: ast.FunctionDef) -> list[Step]:
+        found: list[Step] = []
+        for line in function.body:
+            target = None
+            if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+                target = line.targets[0].id
+            if isinstance(line, ast.Pass):
+                continue
+            value: Any = getattr(line, "value", None)
+            if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+                self._fail(line)
+            if self._name(value.func.value) == "te" and value.func.attr == "thread_axis":
+                dom = ast.literal_eval(value.args[0]) if len(value.args) > 1 else None
+                tag = ast.literal_eval(value.args[-1])
+                extent = dom[1] if dom is not None else None
+                number = str(target).removeprefix("thread")
+                known = int(number) if number.isdigit() else len(self.threads)
+                self.threads[str(target)] = [tag, extent, known]
+                continue
+            if target is not None:
+                self.numbers[target] = len(found)
+            arguments = {k.arg: self._value(k.value) for k in value.keywords if k.arg}
+            if value.args:
+                arguments["args"] = [self._value(a) for a in value.args]
+            found.append(Step(value.func.attr, self._owner(value.func.value), arguments))
+        return found
+
+    def _fail(self, node: ast.AST) -> Any:
+        raise ScheduleError(
+            f"schedule trace, line {getattr(node, 'lineno', '?')}: '{ast.unparse(node)}' is not "
+            "understood"
+        )
+
+    @staticmethod
+    def _name(node: ast.AST) -> str:
+        return node.id if isinstance(node, ast.Name) else ""
+
+    def _owner(self, node: ast.expr) -> Any:
+        if self._name(node) == "s":
+            return None
+        value = self._value(node)
+        return value["stage"] if isinstance(value, dict) and "stage" in value else value
+
+    def _value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Name() if node.id in self.threads:
+                return {"thread": self.threads[node.id]}
+            case ast.Name() if node.id in self.numbers:
+                return {"result": [self.numbers[node.id], 0]}
+            case ast.Subscript(
+                value=ast.Name(id=made), slice=ast.Constant(value=int() as place)
+            ) if made in self.numbers:
+                return {"result": [self.numbers[made], place]}
+            case ast.List():
+                return [self._value(v) for v in node.elts]
+            case ast.Subscript(value=ast.Name(id="s"), slice=ast.Constant(value=str() as name)):
+                return {"stage": name}
+            case ast.Subscript(
+                value=ast.Attribute(value=ast.Attribute(value=owner, attr="op"), attr=kind),
+                slice=ast.Constant(value=int() as position),
+            ) if kind in ("axis", "reduce_axis"):
+                return {kind: [self._value(owner)["stage"], position]}
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=owner, attr="op"))):
+                return {"tensor": [self._value(owner)["stage"], ast.literal_eval(node.args[0])]}
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="te"), attr=name)):
+                return self._te(name, node)
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return self._fail(node)
+
+    def _te(self, name: str, node: ast.Call) -> Any:
+        if name == "intrinsic":
+            return {"intrinsic": ast.literal_eval(node.args[0])}
+        return {"expr": self._expr(node)}
+
+    def _expr(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr == "const":
+                return ["const", *(ast.literal_eval(a) for a in node.args)]
+            if node.func.attr == "logical_not":
+                return ["not", self._expr(node.args[0])]
+            if node.func.attr == "binary":
+                op, a, b = node.args
+                return [ast.literal_eval(op), self._expr(a), self._expr(b)]
+        return self._value(node)

@@ -80,7 +80,7 @@ def test_flags_that_do_not_exist(pool):
 
 
 def test_a_compile_beyond_the_memory_limit_is_a_result():
-    with compile_pool(1, memory_limit=64 << 20) as pool:
+    with compile_pool(1, memory_limit=70 << 20) as pool:
         failure = only(pool, CompileRequest(ADD, CPU_FLAGS)).failure
         assert failure.kind == "crashed"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -92,25 +91,15 @@ class Database:
     def begin_run(self, run: RunRecord) -> int:
         """Store a new run that belongs to this process; gives its id."""
         with self._db.transaction() as sqlite:
-            cursor = sqlite.execute(
-                "INSERT INTO runs (uid, created, program, program_digest, target, compiler,"
-                " options, options_digest, seed, status, owner)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    uuid.uuid4().hex,
-                    self._clock(),
-                    codec.clean(run.program),
-                    run.program_digest,
-                    run.target,
-                    run.compiler,
-                    codec.dumps(dict(run.options)),
-                    run.options_digest,
-                    run.seed,
-                    RunStatus.RUNNING,
-                    owner.this_process(),
-                ),
-            )
-            return int(cursor.lastrowid or 0)
+            filled_in = {
+                "uid": uuid.uuid4().hex,
+                "created": self._clock(),
+                "options": dict(run.options),
+                "status": RunStatus.RUNNING,
+                "finished": None,
+                "owner": owner.this_process(),
+            }
+            return int(rows.RUNS.insert(sqlite, {**vars(run), **filled_in}).lastrowid or 0)
 
     def find_resumable(
         self, program_digest: str, target: str, compiler: str, options_digest: str
@@ -183,12 +172,9 @@ class Database:
 
         `default_s` updates its default time, `space` what its search space is made from.
         """
-        told = {"default_s": default_s, "space": None if space is None else codec.dumps(space)}
         with self._db.transaction() as sqlite:
             task_id, _ = rows.find_or_add_task(sqlite, key)
-            for column, value in told.items():
-                if value is not None:
-                    sqlite.execute(f"UPDATE tasks SET {column} = ? WHERE id = ?", (value, task_id))
+            rows.tell_task(sqlite, task_id, default_s, space)
             return task_id
 
     def similar_tasks(self, key: TaskKey) -> list[TaskRecord]:
@@ -222,8 +208,13 @@ class Database:
             ).fetchone()[0]
             ordinal = 0 if last is None else last + 1
             for trial in trials:
-                record = TrialRecord(run_id, task_id, ordinal + stored, self._clock(), trial)
-                stored += rows.add_trial(sqlite, record)
+                place = {
+                    "run_id": run_id,
+                    "task_id": task_id,
+                    "ordinal": ordinal + stored,
+                    "created": self._clock(),
+                }
+                stored += rows.add_trial(sqlite, {**place, **rows.trial_fields(trial)})
         return stored
 
     def trial_records(
@@ -255,8 +246,14 @@ class Database:
         `run_id` and `created` of the result itself are not read: they are filled in.
         """
         with self._db.transaction() as sqlite:
-            sqlite.execute("DELETE FROM results WHERE task_id = ?", (task_id,))
-            rows.put_result(sqlite, task_id, result, run_id, self._clock())
+            winner = result.configuration
+            filled_in = {
+                "task_id": task_id,
+                "run_id": run_id,
+                "created": self._clock(),
+                "configuration": None if winner is None else codec.configuration_to_json(winner),
+            }
+            rows.RESULTS.insert(sqlite, {**vars(result), **filled_in}, replace=True)
 
     def result_for(self, key: TaskKey) -> TaskResult | None:
         """The result of the same workload, target, compiler version and flags, from any run."""
@@ -275,11 +272,9 @@ class Database:
         Numbers that JSON cannot say (NaN, infinities) become null.
         """
         with self._db.transaction() as sqlite:
-            sqlite.execute(
-                "INSERT OR REPLACE INTO measurements (run_id, kind, name, data, created)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (run_id, kind, codec.clean(name), codec.dumps(data), self._clock()),
-            )
+            place = {"run_id": run_id, "kind": kind, "name": name}
+            fields = {**place, "data": data, "created": self._clock()}
+            rows.MEASUREMENTS.insert(sqlite, fields, replace=True)
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
         """What was measured in a run, oldest first."""
@@ -288,27 +283,18 @@ class Database:
             " ORDER BY created, kind, name",
             (run_id, kind),
         )
-        return [
-            ProgramMeasurement(
-                r["run_id"], r["kind"], r["name"], json.loads(r["data"]), r["created"]
-            )
-            for r in found
-        ]
+        return [rows.measurement_of(row) for row in found]
 
     def put_state(self, run_id: int, key: str, value: Json) -> None:
         """Store a checkpoint of a run under a name; replaces the one before."""
         with self._db.transaction() as sqlite:
-            sqlite.execute(
-                "INSERT OR REPLACE INTO state (run_id, key, value) VALUES (?, ?, ?)",
-                (run_id, key, codec.dumps(value)),
-            )
+            rows.STATE.insert(sqlite, {"run_id": run_id, "key": key, "value": value}, replace=True)
 
     def get_state(self, run_id: int, key: str) -> Json:
         """The checkpoint stored last under this name; None when there is none."""
-        found = self._db.query(
-            "SELECT value FROM state WHERE run_id = ? AND key = ?", (run_id, key)
-        )
-        return codec.loads(found[0]["value"]) if found else None
+        found = self._db.query("SELECT * FROM state WHERE run_id = ? AND key = ?", (run_id, key))
+        value: Json = rows.STATE.fields(found[0])["value"] if found else None
+        return value
 
     # The database as a whole
 

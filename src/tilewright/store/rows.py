@@ -1,14 +1,21 @@
-"""Rows of the tables as records."""
+"""The tables as dictionaries of fields: rows from records, records from rows.
+
+What a table's columns hold is said once. Records that are stored, lines that are imported and rows
+that are exported go through the same conversions; JSON columns are texts in the file alone.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.store import codec
 from tilewright.store.records import (
     Filter,
+    ProgramMeasurement,
     RunRecord,
     RunStatus,
     TaskKey,
@@ -16,84 +23,225 @@ from tilewright.store.records import (
     TaskResult,
     TrialRecord,
 )
+from tilewright.trial import Status, Trial
 from tilewright.workload import Workload
 
-RESULT_COLUMNS = (
-    "run_id",
-    "configuration",
-    "default_s",
-    "tuned_s",
-    "speedup_low",
-    "speedup_high",
-    "verification",
-    "trials",
-    "created",
+Fields = dict[str, Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return codec.clean(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _maybe_json(value: Any) -> str | None:
+    return None if value is None else codec.dumps(value)
+
+
+def _maybe_id(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+class StoredTable:
+    """A table of the database.
+
+    Args:
+        name: of the table.
+        columns: how a field becomes what its column holds; ValueError or TypeError where it cannot.
+    """
+
+    def __init__(self, name: str, /, **columns: Callable[[Any], object]) -> None:
+        self._name = name
+        self._columns = columns
+        self._names = ", ".join(columns)
+        self._marks = ", ".join("?" * len(columns))
+
+    def fields(self, row: sqlite3.Row) -> Fields:
+        """The fields of a row, by the names of the columns."""
+        found = {}
+        for name, convert in self._columns.items():
+            value = row[name]
+            is_json = convert in (codec.dumps, _maybe_json) and value is not None
+            found[name] = json.loads(value) if is_json else value
+        return found
+
+    def insert(
+        self,
+        sqlite: sqlite3.Connection,
+        fields: Mapping[str, Any],
+        conflict: str = "",
+        *,
+        replace: bool = False,
+    ) -> sqlite3.Cursor:
+        """Add a row.
+
+        Args:
+            sqlite: in a transaction.
+            fields: those of the table; more are left out.
+            conflict: an `ON CONFLICT` clause.
+            replace: the row takes the place of one with the same key.
+
+        Raises:
+            KeyError: a field is missing.
+            ValueError: a field is not what the column holds; TypeError as well.
+        """
+        values = []
+        for name, convert in self._columns.items():
+            try:
+                values.append(convert(fields[name]))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{name!r}: {error}") from error
+        verb = "INSERT OR REPLACE" if replace else "INSERT"
+        sql = f"{verb} INTO {self._name} ({self._names}) VALUES ({self._marks}) {conflict}"
+        return sqlite.execute(sql, values)
+
+    @property
+    def newer(self) -> str:
+        """The `ON CONFLICT` action by which a row with a later `created` takes the place of one."""
+        updates = ", ".join(f"{name} = excluded.{name}" for name in self._columns)
+        return f"DO UPDATE SET {updates} WHERE excluded.created > {self._name}.created"
+
+
+RUNS = StoredTable(
+    "runs",
+    uid=_text,
+    created=float,
+    program=_text,
+    program_digest=_text,
+    target=_text,
+    compiler=_text,
+    options=codec.dumps,
+    options_digest=_text,
+    seed=int,
+    status=_text,
+    finished=_number,
+    owner=_text,
 )
+TASKS = StoredTable(
+    "tasks",
+    workload_key=_text,
+    target=_text,
+    compiler=_text,
+    flags=_text,
+    workload=codec.dumps,
+    name=_text,
+    default_s=_number,
+    space=_maybe_json,
+)
+TRIALS = StoredTable(
+    "trials",
+    run_id=int,
+    task_id=int,
+    ordinal=int,
+    created=float,
+    configuration=codec.dumps,
+    status=_text,
+    time_s=_number,
+    samples=codec.dumps,
+    message=_text,
+    binary_digest=_text,
+    origin=_text,
+    phase_s=codec.dumps,
+)
+RESULTS = StoredTable(
+    "results",
+    task_id=int,
+    run_id=_maybe_id,
+    configuration=_maybe_json,
+    default_s=float,
+    tuned_s=float,
+    speedup_low=float,
+    speedup_high=float,
+    verification=_text,
+    trials=int,
+    created=float,
+)
+MEASUREMENTS = StoredTable(
+    "measurements", run_id=int, kind=_text, name=_text, data=codec.dumps, created=float
+)
+STATE = StoredTable("state", run_id=int, key=_text, value=codec.dumps)
 
 
 def run_of(row: sqlite3.Row) -> RunRecord:
-    return RunRecord(
-        program=row["program"],
-        program_digest=row["program_digest"],
-        target=row["target"],
-        compiler=row["compiler"],
-        options=json.loads(row["options"]),
-        options_digest=row["options_digest"],
-        seed=row["seed"],
-        status=RunStatus(row["status"]),
-        id=row["id"],
-        uid=row["uid"],
-        created=row["created"],
-        finished=row["finished"],
-        owner=row["owner"],
-    )
+    """A row of `runs` as a record."""
+    fields = RUNS.fields(row)
+    return RunRecord(**{**fields, "id": row["id"], "status": RunStatus(fields["status"])})
 
 
 def task_of(row: sqlite3.Row) -> TaskRecord:
-    workload = Workload.from_json(json.loads(row["workload"]))
-    key = TaskKey(workload, row["target"], row["compiler"], row["flags"])
-    space = None if row["space"] is None else json.loads(row["space"])
-    return TaskRecord(row["id"], key, row["default_s"], space)
+    """A row of `tasks` as a record."""
+    fields = TASKS.fields(row)
+    workload = Workload.from_json(fields["workload"])
+    key = TaskKey(workload, fields["target"], fields["compiler"], fields["flags"])
+    return TaskRecord(row["id"], key, fields["default_s"], fields["space"])
 
 
 def trial_of(row: sqlite3.Row) -> TrialRecord:
+    """A row of `trials` as a record."""
+    fields = TRIALS.fields(row)
     return TrialRecord(
-        row["run_id"],
-        row["task_id"],
-        row["ordinal"],
-        row["created"],
-        codec.decode_trial(row),  # type: ignore[arg-type]  # sqlite3.Row is a mapping in all but name
+        fields["run_id"],
+        fields["task_id"],
+        fields["ordinal"],
+        fields["created"],
+        trial_from(fields),
     )
 
 
 def result_of(row: sqlite3.Row) -> TaskResult:
-    text = row["configuration"]
-    return TaskResult(
-        configuration=None if text is None else codec.decode_configuration(text),
-        default_s=row["default_s"],
-        tuned_s=row["tuned_s"],
-        speedup_low=row["speedup_low"],
-        speedup_high=row["speedup_high"],
-        verification=row["verification"],
-        trials=row["trials"],
-        run_id=row["run_id"],
-        created=row["created"],
-    )
+    """A row of `results` as a record."""
+    fields = RESULTS.fields(row)
+    del fields["task_id"]
+    if fields["configuration"] is not None:
+        fields["configuration"] = codec.configuration_from_json(fields["configuration"])
+    return TaskResult(**fields)
 
 
-def result_values(result: TaskResult, run_id: int | None, created: float) -> tuple[Any, ...]:
-    """The columns `RESULT_COLUMNS` of a result."""
-    winner = result.configuration
-    return (
-        run_id,
-        None if winner is None else codec.encode_configuration(winner),
-        result.default_s,
-        result.tuned_s,
-        result.speedup_low,
-        result.speedup_high,
-        codec.clean(result.verification),
-        result.trials,
-        created,
+def measurement_of(row: sqlite3.Row) -> ProgramMeasurement:
+    """A row of `measurements` as a record."""
+    return ProgramMeasurement(**MEASUREMENTS.fields(row))
+
+
+def trial_fields(trial: Trial) -> Fields:
+    """The fields of a trial, without its place.
+
+    Raises:
+        TypeError: a value of the configuration cannot be stored.
+    """
+    finite = trial.time_s is not None and math.isfinite(trial.time_s)
+    return {
+        "configuration": codec.configuration_to_json(trial.configuration),
+        "status": str(trial.status),
+        "time_s": trial.time_s if finite else None,
+        "samples": list(trial.samples),
+        "message": trial.message[: codec.MESSAGE_LIMIT],
+        "binary_digest": trial.binary,
+        "origin": trial.origin,
+        "phase_s": dict(trial.phase_s),
+    }
+
+
+def trial_from(fields: Mapping[str, Any]) -> Trial:
+    """The trial that has these fields.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: a field is not what it should be; TypeError and AttributeError as well.
+    """
+    return Trial(
+        configuration=codec.configuration_from_json(fields["configuration"]),
+        status=Status(fields["status"]),
+        time_s=_number(fields["time_s"]),
+        samples=tuple(math.nan if s is None else float(s) for s in fields["samples"]),
+        message=_text(fields["message"]),
+        binary=_text(fields["binary_digest"]),
+        origin=_text(fields["origin"]),
+        phase_s={k: math.nan if v is None else float(v) for k, v in fields["phase_s"].items()},
     )
 
 
@@ -113,56 +261,57 @@ def where_task(which: Filter) -> tuple[str, tuple[object, ...]]:
 
 def find_or_add_task(sqlite: sqlite3.Connection, key: TaskKey) -> tuple[int, bool]:
     """The id of the task with this key, and whether it had to be added."""
-    identity = (key.workload.key, key.target, key.compiler, key.flags)
     found = sqlite.execute(
         "SELECT id FROM tasks WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
-        identity,
+        (key.workload.key, key.target, key.compiler, key.flags),
     ).fetchone()
     if found:
         return int(found[0]), False
-    cursor = sqlite.execute(
-        "INSERT INTO tasks (workload_key, target, compiler, flags, workload, name)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (*identity, codec.dumps(key.workload.to_json()), key.workload.name),
-    )
-    return int(cursor.lastrowid or 0), True
+    fields = {
+        "workload_key": key.workload.key,
+        "target": key.target,
+        "compiler": key.compiler,
+        "flags": key.flags,
+        "workload": key.workload.to_json(),
+        "name": key.workload.name,
+        "default_s": None,
+        "space": None,
+    }
+    return int(TASKS.insert(sqlite, fields).lastrowid or 0), True
 
 
-_ADD_TRIAL = (
-    f"INSERT INTO trials (run_id, task_id, ordinal, created, {', '.join(codec.TRIAL_COLUMNS)})"
-    f" VALUES (?, ?, ?, ?, {', '.join('?' * len(codec.TRIAL_COLUMNS))})"
-    " ON CONFLICT (run_id, task_id, configuration) DO NOTHING"
-)
-
-
-def add_trial(sqlite: sqlite3.Connection, record: TrialRecord) -> bool:
-    """Store a trial unless its run has this configuration of the task already."""
-    cursor = sqlite.execute(
-        _ADD_TRIAL,
-        (
-            record.run_id,
-            record.task_id,
-            record.ordinal,
-            record.created,
-            *codec.encode_trial(record.trial),
-        ),
-    )
-    return cursor.rowcount == 1
-
-
-def put_result(
+def tell_task(
     sqlite: sqlite3.Connection,
     task_id: int,
-    result: TaskResult,
-    run_id: int | None,
-    created: float,
-) -> bool:
+    default_s: float | None,
+    space: Any,
+    *,
+    known: bool = True,
+) -> None:
+    """Store what is told of a task: what is None is not.
+
+    Args:
+        sqlite: in a transaction.
+        task_id: the task.
+        default_s: seconds of the compiler's own choice.
+        space: what its search space is made from.
+        known: also where it was told before.
+    """
+    unknown = "" if known else " AND {0} IS NULL"
+    for column, value in (("default_s", _number(default_s)), ("space", _maybe_json(space))):
+        if value is not None:
+            sqlite.execute(
+                f"UPDATE tasks SET {column} = ? WHERE id = ?{unknown.format(column)}",
+                (value, task_id),
+            )
+
+
+def add_trial(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
+    """Store a trial unless its run has this configuration of the task already."""
+    conflict = "ON CONFLICT (run_id, task_id, configuration) DO NOTHING"
+    return TRIALS.insert(sqlite, fields, conflict).rowcount == 1
+
+
+def put_result(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
     """Store the result of a task unless there is one that is as new or newer."""
-    columns = ", ".join(RESULT_COLUMNS)
-    updates = ", ".join(f"{c} = excluded.{c}" for c in RESULT_COLUMNS)
-    cursor = sqlite.execute(
-        f"INSERT INTO results (task_id, {columns}) VALUES (?{', ?' * len(RESULT_COLUMNS)})"
-        f" ON CONFLICT (task_id) DO UPDATE SET {updates} WHERE excluded.created > results.created",
-        (task_id, *result_values(result, run_id, created)),
-    )
-    return cursor.rowcount == 1
+    return RESULTS.insert(sqlite, fields, f"ON CONFLICT (task_id) {RESULTS.newer}").rowcount == 1

@@ -26,7 +26,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from tilewright.errors import UserError
 from tilewright.files import whole_file
@@ -37,10 +37,8 @@ from tilewright.store.records import (
     RowCounts,
     RunStatus,
     TaskKey,
-    TaskResult,
-    TrialRecord,
 )
-from tilewright.trial import Status, Trial
+from tilewright.store.rows import Fields
 from tilewright.workload import Workload
 
 FORMAT = "tilewright-db"
@@ -91,46 +89,28 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
     twice = () if whole else limits * 2
     uids: dict[int, str] = {}
     for row in sqlite.execute(f"SELECT * FROM runs WHERE {wanted_runs} ORDER BY id", twice):
-        run = rows.run_of(row)
-        uids[run.id] = run.uid
-        fields = {k: v for k, v in vars(run).items() if k not in ("id", "owner")}
+        fields = rows.RUNS.fields(row)
+        del fields["owner"]
+        uids[row["id"]] = fields["uid"]
         line("run", **fields)
     for row in sqlite.execute(f"SELECT * FROM tasks WHERE {wanted_tasks} ORDER BY id", twice):
-        task = rows.task_of(row)
-        key = task.key
-        line(
-            "task",
-            id=task.id,
-            workload=key.workload.to_json(),
-            target=key.target,
-            compiler=key.compiler,
-            flags=key.flags,
-            default_s=task.default_s,
-            space=task.space,
-        )
+        fields = rows.TASKS.fields(row)
+        del fields["workload_key"], fields["name"]
+        line("task", id=row["id"], **fields)
     for row in sqlite.execute(
         f"SELECT trials.* FROM trials {of_tasks} ORDER BY run_id, ordinal", limits
     ):
-        record = rows.trial_of(row)
-        fields = dict(vars(record.trial))
-        fields["configuration"] = json.loads(row["configuration"])
-        place = {"ordinal": record.ordinal, "created": record.created}
-        line("trial", run=uids[record.run_id], task=record.task_id, **place, **fields)
+        fields = rows.TRIALS.fields(row)
+        fields["binary"] = fields.pop("binary_digest")
+        line("trial", run=uids[fields.pop("run_id")], task=fields.pop("task_id"), **fields)
     for row in sqlite.execute(f"SELECT results.* FROM results {of_tasks} ORDER BY task_id", limits):
-        fields = {name: row[name] for name in rows.RESULT_COLUMNS if name != "run_id"}
-        text = row["configuration"]
-        fields["configuration"] = None if text is None else json.loads(text)
-        line("result", task=row["task_id"], run=uids.get(row["run_id"]), **fields)
+        fields = rows.RESULTS.fields(row)
+        line("result", run=uids.get(fields.pop("run_id")), task=fields.pop("task_id"), **fields)
     for row in sqlite.execute("SELECT * FROM measurements ORDER BY run_id, created"):
-        if row["run_id"] in uids:
-            line(
-                "measurement",
-                run=uids[row["run_id"]],
-                kind=row["kind"],
-                name=row["name"],
-                data=json.loads(row["data"]),
-                created=row["created"],
-            )
+        fields = rows.MEASUREMENTS.fields(row)
+        run = uids.get(fields.pop("run_id"))
+        if run is not None:
+            line("measurement", run=run, **fields)
     return RowCounts(*written.values())
 
 
@@ -152,7 +132,7 @@ def import_(db: Connection, path: Path) -> RowCounts:
         return merge.counts()
 
 
-def _read(path: Path, file: TextIO) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read(path: Path, file: TextIO) -> Iterator[tuple[int, Fields]]:
     number = 0
     for number, text in enumerate(file, start=1):
         with _blamed(path, number):
@@ -199,7 +179,7 @@ class _Merge:
     def counts(self) -> RowCounts:
         return RowCounts(*self._added.values())
 
-    def add(self, data: dict[str, Any]) -> None:
+    def add(self, data: Fields) -> None:
         """Add one line; ValueError, TypeError or KeyError when it is malformed."""
         add = {
             "run": self._run,
@@ -213,119 +193,45 @@ class _Merge:
             raise ValueError(f"unknown type {kind!r} (allowed: {', '.join(add)})")
         self._added[kind] += add[kind](data)
 
-    def _run(self, data: dict[str, Any]) -> bool:
+    def _run(self, data: Fields) -> bool:
         status = RunStatus(data["status"])
         if status is not RunStatus.FINISHED:
             status = RunStatus.IMPORTED
-        uid = _text(data, "uid")
-        cursor = self._sqlite.execute(
-            "INSERT INTO runs (uid, created, program, program_digest, target, compiler, options,"
-            " options_digest, seed, status, finished) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (uid) DO NOTHING",
-            (
-                uid,
-                float(data["created"]),
-                _text(data, "program"),
-                _text(data, "program_digest"),
-                _text(data, "target"),
-                _text(data, "compiler"),
-                codec.dumps(dict(data["options"])),
-                _text(data, "options_digest"),
-                int(data["seed"]),
-                status,
-                _number(data, "finished"),
-            ),
-        )
+        fields = {**data, "options": dict(data["options"]), "status": status, "owner": ""}
+        cursor = rows.RUNS.insert(self._sqlite, fields, "ON CONFLICT (uid) DO NOTHING")
         added = cursor.rowcount == 1
+        uid = data["uid"]
         if not added and status is RunStatus.FINISHED:  # exported before and after it finished
             self._sqlite.execute(
                 "UPDATE runs SET status = ?, finished = ? WHERE uid = ? AND status = ?",
-                (status, _number(data, "finished"), uid, RunStatus.IMPORTED),
+                (status, data["finished"], uid, RunStatus.IMPORTED),
             )
         found = self._sqlite.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
         self._runs[uid] = found[0]
         return added
 
-    def _task(self, data: dict[str, Any]) -> bool:
+    def _task(self, data: Fields) -> bool:
         workload = Workload.from_json(data["workload"])
-        key = TaskKey(
-            workload, _text(data, "target"), _text(data, "compiler"), _text(data, "flags")
-        )
+        key = TaskKey(workload, *(data[name] for name in ("target", "compiler", "flags")))
         task_id, added = rows.find_or_add_task(self._sqlite, key)
-        self._sqlite.execute(
-            "UPDATE tasks SET default_s = ? WHERE id = ? AND default_s IS NULL",
-            (_number(data, "default_s"), task_id),
-        )
-        if data.get("space") is not None:
-            self._sqlite.execute(
-                "UPDATE tasks SET space = ? WHERE id = ? AND space IS NULL",
-                (codec.dumps(data["space"]), task_id),
-            )
+        space = data.get("space")
+        rows.tell_task(self._sqlite, task_id, data["default_s"], space, known=False)
         self._tasks[int(data["id"])] = task_id
         return added
 
-    def _trial(self, data: dict[str, Any]) -> bool:
-        trial = Trial(
-            configuration=codec.configuration_from_json(data["configuration"]),
-            status=Status(data["status"]),
-            time_s=_number(data, "time_s"),
-            samples=tuple(float("nan") if s is None else float(s) for s in data["samples"]),
-            message=_text(data, "message"),
-            binary=_text(data, "binary"),
-            origin=_text(data, "origin"),
-            phase_s={
-                str(k): float("nan") if v is None else float(v)
-                for k, v in dict(data["phase_s"]).items()
-            },
-        )
-        return rows.add_trial(
-            self._sqlite,
-            TrialRecord(
-                self._runs[data["run"]],
-                self._tasks[data["task"]],
-                int(data["ordinal"]),
-                float(data["created"]),
-                trial,
-            ),
-        )
+    def _trial(self, data: Fields) -> bool:
+        trial = rows.trial_from({**data, "binary_digest": data["binary"]})
+        place = {"run_id": self._runs[data["run"]], "task_id": self._tasks[data["task"]]}
+        return rows.add_trial(self._sqlite, {**data, **place, **rows.trial_fields(trial)})
 
-    def _result(self, data: dict[str, Any]) -> bool:
-        winner = data["configuration"]
-        result = TaskResult(
-            configuration=None if winner is None else codec.configuration_from_json(winner),
-            default_s=float(data["default_s"]),
-            tuned_s=float(data["tuned_s"]),
-            speedup_low=float(data["speedup_low"]),
-            speedup_high=float(data["speedup_high"]),
-            verification=_text(data, "verification"),
-            trials=int(data["trials"]),
-        )
+    def _result(self, data: Fields) -> bool:
+        if data["configuration"] is not None:
+            codec.configuration_from_json(data["configuration"])
         run_id = None if data["run"] is None else self._runs[data["run"]]
-        task_id = self._tasks[data["task"]]
-        return rows.put_result(self._sqlite, task_id, result, run_id, float(data["created"]))
+        place = {"run_id": run_id, "task_id": self._tasks[data["task"]]}
+        return rows.put_result(self._sqlite, {**data, **place})
 
-    def _measurement(self, data: dict[str, Any]) -> bool:
-        cursor = self._sqlite.execute(
-            "INSERT INTO measurements (run_id, kind, name, data, created) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (run_id, kind, name) DO NOTHING",
-            (
-                self._runs[data["run"]],
-                _text(data, "kind"),
-                _text(data, "name"),
-                codec.dumps(data["data"]),
-                float(data["created"]),
-            ),
-        )
-        return cursor.rowcount == 1
-
-
-def _text(data: dict[str, Any], name: str) -> str:
-    value = data[name]
-    if not isinstance(value, str):
-        raise ValueError(f"{name!r} is {value!r}, not a string")
-    return codec.clean(value)
-
-
-def _number(data: dict[str, Any], name: str) -> float | None:
-    value = data[name]
-    return None if value is None else float(value)
+    def _measurement(self, data: Fields) -> bool:
+        fields = {**data, "run_id": self._runs[data["run"]]}
+        conflict = "ON CONFLICT (run_id, kind, name) DO NOTHING"
+        return rows.MEASUREMENTS.insert(self._sqlite, fields, conflict).rowcount == 1

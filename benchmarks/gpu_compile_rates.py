@@ -139,8 +139,9 @@ def compiled(row: Row, options: argparse.Namespace, work: Path) -> dict[str, Any
 
 def shortcomings(dispatch: dict[str, Any]) -> list[str]:
     found = []
-    if dispatch["compile_rate"] < LEAST_RATE:
-        found.append(f"{dispatch['compile_rate']:.1%} compile")
+    rate = dispatch["compile_rate"] or 0.0
+    if rate < LEAST_RATE:
+        found.append(f"{rate:.1%} compile")
     if dispatch["distinct"] < LEAST_DISTINCT * dispatch["sampled"]:
         found.append(f"{dispatch['distinct']} different")
     for knob, counts in dispatch["choices"].items():

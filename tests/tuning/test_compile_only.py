@@ -149,3 +149,14 @@ def test_the_summary_says_what_failed():
     text = "\n".join(summary_lines(result))
     assert "75.0%" in text
     assert "1 x too much shared memory" in text
+
+
+def test_nothing_compiled_is_no_hundred_percent():
+    dispatch = CompiledDispatch("d", "contraction 8x8x8 f32", 100.0, {}, 0, 0, 0, None)
+    for dispatches in ((dispatch,), ()):
+        result = CompileOnlyResult("p", "cuda/sm_80", 0, dispatches, (), (), Path("out"), 1.0)
+        assert result.compile_rate is None
+        assert result.to_json()["compile_rate"] is None
+        text = "\n".join(summary_lines(result))
+        assert "%" not in text
+        assert "compile rate none was compiled" in text

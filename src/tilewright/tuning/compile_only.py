@@ -63,8 +63,9 @@ class CompiledDispatch:
     compile_s: float = 0.0
 
     @property
-    def compile_rate(self) -> float:
-        return self.compiled / self.sampled if self.sampled else 1.0
+    def compile_rate(self) -> float | None:
+        """Share of the sampled candidates that compiled; None where there were none."""
+        return self.compiled / self.sampled if self.sampled else None
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,10 @@ class CompileOnlyResult:
     wall_s: float
 
     @property
-    def compile_rate(self) -> float:
-        """Share of all sampled candidates that compiled."""
+    def compile_rate(self) -> float | None:
+        """Share of all sampled candidates that compiled; None where there were none."""
         sampled = sum(d.sampled for d in self.dispatches)
-        return sum(d.compiled for d in self.dispatches) / sampled if sampled else 1.0
+        return sum(d.compiled for d in self.dispatches) / sampled if sampled else None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -270,12 +271,16 @@ def summary_lines(result: CompileOnlyResult) -> list[str]:
         lines.append(f"{d.name} ({d.workload})")
         lines.append(f"  space        {d.space_points:.0f} configurations ({spaces})")
         lines.append(
-            f"  compiled     {d.compiled} of {d.sampled} ({d.compile_rate:.1%}), "
+            f"  compiled     {d.compiled} of {d.sampled} ({_percent(d.compile_rate)}), "
             f"{d.distinct} different programs{sizes}, {d.compile_s:.1f} s"
         )
         if d.applied is not None:
             lines.append(f"  handed back  {d.applied or 'applied'}")
         lines += [f"  {count:4} x {reason}" for reason, count in d.errors.items()]
     lines += [f"{name}: skipped: {reason}" for name, reason in result.skipped]
-    lines.append(f"compile rate {result.compile_rate:.1%}; {result.output / SUMMARY}")
+    lines.append(f"compile rate {_percent(result.compile_rate)}; {result.output / SUMMARY}")
     return lines
+
+
+def _percent(rate: float | None) -> str:
+    return "none was compiled" if rate is None else f"{rate:.1%}"

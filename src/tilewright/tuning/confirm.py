@@ -177,17 +177,24 @@ def _compile_through_specs(
     for (c, _), result in zip(proven, results, strict=True):
         if result.failure is not None:
             c.failure = result.failure.message
+    for task, c in pairs:
+        if c.failure:
+            _note_dropped(context, task, c)
+
+
+def _note_dropped(context: RunContext, task: DispatchTask, c: Candidate) -> None:
+    context.note(f"{task.name}: a finalist was dropped: {c.failure}", warning=True)
 
 
 def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:
     assert task.default_s is not None
     outcome = Confirmed(task, default_s=task.default_s)
-    for c in candidates:
-        if not c.failure:
-            c.failure = _verify(context, task, c)
-        if c.failure:
-            context.note(f"{task.name}: a finalist was dropped: {c.failure}", warning=True)
     good = [c for c in candidates if not c.failure]
+    for c in good:
+        c.failure = _verify(context, task, c)
+        if c.failure:
+            _note_dropped(context, task, c)
+    good = [c for c in good if not c.failure]
     if not good:
         outcome.reason = "no candidate beat the default"
         return outcome

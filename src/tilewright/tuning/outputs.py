@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.files import write_file
 from tilewright.measure import machine
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.statistics import Verdict
@@ -21,18 +22,16 @@ from tilewright.tuning.company import Company, spec_request
 from tilewright.tuning.confirm import entry_name
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.install import install_folder
+from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, TuneResult
 from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
 
-if TYPE_CHECKING:
-    from tilewright.ir.program import Program
-    from tilewright.tuning.outcome import Outcome
-
 MANIFEST = "manifest.json"
 SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
+TRIALS = "trials.csv"
 PREPROCESSING = "preprocessing_spec.mlir"
 _PROGRAM_TIMEOUT_S = 900.0
 # Files that only some results have: those of an earlier one would be taken for this one's.
@@ -84,14 +83,13 @@ class Final:
 
 
 def finish(
-    context: RunContext, program: Program, programs: Programs, outcome: Outcome, cpu_start: float
+    context: RunContext, programs: Programs, outcome: Outcome, cpu_start: float
 ) -> TuneResult:
     """Choose the program to hand back, prove it and write the result folder.
 
     Args:
         context: the run.
-        program: what was tuned.
-        programs: compiles and measures it.
+        programs: compiles and measures the program.
         outcome: what the parts of the run found.
         cpu_start: `time.process_time()` at the begin of the run.
 
@@ -102,23 +100,36 @@ def finish(
         UserError: The folder cannot be written.
     """
     with context.phase("finish", "proving the result and writing it out"):
-        staging = Path(
-            tempfile.mkdtemp(
-                prefix=f".{context.options.output.name}.",
-                dir=_existing_parent(context.options.output.resolve()),
-            )
-        )
+        final = _choose(context, programs, outcome)
         try:
-            final = _choose(context, programs, outcome)
-            _write_spec(context, outcome, final, staging / SPEC)
-            result = _summarise(context, outcome, final, cpu_start)
-            assert final.build.vmfb is not None
-            shutil.copyfile(final.build.vmfb, staging / VMFB)
-            _write_files(context, program, programs, outcome, final, result, staging)
-            install_folder(staging, context.options.output, _STALE)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
+            return _install(context, programs, outcome, final, cpu_start)
+        except OSError as error:
+            raise UserError(
+                f"--output: cannot write {error.filename or context.options.output} "
+                f"({error.strerror})"
+            ) from error
+
+
+def _install(
+    context: RunContext, programs: Programs, outcome: Outcome, final: Final, cpu_start: float
+) -> TuneResult:
+    """Write the result folder, which appears whole. Raises OSError."""
+    output = context.options.output
+    staging = Path(
+        tempfile.mkdtemp(prefix=f".{output.name}.", dir=_existing_parent(output.resolve()))
+    )
+    try:
+        _write_spec(context, outcome, final, staging / SPEC)
+        result = _summarise(context, outcome, final, cpu_start)
+        assert final.build.vmfb is not None
+        shutil.copyfile(final.build.vmfb, staging / VMFB)
+        _write_files(context, programs, outcome, final, result, staging)
+        install_folder(staging, output, _STALE)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    config = context.options.config
+    if config is not None and config.output_file is not None:
+        write_file(config.output_file, (output / TRIALS).read_bytes())
     return result
 
 
@@ -256,13 +267,13 @@ def _summarise(
 
 def _write_files(
     context: RunContext,
-    program: Program,
     programs: Programs,
     outcome: Outcome,
     final: Final,
     result: TuneResult,
     staging: Path,
 ) -> None:
+    program = context.program
     destination = context.options.output.absolute()
     source = program.path.absolute()
     if program.path.absolute() != program.source.absolute():
@@ -283,9 +294,7 @@ def _write_files(
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
     (staging / "command.txt").write_text(command + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")
-    tables.write_trials(context, outcome, staging / "trials.csv")
-    if context.options.config is not None and context.options.config.output_file is not None:
-        tables.write_trials(context, outcome, context.options.config.output_file)
+    tables.write_trials(context, outcome, staging / TRIALS)
     (staging / "run.log").write_text(tables.run_log(context, outcome, result))
     manifest = {
         "versions": versions(),

@@ -177,7 +177,7 @@ class TuningSession:
             outcome = Outcome(default, default_s)
             chosen = choose_variants(context, programs, outcome, first)
             self._tune(context, programs, outcome, first, chosen)
-            result = outputs.finish(context, program, programs, outcome, cpu_start)
+            result = outputs.finish(context, programs, outcome, cpu_start)
         except BaseException:
             # Whatever ended the run is what the user must hear of, not a database that is full too.
             with contextlib.suppress(Exception):

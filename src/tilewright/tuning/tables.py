@@ -6,18 +6,15 @@ import csv
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tilewright.files import whole_file
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company
 from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.result import DispatchSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
-
-if TYPE_CHECKING:
-    from tilewright.tuning.outcome import Outcome
 
 TRIAL_COLUMNS = (
     "trial",

@@ -1,0 +1,126 @@
+"""Choices in company: what does not hold up is dropped, and nothing that fails ends the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from played_run import PlayedRun
+
+from tilewright.tuning.company import Company, affordable, try_in_company
+from tilewright.tuning.confirm import Candidate, Confirmed
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> PlayedRun:
+    return PlayedRun(tmp_path, effort="standard")
+
+
+def confirmed(run: PlayedRun, name: str, *faster: str, share: float = 0.5) -> Confirmed:
+    """A task whose candidates, best first, beat the default."""
+    task = run.task(name, share=share)
+    return Confirmed(task, [Candidate(one, task.folder / f"{one}.vmfb") for one in faster], 1.0)
+
+
+def tried(run: PlayedRun, *outcomes: Confirmed, within_s: float | None = None) -> Company:
+    return try_in_company(run.context, run.programs, run.prepared, outcomes, run.default, within_s)
+
+
+def test_how_many_programs_there_is_time_for() -> None:
+    assert affordable(None, 10.0) is None
+    assert affordable(35.0, 10.0) == 3
+    assert affordable(0.0, 10.0) == 1
+
+
+def test_without_winners_the_plain_program_stays(run: PlayedRun) -> None:
+    company = tried(run, confirmed(run, "a"))
+    assert (company.build, company.choices, company.entries()) == (run.default, {}, ())
+    assert run.compiled == ["default.vmfb"]
+
+
+def test_the_winners_are_taken_where_they_make_the_program_faster(run: PlayedRun) -> None:
+    run.seconds["default_company_0"] = 0.5
+    company = tried(run, confirmed(run, "a", "x"), confirmed(run, "b", "y"))
+    assert company.choices == {"a": "x", "b": "y"}
+    assert company.dropped == set()
+    assert company.build.spec is not None
+    assert company.build.spec.read_text() == " ".join(one.name for one in company.entries())
+
+
+def test_winners_that_make_the_program_slower_are_dropped(run: PlayedRun) -> None:
+    for index in range(3):
+        run.seconds[f"default_company_{index}"] = 1.5
+    company = tried(run, confirmed(run, "a", "x"), confirmed(run, "b", "y"))
+    assert (company.build, company.choices) == (run.default, {})
+    assert company.dropped == {"a", "b"}
+    assert "do not make the whole program faster" in run.notes
+
+
+def test_a_runner_up_and_an_omission_that_do_better_are_put_together(run: PlayedRun) -> None:
+    # In this order: the winners, `a` with its runner-up, without `a`, `b` without.
+    run.seconds |= {
+        "default_company_0": 0.9,
+        "default_company_1": 0.7,
+        "default_company_2": 0.95,
+        "default_company_3": 0.8,
+        "default_together_0": 0.6,
+    }
+    company = tried(run, confirmed(run, "a", "x", "z", share=0.6), confirmed(run, "b", "y"))
+    assert company.choices == {"a": "z", "b": None}
+    assert company.dropped == {"b"}
+    assert company.build.name == "default_together_0"
+
+
+def test_together_they_must_be_faster_too(run: PlayedRun) -> None:
+    run.seconds |= {
+        "default_company_0": 0.9,
+        "default_company_1": 0.7,
+        "default_company_3": 0.8,
+        "default_together_0": 0.95,
+    }
+    company = tried(run, confirmed(run, "a", "x", "z", share=0.6), confirmed(run, "b", "y"))
+    assert company.choices == {"a": "x", "b": "y"}
+
+
+@pytest.mark.parametrize("failing", ["spec", "compile", "results"])
+def test_where_no_program_with_the_winners_works_the_default_stays(
+    run: PlayedRun, failing: str
+) -> None:
+    names = [f"default_company_{index}" for index in range(3)]
+    if failing == "spec":
+        run.specs_fail = dict.fromkeys(names, "it cannot be matched")
+    elif failing == "compile":
+        run.fails = dict.fromkeys(names, "it hangs")
+    else:
+        run.wrong = set(names)
+    company = tried(run, confirmed(run, "a", "x"), confirmed(run, "b", "y"))
+    assert (company.build, company.choices) == (run.default, {})
+    assert company.dropped == {"a", "b"}
+    reason = {"spec": "it cannot be matched", "compile": "it hangs"}.get(failing, "is wrong")
+    assert reason in run.notes
+    assert "no program with the winners' spec compiled and ran right" in run.notes
+
+
+def test_a_program_that_fails_leaves_the_others(run: PlayedRun) -> None:
+    run.specs_fail["default_company_0"] = "it cannot be matched"
+    run.wrong.add("default_company_1")
+    run.seconds["default_company_2"] = 0.5
+    company = tried(run, confirmed(run, "a", "x"), confirmed(run, "b", "y"))
+    assert company.choices == {"a": "x", "b": None}
+    assert company.dropped == {"b"}
+    assert "default_company_0.vmfb" not in run.compiled
+
+
+def test_what_cannot_be_compared_is_not_taken(run: PlayedRun) -> None:
+    run.seconds["default_company_0"] = 0.5
+    run.comparing_fails = "the device is gone"
+    company = tried(run, confirmed(run, "a", "x"))
+    assert (company.build, company.choices, company.dropped) == (run.default, {}, {"a"})
+    assert "the device is gone" in run.notes
+
+
+def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> None:
+    run.seconds["default_company_0"] = 0.5
+    run.programs.seconds_each = 10.0
+    tried(run, confirmed(run, "a", "x", "z"), confirmed(run, "b", "y"), within_s=1.0)
+    assert run.compiled == ["default.vmfb", "default_company_0.vmfb"]

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from tilewright.argument import ArgumentType
 from tilewright.ir.candidate import make_candidate
 from tilewright.ir.dispatches import DispatchSite, find_dispatches, isolate
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import ISOLATED_PHASE, CompilerSession
 from tilewright.ir.template import read_dispatch
 from tilewright.target import Target
 from tilewright.tiling import CompilationInfo, DispatchTemplate
@@ -63,6 +64,7 @@ class Dispatch:
     entry: str
     isolated: bytes
     configured: bytes
+    arguments: tuple[ArgumentType, ...]
     encoded: bool
     template: DispatchTemplate
     workload: Workload
@@ -91,9 +93,9 @@ def flow_module(source: str, flags: tuple[str, ...] = ()) -> ir.Module:
 
 def read(module: ir.Module, site: DispatchSite, compiler: CompilerSession) -> Dispatch:
     """Isolates and configures one dispatch of a program, and reads it."""
-    alone = isolate(module, site)
+    alone = isolate(compiler, module, site)
     isolated = alone.module.operation.get_asm().encode()
-    configured = compiler.compile(isolated, compile_to=CONFIGURED)
+    configured = compiler.compile(isolated, ISOLATED_PHASE, CONFIGURED)
     with compiler.context:
         found = read_dispatch(ir.Module.parse(configured), site.executable, site.entry)
     return Dispatch(
@@ -101,6 +103,7 @@ def read(module: ir.Module, site: DispatchSite, compiler: CompilerSession) -> Di
         site.entry,
         isolated,
         configured,
+        alone.arguments,
         alone.encoded,
         found.template,
         found.workload,

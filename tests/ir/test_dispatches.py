@@ -7,7 +7,9 @@ from iree.compiler import ir
 
 import dispatch_corpus as corpus
 from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.session import ISOLATED_PHASE
+from tilewright.ir.signature import entry_points
+from tilewright.ir.walk import string_attribute
 from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 
@@ -190,17 +192,17 @@ class TestIsolation:
     def test_takes_the_operands_and_gives_the_results(self):
         module = corpus.flow_module(TWICE)
         (site,) = find_dispatches(module)
-        alone = isolate(module, site)
-        functions = [op for op in walk(alone.module.operation) if op.name == "func.func"]
-        main = next(f for f in functions if string_attribute(f, "sym_name") == "main")
-        assert str(main.attributes["function_type"]) == f"({MATRIX}, {MATRIX}) -> {MATRIX}"
+        alone = isolate(corpus.session(), module, site)
+        signature = entry_points(alone.module)["main"]
+        assert str(signature) == "(64x64xf32, 64x64xf32) -> (64x64xf32)"
+        assert (signature.inputs, signature.outputs) == (alone.arguments, alone.outputs)
         assert not alone.encoded
-        assert corpus.session().compile(alone.module.operation.get_asm())
+        assert corpus.session().compile(alone.module.operation.get_asm(), ISOLATED_PHASE)
 
     def test_leaves_the_program_as_it_was(self):
         module = corpus.flow_module(TWICE)
         before = module.operation.get_asm()
-        isolate(module, find_dispatches(module)[0])
+        isolate(corpus.session(), module, find_dispatches(module)[0])
         assert module.operation.get_asm() == before
 
     def test_prefers_the_call_of_the_run_to_the_one_at_load_time(self):
@@ -213,13 +215,13 @@ class TestIsolation:
         module = corpus.flow_module(OWN_CODE)
         (site,) = find_dispatches(module)
         with pytest.raises(NotIsolatable, match="brings the code"):
-            isolate(module, site)
+            isolate(corpus.session(), module, site)
 
     def test_sizes_known_at_run_time_only(self):
         module = corpus.flow_module(DYNAMIC)
         (site,) = find_dispatches(module)
         with pytest.raises(NotIsolatable, match=r"run time only: tensor<\?x256xf32>"):
-            isolate(module, site)
+            isolate(corpus.session(), module, site)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tilewright.ir.candidate import COMPILE_FROM, make_candidate
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, constraint_ops, to_smtlib
 from tilewright.ir.lowering import attribute_texts
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import ISOLATED_PHASE, CompilerSession
 from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
 from tilewright.ir.walk import string_attribute, walk
@@ -181,8 +181,8 @@ def test_a_spliced_candidate_has_the_code_of_the_whole(case):
     )
     module = ir.Module.parse(stated.compile(CASES[case], compile_to="flow"), stated.context)
     site = find_dispatches(module)[-1]
-    alone = isolate(module, site).module.operation.get_asm().encode()
-    text = stated.compile(alone, compile_to="executable-configurations")
+    alone = isolate(stated, module, site).module.operation
+    text = stated.compile(alone, ISOLATED_PHASE, "executable-configurations")
     c = configured(case)
     spliced = SplicedTemplate(c.plain, text, site.executable, site.entry, 6, rotations=3)
     for configuration in [None, *c.space.space.sample(np.random.default_rng(4), 2)]:

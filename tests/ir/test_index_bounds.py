@@ -4,7 +4,6 @@ import dispatch_corpus as corpus
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.index_bounds import program_limits
 from tilewright.ir.reference import evaluate
-from tilewright.ir.signature import declared_signature
 from tilewright.measure.inputs import Bounds, index_bounds, random_inputs
 
 # Token and type embeddings, the token numbers wrapped around as torch does it; a mask beside them.
@@ -52,13 +51,10 @@ def test_the_limits_of_a_program():
 
 def test_data_for_the_dispatch_stays_inside_its_tables(tmp_path):
     module, site = embedding()
-    alone = isolate(module, site)
+    alone = isolate(corpus.session(), module, site)
     limits = dict(alone.limits)
     assert sorted(limits.values()) == [2, 100]
-    main = entry_function(alone.module, "main")
-    inputs = random_inputs(
-        tmp_path, declared_signature(main).inputs, seed=3, bounds=index_bounds(limits)
-    )
+    inputs = random_inputs(tmp_path, alone.arguments, seed=3, bounds=index_bounds(limits))
     values = [argument.load() for argument in inputs.arguments]
     for position, limit in limits.items():
         assert 0 <= values[position].min() <= values[position].max() < limit

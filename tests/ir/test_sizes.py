@@ -7,6 +7,7 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.reference import accuracy, evaluate
+from tilewright.ir.session import ISOLATED_PHASE
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.template import read_dispatch
 from tilewright.ir.walk import walk
@@ -76,13 +77,17 @@ def isolated():
     module = corpus.flow_module(PROGRAM)
     (site,) = find_dispatches(module)
     sizes = SizeEvaluator.of_entry(entry_function(module, "main"), [(48, 256), (256, 80)])
-    return site, isolate(module, site, sizes)
+    return site, isolate(corpus.session(), module, site, sizes)
 
 
 def test_the_reference_is_computed_at_these_sizes(isolated):
     _, alone = isolated
     rng = np.random.default_rng(0)
-    data = [rng.normal(size=a) if isinstance(a, tuple) else a for a in alone.arguments]
+    values = dict(alone.values)
+    data = [
+        values[i] if i in values else rng.normal(size=a.shape)
+        for i, a in enumerate(alone.arguments)
+    ]
     tensors = [d for d in data if isinstance(d, np.ndarray)]
     (result,) = evaluate(alone.module, "main", data)
     assert result == pytest.approx(tensors[0] @ tensors[1])
@@ -92,9 +97,10 @@ def test_the_reference_is_computed_at_these_sizes(isolated):
 class TestDispatch:
     def test_operands_have_the_sizes_of_the_run(self, isolated):
         _, alone = isolated
-        tensors = [a for a in alone.arguments if isinstance(a, tuple)]
+        tensors = [a.shape for a in alone.arguments if a.shape is not None]
         assert tensors == [(48, 256), (256, 80)]
-        assert sorted(a for a in alone.arguments if isinstance(a, int)) == [48, 80]
+        assert sorted(value for _, value in alone.values) == [48, 80]
+        assert [a.shape for a in alone.outputs] == [(-1, -1)]
         assert sorted(w for w in alone.workload if w is not None) == [48, 80]
 
     def test_sizes_stay_arguments_of_the_code(self, isolated):
@@ -105,7 +111,8 @@ class TestDispatch:
     def test_the_loops_are_known_in_the_configured_dispatch(self, isolated):
         site, alone = isolated
         compiler = corpus.session()
-        text = compiler.compile(alone.module.operation.get_asm(), compile_to=corpus.CONFIGURED)
+        source = alone.module.operation.get_asm()
+        text = compiler.compile(source, ISOLATED_PHASE, corpus.CONFIGURED)
         with compiler.context:
             module = ir.Module.parse(text)
         found = read_dispatch(module, site.executable, site.entry, alone.workload)

@@ -8,8 +8,7 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.candidate import COMPILE_FROM, make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
-from tilewright.ir.session import CompileError, CompilerSession
-from tilewright.ir.signature import declared_signature
+from tilewright.ir.session import ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.splice import NotSpliceable, SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
@@ -69,10 +68,7 @@ def test_equal_to_a_whole_compile(name, flags):
     d = dispatch_of(name, flags)
     spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 3)
     space = dispatch_space(d.template, d.workload, corpus.TARGET)
-    signature = declared_signature(
-        entry_function(ir.Module.parse(d.isolated, d.session.context), "main")
-    )
-    inputs = [random_array(t, 1, i) for i, t in enumerate(signature.inputs)]
+    inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]
     drawn = space.space.sample(np.random.default_rng(5), 6)
     tried = 0
     for configuration in [space.default, *drawn]:
@@ -163,9 +159,8 @@ def test_run_time_sizes_are_compiled_whole():
     text = session.compile(source, compile_to="flow")
     module = ir.Module.parse(text, session.context)
     (site,) = find_dispatches(module)
-    alone = isolate(
-        module, site, SizeEvaluator.of_entry(entry_function(module, "main"), [(32, 64)])
-    )
-    configured = session.compile(alone.module.operation.get_asm(), compile_to=corpus.CONFIGURED)
+    sizes = SizeEvaluator.of_entry(entry_function(module, "main"), [(32, 64)])
+    alone = isolate(session, module, site, sizes).module.operation
+    configured = session.compile(alone, ISOLATED_PHASE, corpus.CONFIGURED)
     with pytest.raises(NotSpliceable, match="run time"):
         SplicedTemplate(session, configured, site.executable, site.entry, 2)

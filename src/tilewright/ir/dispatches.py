@@ -6,18 +6,20 @@ functions and initializers that call them with `flow.dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func
 from iree.compiler.dialects import tensor as tensor_dialect
 
-from tilewright.ir.index_bounds import by_argument, call_limits
+from tilewright.argument import ArgumentType
+from tilewright.ir.index_bounds import call_limits
 from tilewright.ir.reference.tensors import segments
-from tilewright.ir.signature import is_public
+from tilewright.ir.session import CompileError, CompilerSession
+from tilewright.ir.signature import argument_type, is_public
 from tilewright.ir.sizes import SizeEvaluator
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.walk import string_attribute, symbols, walk
 
 ISOLATED_FUNCTION = "main"
 _DEFAULT_DEVICE = "stream.affinity.default"
@@ -196,7 +198,8 @@ def plain_type(type_: ir.Type) -> ir.Type:
     if isinstance(type_, ir.RankedTensorType):
         tensor = ir.RankedTensorType(type_)
         if tensor.encoding is not None:
-            return ir.RankedTensorType.get(tensor.shape, tensor.element_type)
+            with ir.Location.unknown(type_.context):
+                return ir.RankedTensorType.get(tensor.shape, tensor.element_type)
     return type_
 
 
@@ -204,15 +207,20 @@ def plain_type(type_: ir.Type) -> ir.Type:
 class Isolated:
     """One dispatch as a program of its own: `main` takes its operands and returns its results.
 
-    `arguments`: for each argument of `main` its shape (a tensor's), its value (a size or another
-    number that the program computes from the sizes of its arguments), or None for a number that is
-    data. `workload`: the values of the dispatch's workload, as far as they are known. `limits`: the
-    arguments, by position, that are used as indices, and how large these may be.
+    `module` has the host's code as the abi phase leaves it, and the executable as the program has
+    it at the flow phase: it is compiled from `ISOLATED_PHASE`, so that no pass that forms
+    dispatches forms this one again. `arguments` and `outputs` are the types of `main`, with the sizes of the
+    run. `values`: those of the arguments, by position, that are no data but sizes or other numbers
+    that the program computes from the sizes of its arguments. `workload`: the values of the
+    dispatch's workload, as far as they are known. `limits`: the arguments, by position, that are
+    used as indices, and how large these may be.
     """
 
     module: ir.Module
     encoded: bool
-    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
+    arguments: tuple[ArgumentType, ...]
+    outputs: tuple[ArgumentType, ...]
+    values: tuple[tuple[int, int], ...] = ()
     workload: tuple[int | None, ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
 
@@ -223,101 +231,52 @@ class NotIsolatable(Exception):
 
 def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
     """The function with the body of an entry point, which can be an asynchronous one."""
-    named = {
-        string_attribute(op.operation, "sym_name"): op.operation for op in module.body.operations
-    }
+    named = symbols(module)
     return named.get(f"{function}$async") or named.get(function)
 
 
 def isolate(
+    compiler: CompilerSession,
     module: ir.Module,
     site: DispatchSite,
     sizes: SizeEvaluator | None = None,
     keep_device: bool = False,
 ) -> Isolated:
-    """A module with the executable of `site` and `@main` that calls it once.
+    """A program with the executable of `site` and a `main` that calls it once.
 
-    Operands that are constants in the program stay constants (workload sizes, shapes); operands
-    whose type carries an encoding become plain tensors that go through `flow.tensor.encode`, and
-    encoded results are decoded the same way. A size that is known at run time only becomes an
-    argument of type index, of the value that `sizes` gives: as a constant the compiler would fold
-    it, and compile other code than the program has. NotIsolatable where `sizes` does not know it.
-    `keep_device`: the program names its device, since no flag does.
+    Operands whose type carries an encoding become plain tensors that go through
+    `flow.tensor.encode`, and encoded results are decoded the same way. What the calls of the
+    dispatch have in common stays so, since the compiler makes use of it: a constant that is the
+    same in all of them, one value for two operands. Every other number is an argument, a size that
+    is known at run time only too: as a constant the compiler would fold it, and compile other code
+    than the program has.
+
+    Args:
+        compiler: a session of whose context `module` is.
+        module: the program at the flow phase; it is left as it is.
+        site: the dispatch, from `find_dispatches`.
+        sizes: what is known of the run's sizes.
+        keep_device: the program names its device, since no flag does.
+
+    Raises:
+        NotIsolatable: for a dispatch with code of the program's own, with operands that are neither
+            tensors nor numbers, or with a size that `sizes` does not know.
     """
     call = site.calls[0]
     sizes = sizes or SizeEvaluator()
-    executable = next(
-        (
-            op.operation
-            for op in module.body.operations
-            if op.operation.name == "flow.executable"
-            and string_attribute(op.operation, "sym_name") == site.executable
-        ),
-        None,
-    )
-    if executable is None:
-        raise NotIsolatable("the program brings the code of this dispatch itself")
+    operands = _Operands(site.calls)
+    _check_data(call, operands, sizes)
+    arguments = operands.arguments
+    types = [plain_type(v.type) for v in arguments]
+    results = [plain_type(r.type) for r in call.results]
     with module.context, ir.Location.unknown():
-        alone = ir.Module.create()
-        if keep_device and _DEFAULT_DEVICE in module.operation.attributes:
-            default = module.operation.attributes[_DEFAULT_DEVICE]
-            alone.operation.attributes[_DEFAULT_DEVICE] = default
-        with ir.InsertionPoint(alone.body):
-            for top in module.body.operations:
-                if top.operation.name == "util.global" and _is_device_global(top.operation):
-                    top.operation.clone()
-            executable.clone()
-        operands = list(call.operands)
-        # A size has one argument, however many operands it is.
-        arguments: list[ir.Value] = []
-        positions: list[int] = []
-        for position, v in enumerate(operands):
-            if _constant_owner(v) is not None:
-                continue
-            if not isinstance(v.type, ir.IndexType) or v not in arguments:
-                arguments.append(v)
-                positions.append(position)
-        if any(not _is_data(v.type) for v in arguments):
-            raise NotIsolatable(
-                "an operand is neither a tensor nor a number: "
-                + ", ".join(str(v.type) for v in arguments if not _is_data(v.type))
-            )
-        types = [plain_type(v.type) for v in arguments]
-        results = [plain_type(r.type) for r in call.results]
-        for value in (*arguments, *call.results):
-            if -1 in sizes.shape(value):
-                raise NotIsolatable(
-                    f"a shape that is known at run time only: {plain_type(value.type)}"
-                    " (give the program's sizes with --input)"
-                )
-        dynamic = any(_is_dynamic(type_) for type_ in (*types, *results))
-        if dynamic and any(
-            isinstance(v.type, ir.IndexType) and sizes.value(v) is None for v in arguments
-        ):
-            raise NotIsolatable("a size that the program computes from data")
-        encoded = types != [v.type for v in arguments] or results != [r.type for r in call.results]
+        alone = _surroundings(module, site, keep_device)
         with ir.InsertionPoint(alone.body):
             main = func.FuncOp(ISOLATED_FUNCTION, (types, results))
-            block = main.add_entry_block()
-        with ir.InsertionPoint(block):
-            index_of = {
-                value: block.arguments[i]
-                for i, value in enumerate(arguments)
-                if isinstance(value.type, ir.IndexType)
-            }
-            others = iter(a for a in block.arguments if not isinstance(a.type, ir.IndexType))
-            replaced: list[ir.Value] = []
-            for value in operands:
-                owner = _constant_owner(value)
-                if owner is not None:
-                    replaced.append(owner.clone().operation.results[0])
-                    continue
-                argument: ir.Value = index_of.get(value) or next(others)
-                if argument.type != value.type:
-                    argument = _encode(argument, value.type)
-                replaced.append(argument)
+        with ir.InsertionPoint(main.add_entry_block()):
+            given = operands.passed(list(main.entry_block.arguments))
             copy = call.clone().operation
-            for i, value in enumerate(replaced):
+            for i, value in enumerate(given):
                 copy.operands[i] = value
             returned = [
                 r if r.type == t else _encode(r, t)
@@ -326,31 +285,139 @@ def isolate(
             func.ReturnOp(returned)
         try:
             alone.operation.verify()
-        except ir.MLIRError as error:
+            compiler.run(alone.operation, None, "abi")
+        except (ir.MLIRError, CompileError) as error:
             line = str(error).splitlines()[-1].strip()
             raise NotIsolatable(f"the compiler does not take it alone: {line[:200]}") from None
-        first, *_ = segments(call, operands)
-        return Isolated(
-            alone,
-            encoded,
-            tuple(
-                sizes.shape(v) if isinstance(v.type, ir.RankedTensorType) else sizes.value(v)
-                for v in arguments
-            ),
-            tuple(sizes.value(v) for v in first),
-            by_argument(call_limits(module, call), positions),
-        )
+    workload, *_ = segments(call, list(call.operands))
+    values = [
+        None if isinstance(v.type, ir.RankedTensorType) else sizes.value(v) for v in arguments
+    ]
+    return Isolated(
+        alone,
+        types != [v.type for v in arguments] or results != [r.type for r in call.results],
+        tuple(_sized(v, sizes) for v in arguments),
+        tuple(argument_type(t) for t in results),
+        tuple((i, value) for i, value in enumerate(values) if value is not None),
+        tuple(sizes.value(v) for v in workload),
+        operands.limits(call_limits(module, call)),
+    )
+
+
+class _Operands:
+    """The operands of a dispatch, and which of them become arguments when it is alone."""
+
+    def __init__(self, calls: Sequence[ir.Operation]) -> None:
+        first, *others = (list(call.operands) for call in calls)
+        self._operands = first
+        self._constants: dict[int, ir.Operation] = {}
+        self._argument_of: list[int] = []
+        self._positions: list[int] = []
+        for position, value in enumerate(first):
+            constant_op = _constant_owner(value)
+            if constant_op is not None and all(
+                _equal_constants(value, other[position]) for other in others
+            ):
+                self._constants[position] = constant_op
+                self._argument_of.append(-1)
+                continue
+            same = (
+                i
+                for i, known in enumerate(self._positions)
+                if all(one[known] == one[position] for one in (first, *others))
+            )
+            index = next(same, len(self._positions))
+            if index == len(self._positions):
+                self._positions.append(position)
+            self._argument_of.append(index)
+
+    @property
+    def arguments(self) -> list[ir.Value]:
+        """One operand for each argument."""
+        return [self._operands[position] for position in self._positions]
+
+    def limits(self, by_operand: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        """Limits by argument; one that is several operands keeps all of theirs."""
+        found: dict[int, int] = {}
+        for position, limit in by_operand.items():
+            index = self._argument_of[position]
+            if index >= 0:
+                found[index] = min(limit, found.get(index, limit))
+        return tuple(sorted(found.items()))
+
+    def passed(self, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Makes the operands of a call, at the insertion point."""
+        made = []
+        for position, value in enumerate(self._operands):
+            if position in self._constants:
+                made.append(self._constants[position].clone().operation.results[0])
+                continue
+            argument = arguments[self._argument_of[position]]
+            made.append(argument if argument.type == value.type else _encode(argument, value.type))
+        return made
+
+
+def _check_data(call: ir.Operation, operands: _Operands, sizes: SizeEvaluator) -> None:
+    """Raises NotIsolatable where `main` could not be called."""
+    arguments = operands.arguments
+    strange = [str(v.type) for v in arguments if not _is_data(v.type)]
+    if strange:
+        raise NotIsolatable(f"an operand is neither a tensor nor a number: {', '.join(strange)}")
+    for value in (*arguments, *call.results):
+        if -1 in sizes.shape(value):
+            raise NotIsolatable(
+                f"a shape that is known at run time only: {plain_type(value.type)}"
+                " (give the program's sizes with --input)"
+            )
+    dynamic = any(_is_dynamic(value.type) for value in (*arguments, *call.results))
+    if dynamic and any(
+        isinstance(v.type, ir.IndexType) and sizes.value(v) is None for v in arguments
+    ):
+        raise NotIsolatable("a size that the program computes from data")
+
+
+def _surroundings(module: ir.Module, site: DispatchSite, keep_device: bool) -> ir.Module:
+    """A module with the executable of a dispatch, and the devices of the program."""
+    named = symbols(module)
+    executable = named.get(site.executable)
+    if executable is None or executable.name != "flow.executable":
+        raise NotIsolatable("the program brings the code of this dispatch itself")
+    alone = ir.Module.create()
+    if keep_device and _DEFAULT_DEVICE in module.operation.attributes:
+        alone.operation.attributes[_DEFAULT_DEVICE] = module.operation.attributes[_DEFAULT_DEVICE]
+    with ir.InsertionPoint(alone.body):
+        for op in (*filter(_is_device_global, named.values()), executable):
+            op.clone()
+    return alone
 
 
 def _is_device_global(operation: ir.Operation) -> bool:
-    return str(ir.TypeAttr(operation.attributes["type"]).value) == "!hal.device"
+    return (
+        operation.name == "util.global"
+        and str(ir.TypeAttr(operation.attributes["type"]).value) == "!hal.device"
+    )
 
 
 def _constant_owner(value: ir.Value) -> ir.Operation | None:
     owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name not in ("arith.constant",):
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
         return None
     return owner if not isinstance(value.type, ir.RankedTensorType) else None
+
+
+def _equal_constants(one: ir.Value, other: ir.Value) -> bool:
+    first, second = _constant_owner(one), _constant_owner(other)
+    return (
+        first is not None
+        and second is not None
+        and first.attributes["value"] == second.attributes["value"]
+    )
+
+
+def _sized(value: ir.Value, sizes: SizeEvaluator) -> ArgumentType:
+    """The type of an operand without its encoding, with the sizes of the run."""
+    type_ = argument_type(plain_type(value.type))
+    return type_ if type_.shape is None else ArgumentType(type_.element_type, sizes.shape(value))
 
 
 def _is_dynamic(type_: ir.Type) -> bool:

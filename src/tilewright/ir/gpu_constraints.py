@@ -15,7 +15,7 @@ from tilewright.ir.walk import string_attribute, walk
 from tilewright.smt_program import Assertion, ConstraintProgram, Node, SmtKnob
 
 EMIT_CONSTRAINTS = "--iree-codegen-emit-pipeline-constraints"
-_CONSTRAINTS = "iree_codegen.smt.constraints"
+CONSTRAINTS = "iree_codegen.smt.constraints"
 
 _SAME_NAME = {
     "smt.int.add": "add",
@@ -44,8 +44,8 @@ class UnreadableConstraints(Exception):
 
 def constraint_ops(function: ir.Operation) -> list[ir.Operation]:
     """The constraints ops of a dispatch function, in program order."""
-    inside = walk(function, lambda op: op.name != _CONSTRAINTS)
-    return [op for op in inside if op.name == _CONSTRAINTS]
+    inside = walk(function, lambda op: op.name != CONSTRAINTS)
+    return [op for op in inside if op.name == CONSTRAINTS]
 
 
 def erase_constraints(root: ir.Operation) -> None:

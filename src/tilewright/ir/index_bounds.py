@@ -6,13 +6,13 @@ nor its time means anything. Data made for a dispatch or a program keeps within 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from iree.compiler import ir
 
-from tilewright.ir.reference.interpreter import entry_function, symbols
+from tilewright.ir.reference.interpreter import entry_function
 from tilewright.ir.reference.tensors import segments
-from tilewright.ir.walk import walk
+from tilewright.ir.walk import symbols, walk
 
 Limits = dict[int, int]
 """By position of an argument: its values must be at least 0 and below this."""
@@ -86,7 +86,7 @@ class _Flow:
 
 def call_limits(module: ir.Module, call: ir.Operation) -> Limits:
     """The limits on the operands of a `flow.dispatch`, by their position among all operands."""
-    table = symbols(module.operation)
+    table = symbols(module)
     entries = ir.ArrayAttr(call.attributes["entry_points"])
     path = ir.SymbolRefAttr(entries[0]).value
     if path[0] not in table or table[path[0]].name != "flow.executable":
@@ -138,8 +138,3 @@ def _same_data(value: ir.Value) -> Iterator[ir.Value]:
 def _is_integer(type_: ir.Type) -> bool:
     element = type_.element_type if isinstance(type_, ir.RankedTensorType) else type_
     return isinstance(element, ir.IntegerType | ir.IndexType) and str(element) != "i1"
-
-
-def by_argument(limits: Mapping[int, int], operands: list[int]) -> tuple[tuple[int, int], ...]:
-    """Limits by operand as limits by argument; `operands` holds each argument's operand."""
-    return tuple((i, limits[o]) for i, o in enumerate(operands) if o in limits)

@@ -38,6 +38,12 @@ PHASES = (
     "vm",
 )
 
+CONFIGURED_PHASE = "executable-configurations"
+"""Where the compiler has chosen a configuration for every dispatch: candidates start there."""
+
+ISOLATED_PHASE = "flow"
+"""What a dispatch alone is compiled from: behind all passes that form dispatches."""
+
 Output = Literal["vmfb", "text", "bytecode"]
 
 _STDERR = 2

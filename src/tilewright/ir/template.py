@@ -20,7 +20,7 @@ from tilewright.ir.lowering import (
     read_translation,
 )
 from tilewright.ir.sizes import SizeEvaluator
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.walk import string_attribute, symbols, walk
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.workload import Workload
 
@@ -37,15 +37,17 @@ class ConfiguredDispatch:
 
 def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
     """The entry functions of every executable, by `executable name`/`function name`."""
-    found: dict[str, ir.Operation] = {}
-    for top in module.body.operations:
-        if top.operation.name != "hal.executable":
-            continue
-        executable = string_attribute(top.operation, "sym_name")
-        for op in walk(top.operation, lambda o: o.name != "func.func"):
-            if op.name == "func.func" and len(op.regions[0].blocks):
-                found[f"{executable}/{string_attribute(op, 'sym_name')}"] = op
-    return found
+    return {
+        f"{name}/{string_attribute(op, 'sym_name')}": op
+        for name, executable in executables(module).items()
+        for op in walk(executable, lambda o: o.name != "func.func")
+        if op.name == "func.func" and len(op.regions[0].blocks)
+    }
+
+
+def executables(module: ir.Module) -> dict[str, ir.Operation]:
+    """The executables of a module at a phase behind `flow`, by name."""
+    return {n: op for n, op in symbols(module).items() if op.name == "hal.executable"}
 
 
 def read_dispatch(

@@ -23,6 +23,12 @@ def walk(
                     yield from walk(operation, enter)
 
 
+def symbols(module: ir.Module | ir.Operation) -> dict[str, ir.Operation]:
+    """The operations of a module, or of another operation's only block, that have a name."""
+    tops = [view.operation for view in module.operation.regions[0].blocks[0].operations]
+    return {string_attribute(op, "sym_name"): op for op in tops if "sym_name" in op.attributes}
+
+
 def string_attribute(operation: ir.Operation, name: str) -> str:
     """The value of a string attribute; '' when the operation has none of this name."""
     if name not in operation.attributes:

@@ -26,10 +26,16 @@ from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration
-from tilewright.tuning.extract_tasks import ExtractedDispatch, ExtractRequest, extract_dispatches
+from tilewright.tuning.extract_tasks import (
+    ConfigureRequest,
+    DispatchFacts,
+    ExtractedDispatch,
+    ExtractRequest,
+    configure_dispatch,
+    extract_dispatches,
+)
 from tilewright.tuning.parse import parse_count
 from tilewright.tuning.variants import flags_key
-from tilewright.tuning.worker_tasks import ConfigureRequest, DispatchFacts, configure_dispatch
 from tilewright.workload import Workload
 
 # `all` is for spaces that are small, or restricted; more would never be compiled.
@@ -151,7 +157,7 @@ class Chooser:
             configure += [
                 Job(
                     configure_dispatch,
-                    self._request(result.job.tag, d),
+                    ConfigureRequest(d, self._flags_of(result.job.tag.operation)),
                     _TIMEOUT_S,
                     tag=(result.job.tag, d),
                 )
@@ -170,16 +176,6 @@ class Chooser:
 
     def _flags_of(self, operation: Operation) -> tuple[str, ...]:
         return (*self._target.flags, *operation.flags, *self._iree_flags)
-
-    def _request(self, folder: OperationFolder, dispatch: ExtractedDispatch) -> ConfigureRequest:
-        assert dispatch.isolated is not None
-        return ConfigureRequest(
-            isolated=dispatch.isolated,
-            executable=dispatch.executable,
-            entry=dispatch.entry,
-            flags=self._flags_of(folder.operation),
-            configured=dispatch.isolated.with_suffix(".configured.mlir"),
-        )
 
     def _main(self, results: Sequence[Result[DispatchFacts]]) -> ConfiguredOperation | str:
         """The dispatch that does most, or why none can be configured."""

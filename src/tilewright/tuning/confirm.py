@@ -17,6 +17,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.tuning.events import WinnerFound
+from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
@@ -96,7 +97,7 @@ def configuration_claim(
         (configuration_entry(task, configuration),),
         before=task.configured,
         # There is one dispatch, and as many compiles as cores.
-        extra=(WITHOUT_THREADS,),
+        extra=(ISOLATED_FLAG, WITHOUT_THREADS),
         timeout_s=_TIMEOUT_S,
     )
 

@@ -14,6 +14,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
+from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
 from tilewright.tuning.verification import check
@@ -191,7 +192,8 @@ def _independent_reference(context: RunContext, task: DispatchTask) -> str:
     vmfb = task.folder / "independent.vmfb"
     # For GPUs the compiler has one way only: candidates are compared with its own choice.
     other = () if context.target.is_gpu else INDEPENDENT_FLAGS
-    outcome = context.toolchain.compile(task.isolated, vmfb, (*task.flags, *other), timeout_s=300.0)
+    flags = (*task.flags, *other, ISOLATED_FLAG)
+    outcome = context.toolchain.compile(task.isolated, vmfb, flags, timeout_s=300.0)
     if not outcome.ok:
         return f"no reference: {task.reference.unsupported}; {outcome.error}"
     expected = task.folder / "expected.npz"

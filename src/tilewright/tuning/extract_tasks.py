@@ -7,16 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.argument import ArgumentType
 from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
+from tilewright.tiling import DispatchTemplate
 from tilewright.tuning.worker_tasks import parse_module
+from tilewright.workload import Workload
 
 if TYPE_CHECKING:
     from tilewright.ir.signature import Signature
 
+ISOLATED_FLAG = f"--compile-from={ISOLATED_PHASE}"
+"""What `iree-compile` needs beside a variant's flags to compile `ExtractedDispatch.isolated`."""
+
+_TUNER_FLAG = "--iree-codegen-add-tuner-attributes"
 # Of the compiler: one of these names the device, unless the program does.
 _DEVICE_FLAGS = ("--iree-hal-target-device", "--iree-hal-target-backends")
+# IREE 3.13 configures softmax in one of two ways, by chance, so that one dispatch may come out in
+# another way than the program's. With this many attempts fewer than one in a thousand stays so.
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -38,9 +49,11 @@ class ExtractRequest:
 
 @dataclass(frozen=True)
 class ExtractedDispatch:
-    """A dispatch of a program. `isolated` is None when it cannot run alone; `reason` says why.
+    """A dispatch of a program, alone in a file. `isolated` is None when it cannot run alone;
+    `reason` says why.
 
-    `arguments`, `workload` and `limits` as in `ir.dispatches.Isolated`.
+    `program` is a file with the executable as the compiler configures it in the program. The other
+    fields as in `ir.dispatches.Isolated`.
     """
 
     executable: str
@@ -49,11 +62,20 @@ class ExtractedDispatch:
     initializer_count: int
     in_loop: bool
     isolated: Path | None
-    encoded: bool = False
+    program: Path | None = None
     reason: str = ""
-    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
+    encoded: bool = False
+    arguments: tuple[ArgumentType, ...] = ()
+    outputs: tuple[ArgumentType, ...] = ()
+    values: tuple[tuple[int, int], ...] = ()
     workload: tuple[int | None, ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def configured(self) -> Path:
+        """Where the dispatch is when the compiler has configured it."""
+        assert self.isolated is not None
+        return self.isolated.with_suffix(".configured.mlir")
 
 
 @dataclass(frozen=True)
@@ -76,7 +98,6 @@ class Extraction:
 def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extraction:
     """Task: see ExtractRequest. Raises CompileError when the program does not compile."""
     from tilewright.ir.dispatches import (
-        Isolated,
         NotIsolatable,
         entry_function,
         find_dispatches,
@@ -86,12 +107,14 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
     from tilewright.ir.signature import entry_points
     from tilewright.ir.sizes import SizeEvaluator
     from tilewright.ir.target_info import target_info
+    from tilewright.ir.template import executables
 
-    compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(), compile_to="flow", name=request.program.name
-    )
+    compiler, name = session(state, request.flags), request.program.name
+    text = compiler.compile(request.program.read_bytes(), compile_to=ISOLATED_PHASE, name=name)
     module = parse_module(compiler, text)
+    text = compiler.compile(text, ISOLATED_PHASE, CONFIGURED_PHASE, name=name)
+    program_code = parse_module(compiler, text)  # lives as long as its executables are used
+    configured = executables(program_code)
     signatures = entry_points(module, request.declared)
     body = entry_function(module, request.function or next(iter(signatures), ""))
     sizes = SizeEvaluator() if body is None else SizeEvaluator.of_entry(body, request.arguments)
@@ -99,31 +122,108 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
     request.folder.mkdir(parents=True, exist_ok=True)
     keep_device = not any(flag.startswith(_DEVICE_FLAGS) for flag in request.flags)
     for index, site in enumerate(find_dispatches(module, request.function)):
-        path, reason = None, ""
-        known: Isolated | None = None
+        counts = (site.count, site.initializer_count, site.in_loop)
         try:
-            known = isolate(module, site, sizes, keep_device)
-            path = request.folder / f"{index:03d}_{site.entry[:80]}.mlir"
-            write_whole(path, known.module.operation.get_asm().encode())
+            known = isolate(compiler, module, site, sizes, keep_device)
+            if site.executable not in configured:
+                raise NotIsolatable("the compiler makes another dispatch do what it does")
         except NotIsolatable as error:
-            reason = str(error)
+            found.append(
+                ExtractedDispatch(site.executable, site.entry, *counts, None, reason=str(error))
+            )
+            continue
+        path = request.folder / f"{index:03d}_{site.entry[:80]}.mlir"
+        program = path.with_suffix(".program.mlir")
+        write_whole(path, known.module.operation.get_asm().encode())
+        write_whole(program, configured[site.executable].get_asm().encode())
         found.append(
             ExtractedDispatch(
                 site.executable,
                 site.entry,
-                site.count,
-                site.initializer_count,
-                site.in_loop,
+                *counts,
                 path,
-                known is not None and known.encoded,
-                reason,
-                known.arguments if known else (),
-                known.workload if known else (),
-                known.limits if known else (),
+                program,
+                encoded=known.encoded,
+                arguments=known.arguments,
+                outputs=known.outputs,
+                values=known.values,
+                workload=known.workload,
+                limits=known.limits,
             )
         )
     limits = program_limits(module, body) if body is not None else {}
     return Extraction(tuple(found), signatures, *target_info(module), limits)
+
+
+@dataclass(frozen=True)
+class ConfigureRequest:
+    """Compile an isolated dispatch to where the compiler has configured it, and read that.
+
+    `constraints`: the compiler states those of its pipelines, for backends that have some.
+    """
+
+    dispatch: ExtractedDispatch
+    flags: tuple[str, ...]
+    constraints: bool = False
+
+
+@dataclass(frozen=True)
+class DispatchFacts:
+    """A dispatch as the compiler configures it; `reason` says why there is no template.
+
+    `differs`: alone it is other code than in its program, so there is no template either.
+    """
+
+    workload: Workload | None
+    template: DispatchTemplate | None
+    processor: str
+    features: str
+    vector_bytes: int
+    reason: str = ""
+    differs: bool = False
+
+
+def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> DispatchFacts:
+    """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
+    from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
+    from tilewright.ir.lowering import UnreadableConfiguration
+    from tilewright.ir.target_info import target_info
+    from tilewright.ir.template import read_dispatch
+
+    dispatch = request.dispatch
+    stated = (EMIT_CONSTRAINTS,) if request.constraints else ()
+    compiler = session(state, (*request.flags, _TUNER_FLAG, *stated))
+    module, other = _as_in_program(compiler, dispatch)
+    facts = target_info(module)
+    if other:
+        return DispatchFacts(None, None, *facts, f"alone it is other code: {other}", differs=True)
+    try:
+        found = read_dispatch(module, dispatch.executable, dispatch.entry, dispatch.workload)
+    except UnreadableConfiguration as error:
+        return DispatchFacts(None, None, *facts, str(error))
+    return DispatchFacts(found.workload, found.template, *facts)
+
+
+def _as_in_program(compiler: Any, dispatch: ExtractedDispatch) -> tuple[Any, str]:
+    """The dispatch alone at the executable-configurations phase, also written to its file, and in
+    what it is not what the program has there ('': in nothing)."""
+    from tilewright.ir.difference import difference
+    from tilewright.ir.template import executables
+
+    assert dispatch.isolated is not None
+    assert dispatch.program is not None
+    source, name = dispatch.isolated.read_bytes(), dispatch.isolated.name
+    program = parse_module(compiler, dispatch.program.read_bytes())
+    (wanted,) = executables(program).values()
+    for _ in range(_ATTEMPTS):
+        text = compiler.compile(source, ISOLATED_PHASE, CONFIGURED_PHASE, name=name)
+        module = parse_module(compiler, text)
+        alone = executables(module)[dispatch.executable]
+        other = difference(alone, wanted)
+        if not other or difference(alone, wanted, configuration=False):
+            break
+    write_whole(dispatch.configured, text)
+    return module, other
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,12 @@ from tilewright.space.interface import Space
 from tilewright.store import TaskKey
 from tilewright.target import Target
 from tilewright.tuning.extract_tasks import (
+    ConfigureRequest,
+    DispatchFacts,
     ExtractedDispatch,
     Extraction,
     ExtractRequest,
+    configure_dispatch,
     extract_dispatches,
 )
 from tilewright.tuning.opening import OpenProgram
@@ -31,11 +34,6 @@ from tilewright.tuning.variants import (
     Variant,
     flags_key,
     without_preprocessing,
-)
-from tilewright.tuning.worker_tasks import (
-    ConfigureRequest,
-    DispatchFacts,
-    configure_dispatch,
 )
 
 # Names of the preceding system's configuration file, and the knobs that they are here.
@@ -188,21 +186,11 @@ def read_tasks(
     jobs = [
         Job(
             configure_dispatch,
-            ConfigureRequest(
-                isolated=d.isolated,
-                executable=d.executable,
-                entry=d.entry,
-                flags=flags,
-                configured=d.isolated.with_suffix(".configured.mlir"),
-                arguments=d.arguments,
-                workload=d.workload,
-                constraints=opened.target.is_gpu,
-            ),
+            ConfigureRequest(d, flags, constraints=opened.target.is_gpu),
             120.0,
             tag=d,
         )
         for d in wanted
-        if d.isolated is not None
     ]
     by_workload: dict[str, DispatchTask] = {}
     for result in _configured(opened, jobs):
@@ -251,17 +239,22 @@ def _add(
     result: Result[DispatchFacts],
 ) -> None:
     dispatch: ExtractedDispatch = result.job.tag
+
+    def skip(reason: str, workload: str = "") -> None:
+        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, workload))
+
     if result.failure is not None:
-        reason = f"does not compile alone: {result.failure.message}"
-        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason))
+        skip(f"does not compile alone: {result.failure.message}")
         return
     info = result.value
     if prepared.target is None:
         prepared.target = opened.target.with_vectors(
             info.vector_bytes, info.features, info.processor
         )
+    if info.differs:
+        opened.note(f"{dispatch.entry} is not tuned: {info.reason}", warning=True)
     if info.workload is None or info.template is None:
-        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, info.reason))
+        skip(info.reason)
         return
     known = by_workload.get(info.workload.key)
     if known is not None:
@@ -276,7 +269,7 @@ def _add(
             if not info.workload.is_static
             else f"no search space for pipeline {info.template.translation.pipeline}"
         )
-        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, info.workload.name))
+        skip(reason, info.workload.name)
         return
     assert dispatch.isolated is not None
     task = DispatchTask(
@@ -288,7 +281,7 @@ def _add(
         space=space,
         restricted=_restrict(opened, dispatch.entry, space),
         isolated=dispatch.isolated,
-        configured=dispatch.isolated.with_suffix(".configured.mlir"),
+        configured=dispatch.configured,
         folder=dispatch.isolated.with_suffix(""),
         variant=prepared.variant.name,
         flags=prepared.flags,
@@ -298,9 +291,9 @@ def _add(
     if prepared.target.is_gpu:
         size = info.workload.bytes
         task.rotations = rotations_for(size, prepared.target.l2_bytes, task.repeats)
-    task.arguments, task.argument_values = info.arguments, info.values
+    task.arguments, task.argument_values = dispatch.arguments, dispatch.values
     task.index_limits = dispatch.limits
-    task.output_types = tuple(o.element_type for o in info.outputs)
+    task.output_types = tuple(o.element_type for o in dispatch.outputs)
     task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     by_workload[info.workload.key] = task

@@ -15,13 +15,10 @@ from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
 from tilewright.measure.worker_state import WorkerState
-from tilewright.tiling import DispatchTemplate
-from tilewright.workload import Workload
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
 
-TUNER_FLAG = "--iree-codegen-add-tuner-attributes"
 CONFIGURED = "executable-configurations"
 
 
@@ -81,94 +78,6 @@ def parse_module(compiler: Any, source: bytes | str) -> Any:
     context = compiler.context
     with context:
         return ir.Module.parse(source, context)
-
-
-def _isolated_main(module: Any) -> Any:
-    from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.walk import string_attribute
-
-    return next(
-        op.operation
-        for op in module.body.operations
-        if string_attribute(op.operation, "sym_name") == ISOLATED_FUNCTION
-    )
-
-
-@dataclass(frozen=True)
-class ConfigureRequest:
-    """Compile an isolated dispatch to where the compiler has configured it, and read that.
-
-    `arguments` and `workload`: what is known of its arguments, as in `ir.dispatches.Isolated`.
-    `constraints`: the compiler states those of its pipelines, for backends that have some.
-    """
-
-    isolated: Path
-    executable: str
-    entry: str
-    flags: tuple[str, ...]
-    configured: Path
-    arguments: tuple[tuple[int, ...] | int | None, ...] = ()
-    workload: tuple[int | None, ...] = ()
-    constraints: bool = False
-
-
-@dataclass(frozen=True)
-class DispatchFacts:
-    """A dispatch as the compiler configures it; `reason` says why there is no template.
-
-    `arguments` have the sizes that the dispatch is tuned at; `values` are those of the arguments,
-    by position, that must have a certain value.
-    """
-
-    workload: Workload | None
-    template: DispatchTemplate | None
-    arguments: tuple[ArgumentType, ...]
-    outputs: tuple[ArgumentType, ...]
-    processor: str
-    features: str
-    vector_bytes: int
-    reason: str = ""
-    values: tuple[tuple[int, int], ...] = ()
-
-
-def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> DispatchFacts:
-    """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
-    from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
-    from tilewright.ir.lowering import UnreadableConfiguration
-    from tilewright.ir.signature import declared_signature
-    from tilewright.ir.target_info import target_info
-    from tilewright.ir.template import read_dispatch
-
-    stated = (EMIT_CONSTRAINTS,) if request.constraints else ()
-    compiler = session(state, (*request.flags, TUNER_FLAG, *stated))
-    source = request.isolated.read_bytes()
-    text = compiler.compile(source, compile_to=CONFIGURED, name=request.isolated.name)
-    write_whole(request.configured, text)
-    module = parse_module(compiler, text)
-    processor, features, vector_bytes = target_info(module)
-    signature = declared_signature(_isolated_main(parse_module(compiler, source)))
-    workload = template = None
-    reason = ""
-    try:
-        found = read_dispatch(module, request.executable, request.entry, request.workload)
-        workload, template = found.workload, found.template
-    except UnreadableConfiguration as error:
-        reason = str(error)
-    known = request.arguments or (None,) * len(signature.inputs)
-    return DispatchFacts(
-        workload,
-        template,
-        tuple(
-            ArgumentType(declared.element_type, size) if isinstance(size, tuple) else declared
-            for declared, size in zip(signature.inputs, known, strict=True)
-        ),
-        signature.outputs,
-        processor,
-        features,
-        vector_bytes,
-        reason,
-        tuple((i, value) for i, value in enumerate(known) if isinstance(value, int)),
-    )
 
 
 @dataclass(frozen=True)

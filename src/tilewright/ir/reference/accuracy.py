@@ -21,11 +21,11 @@ from tilewright.ir.reference.interpreter import (
     entry_function,
     evaluate,
     find_function,
-    symbols,
     tied_operands,
 )
 from tilewright.ir.reference.structured import is_structured, structure
 from tilewright.ir.reference.tensors import segments
+from tilewright.ir.walk import symbols
 
 # Combinations that never round, however many of them there are.
 _SELECTING = frozenset(
@@ -48,7 +48,7 @@ def reduction_length(module: Any, function: str, unknown_size: int | None = None
     after another gives twice k. 1 when nothing is accumulated. `unknown_size` stands for the length
     of a reduction that is known at run time only; without it that raises Unsupported.
     """
-    lengths = _Lengths(symbols(module.operation), unknown_size)
+    lengths = _Lengths(symbols(module), unknown_size)
     target = find_function(lengths.table, function)
     return max([1, *lengths.function(target, [0] * len(target.regions[0].blocks[0].arguments))])
 
@@ -173,7 +173,7 @@ class Accuracy:
 
 def accuracy(module: Any, function: str, unknown_size: int | None = None) -> Accuracy:
     """The accuracy that results of `function` can have; `unknown_size` as in `reduction_length`."""
-    table = symbols(module.operation)
+    table = symbols(module)
     reached: dict[Any, Any] = {}
     _reach(table, find_function(table, function), reached)
     operations: list[Any] = []

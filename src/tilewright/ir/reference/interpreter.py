@@ -21,6 +21,7 @@ from tilewright.ir.reference.constants import constant
 from tilewright.ir.reference.elements import Array, Unsupported, element_of, hold, undefined
 from tilewright.ir.reference.scalar import kernel
 from tilewright.ir.reference.tensors import put, segments, shape_of, slices, take
+from tilewright.ir.walk import symbols
 
 HANDLERS: dict[str, tensors.Handler] = {
     **tensors.HANDLERS,
@@ -30,6 +31,7 @@ HANDLERS: dict[str, tensors.Handler] = {
 }
 _TERMINATORS = ("func.return", "util.return", "scf.yield", "flow.return")
 _PASS_THROUGH = ("util.assume.int", "util.optimization_barrier")
+_FIRST = ("flow.dispatch.tie_shape", "hal.tensor.export")
 
 
 def evaluate(module: Any, function: str, inputs: Sequence[Array]) -> list[Array]:
@@ -48,7 +50,7 @@ class Interpreter:
     """Runs functions of one module. It keeps no state between calls but the symbol table."""
 
     def __init__(self, module: Any) -> None:
-        self._symbols = symbols(module.operation)
+        self._symbols = symbols(module)
 
     def call_with(self, function: str, inputs: Sequence[Array]) -> list[Array]:
         """Check and convert the inputs, then call."""
@@ -107,8 +109,12 @@ class Interpreter:
     def _same(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
         return operands
 
-    def _tie_shape(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
-        return operands[:1]  # the buffer itself: stores through it must reach the caller's
+    def _first(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        # Of a dispatch's buffer the buffer itself: stores through it must reach the caller's.
+        return operands[:1]
+
+    def _dim(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+        return [np.asarray(operands[0].shape[ir.IntegerAttr(op.attributes["index"]).value])]
 
     def _global(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
         name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
@@ -173,7 +179,8 @@ _OWN = {
     "affine.min": Interpreter._affine,
     "affine.max": Interpreter._affine,
     **dict.fromkeys(_PASS_THROUGH, Interpreter._same),
-    "flow.dispatch.tie_shape": Interpreter._tie_shape,
+    **dict.fromkeys(_FIRST, Interpreter._first),
+    "hal.buffer_view.dim": Interpreter._dim,
     "util.global.load": Interpreter._global,
     "hal.tensor.import": Interpreter._import,
     "func.call": Interpreter._call_op,
@@ -184,16 +191,6 @@ _OWN = {
     "iree_tensor_ext.dispatch.tensor.load": Interpreter._load,
     "iree_tensor_ext.dispatch.tensor.store": Interpreter._store,
 }
-
-
-def symbols(module: Any) -> dict[str, Any]:
-    """The operations of a module that have a name, by that name."""
-    found = {}
-    for view in module.regions[0].blocks[0].operations:
-        op = view.operation
-        if "sym_name" in op.attributes:
-            found[ir.StringAttr(op.attributes["sym_name"]).value] = op
-    return found
 
 
 def find_function(table: dict[str, Any], name: str) -> Any:

@@ -9,8 +9,9 @@ from tilewright.ir.template import executables
 
 TYPE = "tensor<8x16xf32>"
 PROGRAM = """
-#layout = #hal.pipeline.layout<constants = 1, bindings = [
-  #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>]>
+#layout = #hal.pipeline.layout<constants = 4, bindings = [
+  #hal.pipeline.binding<storage_buffer>, #hal.pipeline.binding<storage_buffer>,
+  #hal.pipeline.binding<storage_buffer>]>
 #wide = #iree_cpu.lowering_config<vector_common_parallel = [1, 16]>
 #info = #iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>
 hal.executable private @one {
@@ -77,17 +78,17 @@ DIFFERENT = {
     "the configuration": ([("[1, 16]", "[1, 8]")], "lowering_config"),
     "the pipeline": ([("<DoubleTilingExpert>", "<Default>")], "translation_info"),
     "the target": ([('"znver4"', '"znver3"')], "target"),
-    "a map": ([("affine_map<(i, j) -> (i, j)>,", "affine_map<(i, j) -> (i, 15 - j)>,")], "indexing_maps"),
+    "a map": ([("-> (i, j)>,\n", "-> (i, 15 - j)>,\n")], "indexing_maps"),
     "a constant": ([("constant 2.0", "constant 3.0")], "mulf"),
     "an op": ([("arith.addf", "arith.subf")], "addf where the program has arith.subf"),
     "an operand": ([("addf %s, %given", "addf %given, %s")], "addf"),
-    "another value": ([("addf %s, %given", "addf %p, %given")], "another value"),
+    "another value": ([("mulf %p, %two", "mulf %q, %two")], "another value"),
     "a number that is known": (
         [("addf %s, %given", "addf %s, %two")],
         "a number where the program has a constant",
     ),
     "an op more": (
-        [("          linalg.yield %t", "          %u = math.exp %t : f32\n          linalg.yield %u")],
+        [("linalg.yield %t", "%u = math.exp %t : f32\n          linalg.yield %u")],
         "linalg.yield where the program has math.exp",
     ),
     "strides": (

@@ -6,10 +6,7 @@ import pytest
 
 import convolution_networks as networks
 import dispatch_corpus as corpus
-from tilewright.toolchain import Toolchain
-from tilewright.tuning import extract_tasks
 from tilewright.tuning.extract_tasks import (
-    ISOLATED_FLAG,
     ConfigureRequest,
     ExtractRequest,
     configure,
@@ -48,8 +45,14 @@ def check(source: str | bytes, folder: Path, flags: tuple[str, ...] = ()) -> Non
     assert [(d.entry, facts.reason) for d, facts in found if facts.differs] == []
 
 
-@pytest.mark.parametrize("variant", ["default", "data-tiling", "im2col"])
-@pytest.mark.parametrize("name", NETWORKS)
+QUICK = [
+    ("network nchw", "default"),
+    ("network nhwc", "data-tiling"),
+    *((f"strided {layout}", v) for layout in networks.LAYOUTS for v in ("default", "im2col")),
+]
+
+
+@pytest.mark.parametrize(("name", "variant"), QUICK)
 def test_generated_networks(name, variant, tmp_path):
     check(NETWORKS[name], tmp_path, BUILT_IN[variant].flags)
 
@@ -60,9 +63,7 @@ def test_examples(path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "variant", [v for v in BUILT_IN if v not in ("default", "data-tiling", "im2col")]
-)
+@pytest.mark.parametrize("variant", BUILT_IN)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_generated_networks_under_every_variant(name, variant, tmp_path):
     check(NETWORKS[name], tmp_path, BUILT_IN[variant].flags)

@@ -209,11 +209,11 @@ class Isolated:
 
     `module` has the host's code as the abi phase leaves it, and the executable as the program has
     it at the flow phase: it is compiled from `ISOLATED_PHASE`, so that no pass that forms
-    dispatches forms this one again. `arguments` and `outputs` are the types of `main`, with the sizes of the
-    run. `values`: those of the arguments, by position, that are no data but sizes or other numbers
-    that the program computes from the sizes of its arguments. `workload`: the values of the
-    dispatch's workload, as far as they are known. `limits`: the arguments, by position, that are
-    used as indices, and how large these may be.
+    dispatches forms this one again. `arguments` and `outputs` are the types of `main`, those of the
+    arguments with the sizes of the run. `values`: those of the arguments, by position, that are no
+    data but sizes or other numbers that the program computes from the sizes of its arguments.
+    `workload`: the values of the dispatch's workload, as far as they are known. `limits`: the
+    arguments, by position, that are used as indices, and how large these may be.
     """
 
     module: ir.Module

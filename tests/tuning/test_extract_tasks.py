@@ -6,11 +6,12 @@ import pytest
 
 import convolution_networks as networks
 import dispatch_corpus as corpus
+from tilewright.measure.worker_state import WorkerState
 from tilewright.tuning.extract_tasks import (
     ConfigureRequest,
     ExtractRequest,
-    configure,
-    extract,
+    configure_dispatch,
+    extract_dispatches,
 )
 from tilewright.tuning.variants import BUILT_IN
 
@@ -30,13 +31,13 @@ def read(source: str | bytes, folder: Path, flags: tuple[str, ...] = (), argumen
     flags = (*corpus.FLAGS, *flags)
     path = folder / "program.mlir"
     path.write_bytes(source if isinstance(source, bytes) else source.encode())
-    state: dict[str, object] = {}
+    state = WorkerState()
     request = ExtractRequest(path, flags, folder / "out", arguments=arguments)
-    dispatches = [d for d in extract(state, request).dispatches if d.count]
+    dispatches = [d for d in extract_dispatches(state, request).dispatches if d.count]
     assert dispatches
-    return [(d, configure(state, ConfigureRequest(d, flags))) for d in dispatches if d.isolated], [
-        d.reason for d in dispatches if not d.isolated
-    ]
+    return [
+        (d, configure_dispatch(state, ConfigureRequest(d, flags))) for d in dispatches if d.isolated
+    ], [d.reason for d in dispatches if not d.isolated]
 
 
 def check(source: str | bytes, folder: Path, flags: tuple[str, ...] = ()) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.argument import ArgumentType
-from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
 from tilewright.measure.worker_state import WorkerState

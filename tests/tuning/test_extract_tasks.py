@@ -35,9 +35,9 @@ def read(source: str | bytes, folder: Path, flags: tuple[str, ...] = (), argumen
     request = ExtractRequest(path, flags, folder / "out", arguments=arguments)
     dispatches = [d for d in extract_dispatches(state, request).dispatches if d.count]
     assert dispatches
-    return [
-        (d, configure_dispatch(state, ConfigureRequest(d, flags))) for d in dispatches if d.isolated
-    ], [d.reason for d in dispatches if not d.isolated]
+    alone = [d for d in dispatches if d.isolated is not None]
+    skipped = [d.reason for d in dispatches if d.isolated is None]
+    return [(d, configure_dispatch(state, ConfigureRequest(d, flags))) for d in alone], skipped
 
 
 def check(source: str | bytes, folder: Path, flags: tuple[str, ...] = ()) -> None:

@@ -1,269 +1,406 @@
-"""Code to operations: loops, branches, memory and what is held in registers."""
+"""Statements to operations: unrolled loops written out, vectorized ones made of vectors.
+
+A vectorized loop of any extent becomes vectors: as many of the longest as fit, then shorter powers
+of two down to the last element. What depends on the loop's variable has lanes; a condition that
+does becomes a mask. A buffer that lives within the loop gets a place for each lane.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, gpu, memref, scf
+from iree.compiler.dialects import arith, gpu, memref, scf, vector
 
+from tilewright.schedule import nest
+from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.code import (
-    Access,
-    Branch,
-    Code,
-    Fence,
-    Hint,
-    Loop,
-    Part,
-    Scope,
-    Storage,
-    Tensorized,
-    Write,
-)
 from tilewright.schedule.codegen.machine import Processor
-from tilewright.schedule.codegen.registers import Analysis
-from tilewright.schedule.codegen.values import ValueEmitter
-from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
+from tilewright.schedule.codegen.unrolling import (
+    has_vectors,
+    statements,
+    unroll_marked,
+    widest_bytes,
+)
+from tilewright.schedule.codegen.values import Storage, ValueEmitter, is_vector
+from tilewright.schedule.codegen.versions import MOST_VERSIONED, checks, comparisons
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder, part_of
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Binary, Expr, Var
+from tilewright.schedule.nest import Buffer, Stmt
 from tilewright.schedule.types import bits
 
+#: Statements that unrolling may make of one kernel. Compilers take minutes for more.
+MOST_STATEMENTS = 8192
+# Vectors of one vectorized loop that are written out; more become a loop over them.
+_PIECES_UNROLLED = 8
 _LINE_BYTES = 64
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
 
 
 class KernelEmitter(ValueEmitter):
-    """Emits the code of one kernel into its function.
+    """Emits the statements of one kernel into its function.
 
-    entry: an operation before which memory is allocated. `scratch` are the storages that neither
-    the stack nor a workgroup's memory has room for, with the memref each is given.
+    entry: an operation before which memory is allocated.
+    bindings: the memory of the buffers that exist outside of the kernel.
+    scratch: the memory given for buffers that neither the stack nor a workgroup's memory has room
+        for, in the order in which they are met. How many elements of which type each needs is in
+        `large` afterwards; those that `scratch` has nothing for make the code unusable.
+    block: threads of a workgroup in each dimension, by tag.
     """
 
     def __init__(
         self,
-        machine: Processor,
+        processor: Processor,
         entry: ir.Operation,
-        scratch: dict[Storage, ir.Value],
+        bindings: Mapping[Buffer, ir.Value],
+        scratch: Sequence[ir.Value],
         block: Mapping[str, int],
     ) -> None:
-        super().__init__(machine.gathers, machine.masks)
-        self._machine = machine
+        super().__init__(processor)
+        self.large: list[tuple[int, str]] = []
+        self.storages = {b: Storage(m, b.size, b.dtype) for b, m in bindings.items()}
         self._entry = entry
+        self._bindings = list(bindings.values())
         self._scratch = scratch
         self._block = block
-        self._analysis = Analysis()
-        self._stack_bytes = 0
+        self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
+        self._stack_bytes = self._workgroup_bytes = 0
+        self._lane_vars: dict[int, Var] = {}
+        self._statements = 0
+        # On GPUs the loops are short, and code with branches costs all threads.
+        self._versioned = not processor.is_gpu
 
-    def run(self, body: Sequence[Code]) -> None:
-        """Emit code at the insertion point."""
-        for code in body:
-            match code:
-                case Write():
-                    self._write(code)
-                case Loop():
-                    self._loop(code)
-                case Branch():
-                    self._branch(code)
-                case Scope():
-                    self._scope(code)
-                case Fence():
-                    gpu.BarrierOp()
-                    for storage in self.memory:
-                        self.changed(storage)
-                case Hint():
-                    self._hint(code)
-                case Tensorized():
-                    self._tensorized(code)
+    def statement(self, stmt: Stmt) -> None:
+        """Emit a statement at the insertion point."""
+        match stmt:
+            case nest.Seq():
+                for part in stmt.body:
+                    self.statement(part)
+            case nest.For():
+                self._for(unroll_marked(stmt))
+            case nest.If():
+                self._if(stmt)
+            case nest.Store():
+                self._stores((stmt,))
+            case nest.StoreAll():
+                self._stores(stmt.stores)
+            case nest.Allocate():
+                self._allocate(stmt)
+            case nest.Prefetch():
+                self._prefetch(stmt.region)
+            case nest.Barrier():
+                gpu.BarrierOp()
+                self.changed()
+            case nest.Intrinsic():
+                if stmt.intrinsic.collective and not self.processor.is_gpu:
+                    self.statement(stmt.as_loops())
+                else:
+                    self._intrinsic(stmt)
+            case _:
+                raise TypeError(f"no code for {type(stmt).__name__}")
 
-    def _write(self, code: Write) -> None:
-        made = [(access, self.value(value, access.lanes)) for access, value in code.writes]
-        for access, value in made:
-            if access.key in self.held:
-                self.held[access.key] = value
-            else:
-                self.store(access, value)
-        for access, _ in made:
-            self.changed(access.storage)
+    # -- loops -------------------------------------------------------------------------------------
 
-    # -- loops and branches ------------------------------------------------------------------------
+    def _for(self, loop: nest.For) -> None:
+        if loop.kind == nest.VECTORIZED and self.lane is None and not has_vectors(loop.body):
+            self._vectors(loop)
+        elif loop.kind in (nest.VECTORIZED, nest.UNROLLED) or loop.extent == 1:
+            self._unrolled(loop)
+        elif self._versioned:
+            self._versions_of(loop)
+        else:
+            self._range(loop, 0, loop.extent)
 
-    def _loop(self, loop: Loop) -> None:
-        fresh = self._analysis.in_loop(loop, {key[0] for key in self.held})
-        self._hold(fresh)
-        carried = self._carried(loop.body)
-        made = scf.ForOp(
-            self.number(0),
-            self.number(loop.extent),
-            self.number(1),
-            [self.held[key] for key in carried],
-        )
-        self.loops[loop.atom] = made.induction_variable
-        self._changed_in(loop.body)
-        before = dict(self.held)
-        self.held.update(zip(carried, made.inner_iter_args, strict=True))
-        with ir.InsertionPoint(made.body), self.block():
-            self._body(loop.body)
-            scf.YieldOp([self.held[key] for key in carried])
-        self.held = before
-        self.held.update(zip(carried, made.results, strict=True))
-        self._changed_in(loop.body)
-        self._release(fresh, loop.body)
+    def _loop(self, name: str, extent: int, body: Callable[[Linear], None]) -> None:
+        """A loop from 0 on around what `body` emits, given the loop's variable."""
+        made = scf.ForOp(self.number(0), self.number(extent), self.number(1))
+        var = self.loop_var(name, extent)
+        self.loops[var] = made.induction_variable
+        # What was read before the loop is out of date in its second iteration.
+        self.changed()
+        with self.block(made.body):
+            body(self.sums.variable(var))
+            scf.YieldOp([])
 
-    def _body(self, body: Sequence[Code]) -> None:
-        """Emit a loop's or a branch's code: an element that it stores several times is stored
-        once."""
-        fresh = self._analysis.in_body(body, {key[0] for key in self.held})
-        self._hold(fresh)
-        self.run(body)
-        self._release(fresh, body)
+    def _range(self, loop: nest.For, first: int, end: int, known: Sequence[Expr] = ()) -> None:
+        """The iterations from `first` up to `end`, for which the `known` comparisons hold."""
 
-    def _hold(self, places: Sequence[Access]) -> None:
-        for access in places:
-            self.held[access.key] = self.load(access)
+        def body(value: Linear) -> None:
+            with self.bound({loop.var: value.plus(first)}), self.assuming(known):
+                self.statement(loop.body)
 
-    def _release(self, places: Sequence[Access], body: Sequence[Code]) -> None:
-        """The end of code over which places were held: what it has written goes to memory."""
-        uses = self._analysis.uses(body)
-        for access in places:
-            value = self.held.pop(access.key)
-            if access.key in uses[access.storage].keys:
-                self.store(access, value)
-                self.changed(access.storage)
+        if end - first == 1:
+            body(number(0))
+        elif first < end:
+            self._loop(loop.var.name, end - first, body)
 
-    def _branch(self, branch: Branch) -> None:
-        carried = list(
-            dict.fromkeys((*self._carried(branch.then), *self._carried(branch.otherwise)))
-        )
-        types = [self.held[key].type for key in carried]
-        made = scf.IfOp(
-            self.value(branch.condition), types, has_else=bool(carried or branch.otherwise)
-        )
-        before = dict(self.held)
-        arms = [(made.then_block, branch.then)]
-        if carried or branch.otherwise:
-            arms.append((made.else_block, branch.otherwise))
-        for block, body in arms:
-            self.held = dict(before)
-            with ir.InsertionPoint(block), self.block():
-                self._body(body)
-                scf.YieldOp([self.held[key] for key in carried])
-            self._changed_in(body)
-        self.held = before
-        self.held.update(zip(carried, made.results, strict=True))
-
-    def _carried(self, body: Sequence[Code]) -> list[Any]:
-        """The keys of what is held in registers and written in the code, in a fixed order."""
-        uses = self._analysis.uses(body)
-        return [k for k in self.held if k[0] in uses and k in uses[k[0]].keys]
-
-    def _changed_in(self, body: Sequence[Code]) -> None:
-        for storage in self._analysis.written(body):
-            self.changed(storage)
-
-    # -- memory ------------------------------------------------------------------------------------
-
-    def _scope(self, scope: Scope) -> None:
-        held = self._analysis.in_scope(scope)
-        if held is None:
-            if scope.storage not in self.memory:
-                self.memory[scope.storage] = self._allocated(scope.storage)
-            self.changed(scope.storage)
-            self.run(scope.body)
+    def _versions_of(self, loop: nest.For) -> None:
+        """The loop cut where its checks begin and cease to hold."""
+        first, end, fixed = 0, loop.extent, []
+        found = list(comparisons(loop.body))
+        if found and statements(loop.body) <= MOST_VERSIONED:
+            var = self.loop_var(loop.var.name, loop.extent)
+            with self.bound({loop.var: self.sums.variable(var)}):
+                fixed = checks(self, found, frozenset((var,)))
+            fixed = [check for check in fixed if check.is_of(var)]
+            for check in fixed:
+                low, high = check.range(loop.extent)
+                first, end = max(first, low), min(end, high)
+        if not fixed or first >= end:
+            self._range(loop, 0, loop.extent)
             return
-        for access in held:
-            self.held[access.key] = self._nothing(access)
-        self.run(scope.body)
-        for access in held:
-            del self.held[access.key]
+        self._versioned = False
+        self._range(loop, 0, first)
+        self._versioned = True
+        self._range(loop, first, end, [check.part for check in fixed])
+        self._versioned = False
+        self._range(loop, end, loop.extent)
+        self._versioned = True
 
-    @staticmethod
-    def _nothing(access: Access) -> ir.Value:
-        """What an element is before it is written."""
-        dtype = access.storage.dtype
-        if access.lanes:
-            return scalars.zero(scalars.type_of(dtype, access.lanes))
-        return scalars.constant(dtype, 0)
+    def workgroup(self, body: Stmt, numbers: frozenset[Var]) -> None:
+        """The code of a workgroup: a branch where checks depend on its numbers."""
+        found = list(comparisons(body)) if self._versioned else []
+        known = []
+        if found and statements(body) <= MOST_VERSIONED:
+            known = checks(self, found, numbers)
+        holds: bool | ir.Value = True
+        for check in known:
+            holds = self.logical("logical_and", holds, self.compared(check.op, check.bound))
+        if isinstance(holds, bool):
+            self.statement(body)
+            return
+        branch = scf.IfOp(holds, has_else=True)
+        with self.block(branch.then_block), self.assuming(check.part for check in known):
+            self.statement(body)
+            scf.YieldOp([])
+        self._versioned = False
+        with self.block(branch.else_block):
+            self.statement(body)
+            scf.YieldOp([])
 
-    def _allocated(self, storage: Storage) -> ir.Value:
-        given = self._scratch.get(storage)
-        if given is not None:
-            return given
-        element = scalars.memory_element(storage.dtype)
-        size = storage.size * bits(storage.dtype) // 8
-        on_stack = self._machine.on_stack(storage.scope, size, self._stack_bytes)
-        space = self._machine.memory_space(on_stack)
+    def _unrolled(self, loop: nest.For) -> None:
+        if loop.extent * statements(loop.body) > MOST_STATEMENTS:
+            raise ScheduleError(
+                f"unrolling '{loop.var.name}' ({loop.extent} times) makes "
+                f"{loop.extent * statements(loop.body)} statements; allowed: {MOST_STATEMENTS}; "
+                "split the axis and unroll the inner part"
+            )
+        for value in range(loop.extent):
+            with self.bound({loop.var: number(value)}):
+                self.statement(loop.body)
+
+    def _vectors(self, loop: nest.For) -> None:
+        widths = self.processor.widths
+        (count, lanes), rest = widths.pieces(loop.extent, widest_bytes(loop.body))
+        done = 0
+        if count > _PIECES_UNROLLED:
+            self._loop(
+                loop.var.name, count, lambda value: self._vector(loop, value.times(lanes), lanes)
+            )
+            done = count * lanes
+        else:
+            rest = [lanes] * count + rest
+        for lanes in rest:
+            self._vector(loop, number(done), lanes)
+            done += lanes
+
+    def _vector(self, loop: nest.For, start: Linear, lanes: int) -> None:
+        """The code of `lanes` iterations from `start` on, at once."""
+        if lanes == 1:
+            with self.bound({loop.var: start}):
+                self.statement(loop.body)
+            return
+        if lanes not in self._lane_vars:
+            self._lane_vars[lanes] = self.loop_var("lane", lanes)
+        lane = self._lane_vars[lanes]
+        value = start.plus(self.sums.variable(lane))
+        with self.vector(lane, lanes), self.bound({loop.var: value}):
+            self.statement(loop.body)
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def _if(self, stmt: nest.If) -> None:
+        condition, test = self.condition(stmt.condition), stmt.condition
+        if isinstance(condition, bool):
+            chosen = stmt.then if condition else stmt.otherwise
+            if chosen is not None:
+                self.statement(chosen)
+        elif not is_vector(condition):
+            branch = scf.IfOp(condition, has_else=stmt.otherwise is not None)
+            for block, arm in ((0, stmt.then), (1, stmt.otherwise)):
+                if arm is not None:
+                    with self.block(branch.regions[block].blocks[0]):
+                        self.statement(arm)
+                        scf.YieldOp([])
+        elif isinstance(test, Binary) and test.op == "logical_and" and stmt.otherwise is None:
+            # One by one: what is the same in all lanes stays a branch.
+            inner = replace(stmt, condition=test.b)
+            self._if(replace(stmt, condition=test.a, then=inner))
+        else:
+            with self.masked(condition):
+                self.statement(stmt.then)
+            if stmt.otherwise is not None:
+                with self.masked(self.negated(condition)):
+                    self.statement(stmt.otherwise)
+
+    # -- stores and memory -------------------------------------------------------------------------
+
+    def _stores(self, stores: tuple[nest.Store, ...]) -> None:
+        """All values are computed before the first is written."""
+        self._statements += 1
+        if self._statements > MOST_STATEMENTS:
+            raise ScheduleError(
+                f"unrolling makes more than {MOST_STATEMENTS} statements of one kernel; split "
+                "the unrolled or vectorized axes and leave their outer parts as loops"
+            )
+        writes = []
+        for store in stores:
+            access, value = self.access(store.buffer, store.indices), self.value(store.value)
+            if access.lanes:
+                value = self.spread(value)
+            elif is_vector(value):
+                # One element written by all lanes: the last one's value is what a loop leaves.
+                value = self._last(value)
+            writes.append((access, value))
+        for access, value in writes:
+            if self.mask is None or access.lanes:
+                self.write(access, value)
+                continue
+            branch = scf.IfOp(self.any(self.mask))
+            with self.block(branch.then_block):
+                self.write(access, value)
+                scf.YieldOp([])
+
+    def _last(self, value: ir.Value) -> ir.Value:
+        """The last lane of a vector, or the last of those that the mask has."""
+        if self.mask is None:
+            return vector.ExtractOp(value, [], [self.lanes - 1]).result
+        result = vector.ExtractOp(value, [], [0]).result
+        for lane in range(1, self.lanes):
+            wanted = vector.ExtractOp(self.mask, [], [lane]).result
+            one = vector.ExtractOp(value, [], [lane]).result
+            result = arith.SelectOp(wanted, one, result).result
+        return result
+
+    def _allocate(self, stmt: nest.Allocate) -> None:
+        buffer, spread = stmt.buffer, max(1, self.lanes)
+        size = buffer.size * spread
+        memory = self._allocated.get((stmt, spread))
+        if memory is None:
+            memory = self._allocated[stmt, spread] = self._memory(size, buffer)
+        lane = self.sums.variable(self.lane) if self.lane is not None else number(0)
+        outer = self.storages.get(buffer)
+        self.storages[buffer] = Storage(memory, size, buffer.dtype, spread, lane)
+        self.statement(stmt.body)
+        if outer is not None:
+            self.storages[buffer] = outer
+
+    def _memory(self, size: int, buffer: Buffer) -> ir.Value:
+        """New memory of `size` elements for a buffer."""
+        processor = self.processor
+        element = scalars.memory_element(buffer.dtype)
+        size_bytes = size * bits(buffer.dtype) // 8
+        on_stack = processor.on_stack(buffer.scope, size_bytes, self._stack_bytes)
+        loose = not on_stack and not processor.is_gpu
+        if on_stack:
+            self._stack_bytes += size_bytes
+        elif loose and self._workgroup_bytes + size_bytes > processor.workgroup_bytes:
+            self.large.append((size, buffer.dtype))
+            if len(self.large) <= len(self._scratch):
+                return self._scratch[len(self.large) - 1]
+        else:
+            self._workgroup_bytes += size_bytes
+        space = processor.memory_space(on_stack)
         # The runtime aligns a workgroup's memory on CPUs as malloc does.
-        loose = not on_stack and not self._machine.is_gpu
-        more = _LINE_BYTES * 8 // bits(storage.dtype) if loose else 0
-        type_ = ir.MemRefType.get(
-            [storage.size + more],
-            element,
-            memory_space=scalars.parsed_attribute(space) if space else None,
-        )
+        more = _LINE_BYTES * 8 // bits(buffer.dtype) if loose else 0
+        attribute = scalars.parsed_attribute(space) if space else None
+        type_ = ir.MemRefType.get([size + more], element, memory_space=attribute)
+        make = memref.AllocaOp if on_stack else memref.AllocOp
         with ir.InsertionPoint(self._entry):
-            if not on_stack:
-                made = memref.AllocOp(type_, [], [], alignment=_LINE_BYTES).result
-                return self._aligned(made, storage) if loose else made
-            self._stack_bytes += size
-            return memref.AllocaOp(type_, [], [], alignment=_LINE_BYTES).result
+            made = make(type_, [], [], alignment=_LINE_BYTES).result
+            return self._aligned(made, size, buffer.dtype) if loose else made
 
-    @staticmethod
-    def _aligned(buffer: ir.Value, storage: Storage) -> ir.Value:
-        """The part of a buffer for a storage that begins where a cache line does."""
-        index = ir.IndexType.get()
+    def _aligned(self, buffer: ir.Value, size: int, dtype: str) -> ir.Value:
+        """The part of a buffer that begins where a cache line does, apart from the kernel's
+        bindings (from other memory of the workgroup LLVM knows it to be by the offsets)."""
 
-        def number(value: int) -> ir.Value:
-            return arith.ConstantOp(index, value).result
+        def constant(value: int) -> ir.Value:
+            return arith.ConstantOp(ir.IndexType.get(), value).result
 
         address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
-        missing = arith.AndIOp(
-            arith.SubIOp(number(0), address).result, number(_LINE_BYTES - 1)
-        ).result
-        start = arith.DivUIOp(missing, number(max(1, bits(storage.dtype) // 8))).result
-        dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-        type_ = ir.MemRefType.get(
-            [storage.size],
-            scalars.memory_element(storage.dtype),
-            layout=ir.StridedLayoutAttr.get(dynamic, [1]),
-        )
+        missing = arith.SubIOp(constant(0), address).result
+        missing = arith.AndIOp(missing, constant(_LINE_BYTES - 1)).result
+        start = arith.DivUIOp(missing, constant(max(1, bits(dtype) // 8))).result
         # IREE knows the memory space of what is allocated only.
         own = ir.MemRefType(buffer.type)
         plain = memref.MemorySpaceCastOp(ir.MemRefType.get(own.shape, own.element_type), buffer)
-        return memref.ReinterpretCastOp(
-            type_, plain.result, [start], [], [], [dynamic], [storage.size], [1]
-        ).result
+        return distinct([part_of(plain.result, start, [size]), *self._bindings])[0]
 
-    def _hint(self, hint: Hint) -> None:
-        if not self._machine.prefetches:
+    def _prefetch(self, region: nest.Region) -> None:
+        """Fetch the cache lines of a region's rows. They may lie outside of the buffer."""
+        if not self.processor.is_llvm:
             return
-        element = bits(hint.storage.dtype) // 8
-        step = max(1, _LINE_BYTES // element)
-        base = self.memory[hint.storage]
-        for number in range(min(_MOST_LINES, -(-hint.length // step))):
-            memref.PrefetchOp(
-                base,
-                [self.linear(hint.place.plus(number * step))],
-                isWrite=False,
-                localityHint=3,
-                isDataCache=True,
-            )
+        storage = self.storages[region.buffer]
+        corner = self.flat(region.buffer, region.mins)
+        if self.lane is not None:
+            # Of the first lane; where the lanes' rows are anywhere there is no hint.
+            step, corner = corner.step(self.lane)
+            if step is None:
+                return
+        layout = [stride * storage.spread for stride in region.buffer.layout]
+        step = max(1, _LINE_BYTES // (bits(storage.dtype) // 8))
+
+        def rows(place: Linear, dimension: int) -> None:
+            extent, stride = region.extents[dimension], layout[dimension]
+            if dimension + 1 < len(layout):
+                if extent == 1:
+                    rows(place, dimension + 1)
+                else:
+                    self._loop(
+                        "row",
+                        extent,
+                        lambda row: rows(place.plus(row, stride), dimension + 1),
+                    )
+                return
+            length = (extent - 1) * stride + storage.spread
+            for line in range(min(_MOST_LINES, -(-length // step))):
+                memref.PrefetchOp(
+                    storage.memory,
+                    [self.sum(place.plus(line * step))],
+                    isWrite=False,
+                    localityHint=3,
+                    isDataCache=True,
+                )
+
+        rows(corner, 0)
 
     # -- intrinsics --------------------------------------------------------------------------------
 
-    def _tensorized(self, code: Tensorized) -> None:
-        inputs = [self._view(part) for part in code.inputs]
-        outputs = [self._view(part) for part in code.outputs]
-        emit = code.node.intrinsic.emit
-        emit(IntrinsicBuilder(self, self._machine, self._block), code.node.phase, inputs, outputs)
-        for part in code.outputs:
-            self.changed(part.storage)
+    def _intrinsic(self, stmt: nest.Intrinsic) -> None:
+        inputs = [self._view(region) for region in stmt.inputs]
+        outputs = [self._view(region) for region in stmt.outputs]
+        builder = IntrinsicBuilder(self, self.processor, self._block)
+        stmt.intrinsic.emit(builder, stmt.phase, inputs, outputs)
+        self.changed(*(view.flat for view in outputs))
 
-    def _view(self, part: Part) -> BufferView:
+    def _view(self, region: nest.Region) -> BufferView:
+        place, storage = self.flat(region.buffer, region.mins), self.storages[region.buffer]
+        if self.lane in place.variables or storage.spread != 1:
+            raise ScheduleError(
+                f"'{region.buffer.name}' is used by an intrinsic within a vectorized loop; "
+                "vectorize no loop around a tensorized one"
+            )
         return BufferView(
-            self.memory[part.storage],
-            self.linear(part.place),
-            part.shape,
-            part.strides,
-            part.storage.dtype,
+            storage.memory, self.sum(place), region.extents, region.buffer.layout, storage.dtype
         )
+
+
+def distinct(buffers: Sequence[ir.Value]) -> list[ir.Value]:
+    """The buffers, of which LLVM then knows that none overlaps another: it keeps what a loop reads
+    and writes in one place in registers."""
+    if len(buffers) < 2:
+        return list(buffers)
+    return list(memref.DistinctObjectsOp(buffers).operation.results)

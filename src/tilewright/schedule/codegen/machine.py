@@ -11,7 +11,6 @@ from tilewright.errors import UserError
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.peak_worker import processor
-from tilewright.schedule.codegen.expand import Widths
 from tilewright.schedule.nest import SHARED
 from tilewright.target import Target
 from tilewright.targets import parse_target
@@ -33,24 +32,45 @@ _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdh
 
 
 @dataclass(frozen=True)
+class Widths:
+    """register: bytes of a vector register. vector: bytes of the longest vectors made. lanes: of
+    the longest vectors that there are, where that is a limit."""
+
+    register: int
+    vector: int
+    lanes: int | None = None
+
+    def pieces(self, extent: int, element_bytes: int) -> tuple[tuple[int, int], list[int]]:
+        """Vectors that a loop is made of: (how many, lanes of each) of the longest, lanes of the
+        rest.
+
+        All are powers of two: LLVM fills up others to the next one, with registers that then lack.
+
+        >>> Widths(register=64, vector=256).pieces(77, element_bytes=4)
+        ((1, 64), [8, 4, 1])
+        """
+        longest = max(1, self.vector // element_bytes)
+        if self.lanes is not None:
+            longest = min(longest, self.lanes)
+        count, rest = divmod(extent, longest)
+        lanes = [1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1]
+        return (count, longest), lanes
+
+
+@dataclass(frozen=True)
 class Processor:
     """A processor.
 
     name: of the target, for messages. widths: of vectors, in bytes. features: extensions that the
-    processor has, by LLVM's names without underscores (`avx512f`, `avx512vnni`, `neon`). gathers:
-    whether vectors can be loaded and stored with their elements anywhere. masks: whether some lanes
-    of a vector can be. prefetches: whether a prefetch does anything. subgroup: threads of a
-    subgroup, 0 on CPUs. backend: IREE's. registers: of vectors. stack_bytes, workgroup_bytes: that
-    a kernel has on a CPU.
+    processor has, by LLVM's names without underscores (`avx512f`, `avx512vnni`, `neon`). subgroup:
+    threads of a subgroup, 0 on CPUs. backend: IREE's. registers: of vectors. stack_bytes,
+    workgroup_bytes: that a kernel has on a CPU.
     """
 
     name: str
     widths: Widths
     backend: str = "llvm-cpu"
     features: frozenset[str] = frozenset()
-    gathers: bool = True
-    masks: bool = True
-    prefetches: bool = True
     stack_bytes: int = 32768
     workgroup_bytes: int = 128 << 10
     subgroup: int = 0
@@ -59,6 +79,12 @@ class Processor:
     @property
     def is_gpu(self) -> bool:
         return self.backend != "llvm-cpu"
+
+    @property
+    def is_llvm(self) -> bool:
+        """Whether LLVM makes the code, not a driver of SPIR-V: it has loads and stores of some
+        lanes of a vector, prefetches, and can be told which buffers are distinct."""
+        return self.backend in ("llvm-cpu", CUDA, ROCM)
 
     def on_stack(self, scope: str, size: int, used: int) -> bool:
         """Whether storage of `size` bytes is on the stack, `used` bytes of which are taken."""
@@ -94,9 +120,6 @@ def _machine(target: Target) -> Processor:
             Widths(register, register, _SPIRV_LANES if spirv else None),
             target.backend,
             frozenset((target.architecture,)),
-            gathers=False,
-            masks=not spirv,
-            prefetches=target.backend in (CUDA, ROCM),
             subgroup=target.subgroup,
         )
     if target.cpu == "host" and not target.features:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, flow, func, gpu, hal, memref
+from iree.compiler.dialects import arith, flow, func, gpu, hal
 
 from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.code import Code, Scope, Storage
-from tilewright.schedule.codegen.expand import Expander
-from tilewright.schedule.codegen.kernel import KernelEmitter
-from tilewright.schedule.codegen.linear import Atom, Linear
+from tilewright.schedule.codegen.kernel import KernelEmitter, distinct
 from tilewright.schedule.codegen.machine import Processor, machine_for
-from tilewright.schedule.codegen.registers import Analysis, bodies
-from tilewright.schedule.nest import Buffer, Kernel, LoopProgram
+from tilewright.schedule.codegen.view import part_of
+from tilewright.schedule.nest import Buffer, Kernel, LoopProgram, Stmt
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import BOOL, bits
 from tilewright.target import Target
@@ -43,8 +41,8 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
 
     It lives in `context()`. Raises ScheduleError where unrolling makes too much code.
     """
-    machine = machine_for(target)
-    if machine.is_gpu:
+    processor = machine_for(target)
+    if processor.is_gpu:
         kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
         program = replace(program, kernels=kernels)
     else:
@@ -53,7 +51,8 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             made = [
-                _kernel(number, kernel, machine) for number, kernel in enumerate(program.kernels)
+                _kernel(number, kernel, processor, module)
+                for number, kernel in enumerate(program.kernels)
             ]
             _host(program, made)
     module.operation.verify()
@@ -61,181 +60,126 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
 
 
 class _Made:
-    """A kernel's executable: bindings first for `reads`, then for `writes`, then scratch."""
+    """A kernel's executable: bindings first for `reads`, then for `writes`, then scratch.
+
+    scratch: for each buffer that a workgroup has no room for, elements and type of what all
+        workgroups together need.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         self.name = kernel.name
         self.reads = [b for b in kernel.reads if b not in kernel.writes]
         self.writes = list(kernel.writes)
-        self.scratch: list[Storage] = []
-        self.workgroups = 1
+        self.scratch: list[tuple[int, str]] = []
         self.executable: Executable | None = None
 
 
-def _kernel(number: int, kernel: Kernel, machine: Processor) -> _Made:
+def _kernel(number: int, kernel: Kernel, processor: Processor, module: ir.Module) -> _Made:
     made = _Made(kernel)
-    storages = {
-        buffer: Storage(buffer.name, buffer.size, buffer.dtype, nest.GLOBAL)
-        for buffer in (*made.reads, *made.writes)
-    }
-    gpu_ = machine.is_gpu
-    expander = Expander(machine.widths, storages, versions=not gpu_, collective=gpu_)
-    grid, block, code = _expanded(expander, kernel, machine)
-    counts = [extent for _, extent in grid]
-    for count in counts:
-        made.workgroups *= count
-    made.scratch = _large(code, machine)
-    bindings = [
-        *(_binding(storages[b], True) for b in made.reads),
-        *(_binding(storages[b], False) for b in made.writes),
-        *(Binding(_scratch_type(s, made.workgroups), False) for s in made.scratch),
-    ]
-    name = f"{kernel.name}_{number}"
-    made.executable = executable(
-        name,
-        bindings,
-        counts,
-        workgroup_size=[extent for _, extent in block] if machine.is_gpu else None,
-        subgroup_size=machine.subgroup or None,
-    )
-    buffers = made.executable.buffers
-    end = made.executable.body.operations[len(made.executable.body.operations) - 1]
-    with ir.InsertionPoint(end):
-        # What is allocated goes before this operation, so that it is so once.
-        entry = arith.ConstantOp(ir.IndexType.get(), 0).operation
-        ids = _ids(grid, block)
-        scratch = {
-            storage: _own(buffer, storage, ids, grid)
-            for storage, buffer in zip(
-                made.scratch, buffers[len(buffers) - len(made.scratch) :], strict=True
-            )
-        }
-        emitter = KernelEmitter(machine, entry, scratch, kernel.block)
-        emitter.loops.update(ids)
-        for buffer, value in zip((*made.reads, *made.writes), buffers, strict=False):
-            emitter.memory[storages[buffer]] = value
-        emitter.run(code)
+    large = _emitted(made, f"{kernel.name}_{number}", kernel, processor)
+    if large:
+        # Only now it is known what there is no room for: once more, with memory for that.
+        operations = module.body.operations
+        operations[len(operations) - 1].erase()
+        made.scratch = large
+        _emitted(made, f"{kernel.name}_{number}", kernel, processor)
     return made
 
 
-_Dimension = tuple[Atom | None, int]
+def _emitted(made: _Made, name: str, kernel: Kernel, processor: Processor) -> list[tuple[int, str]]:
+    """Emits a kernel; returns the scratch that it needs."""
+    body, loops = _grid(kernel, processor)
+    grid = [loops.get(tag) for tag in BLOCK_TAGS]
+    counts = [loop.extent if loop is not None else 1 for loop in grid]
+    block = [kernel.block.get(tag, 1) for tag in THREAD_TAGS]
+    buffers = [*made.reads, *made.writes]
+    made.executable = executable(
+        name,
+        [
+            *(Binding(_flat(b.size, b.dtype), b in made.reads) for b in buffers),
+            *(Binding(_flat(*scratch), False) for scratch in made.scratch),
+        ],
+        counts,
+        workgroup_size=block if processor.is_gpu else None,
+        subgroup_size=processor.subgroup or None,
+    )
+    code = made.executable.body
+    with ir.InsertionPoint(code.operations[len(code.operations) - 1]):
+        memory = list(made.executable.buffers)
+        if processor.is_llvm:
+            memory = distinct(memory)
+        # What is allocated goes before this operation, so that it is so once.
+        entry = arith.ConstantOp(ir.IndexType.get(), 0).operation
+        ids = _ids(loops)
+        scratch = [
+            _own(own, size // prod(counts), ids, grid)
+            for own, (size, _) in zip(memory[len(buffers) :], made.scratch, strict=True)
+        ]
+        bindings = dict(zip(buffers, memory, strict=False))
+        emitter = KernelEmitter(processor, entry, bindings, scratch, kernel.block)
+        values = {}
+        for tag, loop in loops.items():
+            var = emitter.loop_var(loop.var.name, loop.extent)
+            emitter.loops[var] = ids[tag]
+            values[loop.var] = emitter.sums.variable(var)
+        with emitter.bound(values):
+            workgroup = [values[loop.var] for loop in grid if loop is not None]
+            emitter.workgroup(body, frozenset().union(*(v.variables for v in workgroup)))
+    return [(_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large]
 
 
-def _expanded(
-    expander: Expander, kernel: Kernel, machine: Processor
-) -> tuple[list[_Dimension], list[_Dimension], list[Code]]:
-    """The workgroups' dimensions, the threads', and the code within them."""
+def _grid(kernel: Kernel, processor: Processor) -> tuple[Stmt, dict[str, nest.For]]:
+    """What a workgroup (on GPUs, a thread) does, and the loops around it by the tag of what their
+    iterations are: on CPUs the outermost parallel loops."""
     body = kernel.body
-    grid: list[_Dimension] = []
-    block: dict[str, _Dimension] = {}
-    blocks: dict[str, _Dimension] = {}
-    wanted = nest.THREAD if machine.is_gpu else nest.PARALLEL
-    bound: list[Any] = []
-    while isinstance(body, nest.For) and body.kind == wanted and len(bound) < 6:
-        if not machine.is_gpu and len(bound) == 3:
+    loops: list[nest.For] = []
+    wanted = nest.THREAD if processor.is_gpu else nest.PARALLEL
+    while isinstance(body, nest.For) and body.kind == wanted:
+        if not processor.is_gpu and len(loops) == len(BLOCK_TAGS):
             break
-        atom = expander.space.loop(body.extent)
-        scope = expander.bound(body.var, Linear(((atom, 1),), 0))
-        scope.__enter__()
-        bound.append(scope)
-        if body.kind == nest.PARALLEL:
-            grid.insert(0, (atom, body.extent))
-        elif body.tag in BLOCK_TAGS:
-            blocks[body.tag] = (atom, body.extent)
-        else:
-            block[body.tag] = (atom, body.extent)
+        loops.append(body)
         body = body.body
-    numbers = frozenset(atom for atom, _ in (*grid, *blocks.values()) if atom is not None)
-    code = expander.workgroup(body, numbers)
-    for scope in reversed(bound):
-        scope.__exit__(None, None, None)
-    if machine.is_gpu:
-        grid = [blocks.get(tag, (None, 1)) for tag in BLOCK_TAGS]
-    threads_ = [block.get(tag, (None, 1)) for tag in THREAD_TAGS]
-    return grid, threads_, code
+    if processor.is_gpu:
+        return body, {loop.tag: loop for loop in loops}
+    return body, dict(zip(BLOCK_TAGS, reversed(loops), strict=False))
 
 
-def _ids(grid: Sequence[_Dimension], block: Sequence[_Dimension]) -> dict[Atom, ir.Value]:
-    """The values of the workgroup's and the thread's numbers."""
-    ids: dict[Atom, ir.Value] = {}
-    for number, (atom, _) in enumerate(grid):
-        if atom is not None:
-            ids[atom] = hal.InterfaceWorkgroupIDOp(number).result
-    for axis, (atom, _) in zip(_AXES, block, strict=True):
-        if atom is not None:
-            ids[atom] = gpu.ThreadIdOp(getattr(gpu.Dimension, axis)).result
+def _ids(loops: Mapping[str, nest.For]) -> dict[str, ir.Value]:
+    """The numbers of the workgroup and the thread, by tag."""
+    ids: dict[str, ir.Value] = {}
+    for number, tag in enumerate(BLOCK_TAGS):
+        if tag in loops:
+            ids[tag] = hal.InterfaceWorkgroupIDOp(number).result
+    for axis, tag in zip(_AXES, THREAD_TAGS, strict=True):
+        if tag in loops:
+            ids[tag] = gpu.ThreadIdOp(getattr(gpu.Dimension, axis)).result
     return ids
 
 
-def _large(code: Sequence[Code], machine: Processor) -> list[Storage]:
-    """Storages that neither the stack nor the memory of a workgroup has room for, in the order in
-    which the emitter allocates."""
-    if machine.is_gpu:
-        return []
-    analysis = Analysis()
-    seen: set[Storage] = set()
-    stack = own = 0
-
-    def visit(body: Sequence[Code]) -> Iterator[Storage]:
-        nonlocal stack, own
-        for part in body:
-            if isinstance(part, Scope) and part.storage not in seen:
-                storage = part.storage
-                if analysis.in_scope(part) is None:
-                    seen.add(storage)
-                    size = storage.size * bits(storage.dtype) // 8
-                    if machine.on_stack(storage.scope, size, stack):
-                        stack += size
-                    elif own + size > machine.workgroup_bytes:
-                        yield storage
-                    else:
-                        own += size
-            for below in bodies(part):
-                yield from visit(below)
-
-    return list(visit(code))
+def _flat(size: int, dtype: str) -> ir.MemRefType:
+    return ir.MemRefType.get([size], scalars.memory_element(dtype))
 
 
-def _binding(storage: Storage, read_only: bool) -> Binding:
-    type_ = ir.MemRefType.get([storage.size], scalars.memory_element(storage.dtype))
-    return Binding(type_, read_only)
-
-
-def _part(storage: Storage) -> int:
+def _part(size: int, dtype: str) -> int:
     """Elements from one workgroup's part of a scratch buffer to the next's: each is aligned."""
-    line = ALIGNMENT * 8 // bits(storage.dtype)
-    return -(-storage.size // line) * line
-
-
-def _scratch_type(storage: Storage, workgroups: int) -> ir.MemRefType:
-    return ir.MemRefType.get([_part(storage) * workgroups], scalars.memory_element(storage.dtype))
+    line = ALIGNMENT * 8 // bits(dtype)
+    return -(-size // line) * line
 
 
 def _own(
-    buffer: ir.Value, storage: Storage, ids: dict[Atom, ir.Value], grid: Sequence[_Dimension]
+    buffer: ir.Value, size: int, ids: Mapping[str, ir.Value], grid: Sequence[nest.For | None]
 ) -> ir.Value:
-    """A workgroup's part of a buffer that holds a storage for each of them."""
-    number: ir.Value | None = None
-    for atom, extent in reversed(grid):
-        if atom is None:
-            continue
-        own = ids[atom]
-        if number is not None:
-            count = arith.ConstantOp(ir.IndexType.get(), extent).result
-            own = arith.AddIOp(arith.MulIOp(number, count).result, own).result
-        number = own
-    if number is None:
-        return buffer
-    size = arith.ConstantOp(ir.IndexType.get(), _part(storage)).result
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    type_ = ir.MemRefType.get(
-        [storage.size],
-        scalars.memory_element(storage.dtype),
-        layout=ir.StridedLayoutAttr.get(dynamic, [1]),
-    )
-    return memref.ReinterpretCastOp(
-        type_, buffer, [arith.MulIOp(number, size).result], [], [], [dynamic], [storage.size], [1]
-    ).result
+    """A workgroup's part of a buffer that has `size` elements for each of them."""
+
+    def constant(value: int) -> ir.Value:
+        return arith.ConstantOp(ir.IndexType.get(), value).result
+
+    number = constant(0)
+    for tag, loop in reversed(list(zip(BLOCK_TAGS, grid, strict=True))):
+        if loop is not None:
+            outer = arith.MulIOp(number, constant(loop.extent)).result
+            number = arith.AddIOp(outer, ids[tag]).result
+    return part_of(buffer, arith.MulIOp(number, constant(size)).result, [size])
 
 
 # -- the host --------------------------------------------------------------------------------------
@@ -273,9 +217,8 @@ def _dispatch(kernel: _Made, values: dict[Buffer, ir.Value], tensor: Any) -> Non
             operands.append(values[buffer])
         else:
             ties.append(-1)
-    for storage in kernel.scratch:
-        size = _part(storage) * kernel.workgroups
-        types.append(ir.RankedTensorType.get([size], scalars.memory_element(storage.dtype)))
+    for size, dtype in kernel.scratch:
+        types.append(ir.RankedTensorType.get([size], scalars.memory_element(dtype)))
         ties.append(-1)
     tied = None
     if any(tie >= 0 for tie in ties):

@@ -208,15 +208,6 @@ def _contract() -> ir.Attribute:
     return parsed_attribute("#arith.fastmath<contract>")
 
 
-def index_operation(kind: str, a: ir.Value, b: ir.Value) -> ir.Value:
-    """An operation of index sums; divisors are positive constants."""
-    if kind in ("min", "max", "mul"):
-        return _INTEGER[kind](a, b).result
-    if kind == "floordiv":
-        return arith.FloorDivSIOp(a, b).result
-    return _floor_remainder(a, b)
-
-
 def _divided(op: str, a: ir.Value, b: ir.Value, constant_divisor: bool) -> ir.Value:
     if constant_divisor:
         return _quotient(op, a, b)

@@ -1,60 +1,164 @@
-"""Values to operations: arithmetic, comparisons, conversions, loads, of scalars and vectors.
+"""Expressions to operations: index arithmetic as sums, lanes and masks, loads and stores.
 
-Every value is made once in a block and used again in the blocks within, until memory that it was
-read from is written.
+Every operation is made once in a block and used again in the blocks within. What memory is kept in
+registers over loops is LLVM's to decide, which is told that buffers do not overlap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
 
+from tilewright.schedule.arith import Arithmetic, Atom, Linear, holds, number
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.code import Access, Storage, Value
-from tilewright.schedule.codegen.linear import Atom, Linear, constant
+from tilewright.schedule.codegen.machine import Processor
+from tilewright.schedule.expr import (
+    COMPARISONS,
+    LOGICAL,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Not,
+    Select,
+    Var,
+)
+from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
+from tilewright.schedule.walk import nodes
 
 # Buffers start at multiples of this many bytes.
 _ALIGNMENT = 64
+_NOTHING = number(0)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a buffer is: a memref of one dimension, and elements between neighbours (in vectorized
+    loops, with the lanes' elements in between)."""
+
+    memory: ir.Value
+    size: int
+    dtype: str
+    spread: int = 1
+    lane: Linear = _NOTHING
+
+
+@dataclass(frozen=True)
+class _Access:
+    """One element of a storage, or one for each lane (`lanes`, else 0) where `mask` has it."""
+
+    storage: Storage
+    place: Linear
+    lanes: int
+    mask: ir.Value | None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the elements are certain to be inside of the storage."""
+        return self.place.low >= 0 and self.place.high < self.storage.size
+
+
+def is_vector(value: object) -> bool:
+    """Whether a value has lanes."""
+    return isinstance(value, ir.Value) and isinstance(value.type, ir.VectorType)
+
+
+def is_pure(expr: Expr) -> bool:
+    """Whether an index expression is made of variables and arithmetic alone."""
+    return not any(isinstance(node, Load | Cast | Select) for node in nodes(expr))
 
 
 class ValueEmitter:
-    """Emits values at the insertion point.
+    """Emits expressions at the insertion point, where the loops' variables have the values of
+    `bound`.
 
-    gathers: whether the target has loads and stores of vectors whose lanes lie anywhere. masks:
-    whether it has those of some lanes of a vector only. memory: the memref of each storage. held:
-    what the elements in registers are now, by their access's key.
+    Within `vector` there is a `lane`, and what depends on it has lanes; within `masked` what is
+    read and written is only that of the lanes for which the condition holds.
+
+    processor: what code is made for.
     """
 
-    def __init__(self, gathers: bool, masks: bool) -> None:
-        self.gathers = gathers
-        self.masks = masks
-        self.memory: dict[Storage, ir.Value] = {}
-        self.held: dict[Any, ir.Value] = {}
-        self.loops: dict[Atom, ir.Value] = {}
-        self.index = ir.IndexType.get()
+    def __init__(self, processor: Processor) -> None:
+        self.processor = processor
+        self.sums = Arithmetic()
+        self.storages: dict[Buffer, Storage] = {}
+        self.lane: Var | None = None
+        self.lanes = 0
+        self.mask: ir.Value | None = None
+        #: Identities of the comparisons that are known to hold.
+        self.assumed: frozenset[int] = frozenset()
+        #: The values of the variables that `loop_var` makes.
+        self.loops: dict[Var, ir.Value] = {}
+        self._index = ir.IndexType.get()
+        self._bound: dict[Var, Linear] = {}
         self._made: list[dict[Any, ir.Value]] = [{}]
-        self._versions: dict[Storage, int] = {}
+        self._versions: dict[ir.Value, int] = {}
 
-    # -- blocks ------------------------------------------------------------------------------------
+    # -- where code stands -------------------------------------------------------------------------
+
+    def loop_var(self, name: str, extent: int) -> Var:
+        """A new variable of a loop from 0 to `extent` - 1."""
+        var = Var(name)
+        self.sums.bind(var, 0, extent - 1)
+        return var
 
     @contextmanager
-    def block(self) -> Iterator[None]:
-        """What is made within is not there afterwards."""
-        self._made.append({})
+    def bound(self, values: Mapping[Var, Linear]) -> Iterator[None]:
+        """Variables have these values, instead of those that they may have had."""
+        outer = self._bound
+        self._bound = {**outer, **values}
         yield
+        self._bound = outer
+
+    @contextmanager
+    def assuming(self, parts: Iterable[Expr]) -> Iterator[None]:
+        """These comparisons hold."""
+        outer = self.assumed
+        self.assumed = outer | {id(part) for part in parts}
+        yield
+        self.assumed = outer
+
+    @contextmanager
+    def vector(self, lane: Var, lanes: int) -> Iterator[None]:
+        """Each operation is one for all lanes; `lane` is the variable of their numbers."""
+        self.lane, self.lanes = lane, lanes
+        yield
+        self.lane, self.lanes, self.mask = None, 0, None
+
+    @contextmanager
+    def masked(self, condition: ir.Value) -> Iterator[None]:
+        """Only the lanes for which the condition holds."""
+        outer = self.mask
+        both = condition
+        if outer is not None:
+            both = self._operation("logical_and", BOOL, outer, condition)
+        self.mask = both
+        yield
+        self.mask = outer
+
+    @contextmanager
+    def block(self, block: ir.Block) -> Iterator[None]:
+        """Operations go to the end of a block; what is made there is not there afterwards."""
+        self._made.append({})
+        with ir.InsertionPoint(block):
+            yield
         self._made.pop()
 
-    def changed(self, storage: Storage) -> None:
-        """The storage has been written: what was read from it is out of date."""
-        self._versions[storage] = self._versions.get(storage, 0) + 1
+    def changed(self, *written: ir.Value) -> None:
+        """Memory has been written, all of it or the given: what was read is out of date."""
+        for memory in written or list(self._versions):
+            self._versions[memory] = self._versions.get(memory, 0) + 1
 
-    def _once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
+    def once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
+        """The value made for an equal key in this block or one around it, else a new one."""
         for made in reversed(self._made):
             found = made.get(key)
             if found is not None:
@@ -67,228 +171,330 @@ class ValueEmitter:
 
     def number(self, value: int) -> ir.Value:
         """A constant of type `index`."""
-        return self._once(value, lambda: arith.ConstantOp(self.index, value).result)
+        return self.once(value, lambda: arith.ConstantOp(self._index, value).result)
 
-    def linear(self, place: Linear) -> ir.Value:
-        """A sum that is the same in all lanes."""
-        if not place.terms:
-            return self.number(place.constant)
-        return self._once(self._versioned(place), lambda: self._sum(place))
+    def linear(self, expr: Expr) -> Linear:
+        """An expression of type `index` as a sum."""
+        match expr:
+            case Const():
+                return number(int(expr.value))
+            case Var():
+                return self._bound[expr]
+            case Binary():
+                return self.sums.combined(expr.op, self.linear(expr.a), self.linear(expr.b))
+            case Select():
+                known = self.condition(expr.condition)
+                if isinstance(known, bool):
+                    return self.linear(expr.a if known else expr.b)
+        value = self.value(expr)
+        return self.sums.opaque(value, value, [self.lane] if self.lane and is_vector(value) else [])
 
-    def _sum(self, place: Linear) -> ir.Value:
-        if place.constant:
-            rest = self.linear(Linear(place.terms, 0))
-            return arith.AddIOp(rest, self.number(place.constant)).result
-        atom, factor = place.terms[-1]
-        term = self._atom(atom)
-        if factor != 1:
-            one = Linear(((atom, factor),), 0)
-            if len(place.terms) > 1:
-                term = self.linear(one)
-            else:
-                return arith.MulIOp(term, self.number(factor)).result
-        if len(place.terms) == 1:
-            return term
-        return arith.AddIOp(self.linear(Linear(place.terms[:-1], 0)), term).result
+    def sum(self, place: Linear) -> ir.Value:
+        """A sum that is the same in all lanes, an `index`."""
+        terms = sorted(place.terms.items(), key=lambda term: term[0].number)
+        return self.once(place, lambda: self._sum(terms, place.constant))
 
-    def _versioned(self, place: Linear) -> Any:
-        """A key that changes with the memory that the sum depends on."""
-        if not place.volatile:
-            return place
-        return (place, tuple(sorted((id(s), v) for s, v in self._versions.items())))
+    def _sum(self, terms: list[tuple[Atom, int]], constant: int) -> ir.Value:
+        """Parts of the sum are made once as well: outer loops' come first."""
+        if not terms:
+            return self.number(constant)
+        if constant:
+            rest = self.sum(Linear(dict(terms), 0))
+            return arith.AddIOp(rest, self.number(constant)).result
+        *others, (atom, factor) = terms
+        if others:
+            last = self.sum(Linear({atom: factor}, 0))
+            return arith.AddIOp(self.sum(Linear(dict(others), 0)), last).result
+        value = self._atom(atom, self.sum)
+        return value if factor == 1 else arith.MulIOp(value, self.number(factor)).result
 
-    def _atom(self, atom: Atom) -> ir.Value:
-        if atom.kind == "loop":
-            return self.loops[atom]
-        if atom.kind == "value":
-            return self.value(atom.args[0])
-        a = self.linear(atom.args[0])
-        other = atom.args[1]
-        b = self.linear(other) if isinstance(other, Linear) else self.number(other)
-        return scalars.index_operation(atom.kind, a, b)
+    def _atom(self, atom: Atom, part: Callable[[Linear], ir.Value]) -> ir.Value:
+        if atom.kind == "var":
+            return self._lane_numbers(1) if atom.args[0] is self.lane else self.loops[atom.args[0]]
+        if atom.kind == "opaque":
+            value: ir.Value = atom.args[0]
+            return value
+        a, b = atom.args
+        return scalars.operation(atom.kind, [part(a), part(b)], INDEX, not b.terms)
 
-    def lanes_of(self, place: Linear, lanes: int) -> ir.Value:
-        """A sum as a vector of indices, [lanes]."""
-        key = ("lanes", self._versioned(place), lanes)
-        return self._once(key, lambda: self._vector_sum(place, lanes))
+    def lanes_of(self, place: Linear) -> ir.Value:
+        """A sum as a vector of indices."""
+        return self.once(("lanes", place, self.lanes), lambda: self._lane_sum(place))
 
-    def _vector_sum(self, place: Linear, lanes: int) -> ir.Value:
-        type_ = ir.VectorType.get([lanes], self.index)
-        even = Linear(tuple(t for t in place.terms if not t[0].lane), place.constant)
-        total: ir.Value | None = None
-        for atom, factor in place.terms:
-            if not atom.lane:
-                continue
-            term = self._lane_atom(atom, lanes, type_)
+    def _lane_sum(self, place: Linear) -> ir.Value:
+        mine, even = place.part(lambda atom, _: self.lane in atom.variables)
+        total = self.spread(self.sum(even.plus(place.constant)))
+        for atom, factor in mine.terms.items():
+            term = self._atom(atom, self.lanes_of)
             if factor != 1:
-                term = arith.MulIOp(term, self._splat(self.number(factor), type_)).result
-            total = term if total is None else arith.AddIOp(total, term).result
-        base = self._splat(self.linear(even), type_)
-        return base if total is None else arith.AddIOp(base, total).result
+                term = arith.MulIOp(term, self.spread(self.number(factor))).result
+            total = arith.AddIOp(total, term).result
+        return total
 
-    def _lane_atom(self, atom: Atom, lanes: int, type_: ir.Type) -> ir.Value:
-        if atom.kind == "lane":
-            numbers = [ir.IntegerAttr.get(self.index, n) for n in range(lanes)]
-            return self._once(
-                ("iota", lanes),
-                lambda: arith.ConstantOp(type_, ir.DenseElementsAttr.get(numbers, type_)).result,
+    def _lane_numbers(self, step: int) -> ir.Value:
+        type_ = ir.VectorType.get([self.lanes], self._index)
+        steps = [ir.IntegerAttr.get(self._index, step * lane) for lane in range(self.lanes)]
+        return self.once(
+            ("steps", step, self.lanes),
+            lambda: arith.ConstantOp(type_, ir.DenseElementsAttr.get(steps, type_)).result,
+        )
+
+    def spread(self, value: ir.Value) -> ir.Value:
+        """A value with lanes: a scalar is the same in all of them."""
+        if is_vector(value):
+            return value
+        type_ = ir.VectorType.get([self.lanes], value.type)
+        return self.once(
+            ("splat", value, self.lanes), lambda: vector.BroadcastOp(type_, value).result
+        )
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def condition(self, expr: Expr) -> bool | ir.Value:
+        """A bool; one of Python where it is known."""
+        if id(expr) in self.assumed:
+            return True
+        match expr:
+            case Const():
+                return bool(expr.value)
+            case Not():
+                inner = self.condition(expr.a)
+                return not inner if isinstance(inner, bool) else self.negated(inner)
+            case Binary() if expr.op in LOGICAL:
+                return self.logical(expr.op, self.condition(expr.a), self.condition(expr.b))
+            case Binary() if expr.op in COMPARISONS and expr.a.dtype == INDEX:
+                return self.compared(expr.op, self.linear(expr.a).plus(self.linear(expr.b), -1))
+        return self._computed(expr)
+
+    def negated(self, value: ir.Value) -> ir.Value:
+        """The negation of a bool."""
+        return self.once(("not", value), lambda: scalars.operation("not", [value], BOOL, False))
+
+    def logical(self, op: str, a: bool | ir.Value, b: bool | ir.Value) -> bool | ir.Value:
+        """`logical_and` or `logical_or` of two bools."""
+        for first, second in ((a, b), (b, a)):
+            if isinstance(first, bool):
+                return first if first == (op == "logical_or") else second
+        return a if a == b else self._operation(op, BOOL, a, b)
+
+    def compared(self, op: str, difference: Linear) -> bool | ir.Value:
+        """The comparison of a sum with 0."""
+        known = holds(op, difference)
+        if known is not None:
+            return known
+        if op in ("le", "gt"):
+            op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
+        return self.once((op, difference, self.lanes), lambda: self._compared(op, difference))
+
+    def _compared(self, op: str, difference: Linear) -> ir.Value:
+        if self.lane not in difference.variables:
+            return scalars.compare(op, self.sum(difference), self.number(0), INDEX)
+        assert self.lane is not None
+        step, base = difference.step(self.lane)
+        if step is None:
+            return scalars.compare(
+                op, self.lanes_of(difference), self.spread(self.number(0)), INDEX
             )
-        if atom.kind == "value":
-            return self.value(atom.args[0], lanes)
-        a = self.lanes_of(atom.args[0], lanes)
-        other = atom.args[1]
-        if not isinstance(other, Linear):
-            other = constant(other)
-        return scalars.index_operation(atom.kind, a, self.lanes_of(other, lanes))
-
-    @staticmethod
-    def _splat(value: ir.Value, type_: ir.Type) -> ir.Value:
-        return vector.BroadcastOp(type_, value).result
+        bound = self.sum(base.times(-1))
+        if op == "lt" and step == 1:
+            # Lanes below the bound are true, which is what the operation for masks says.
+            type_ = ir.VectorType.get([self.lanes], scalars.element(BOOL))
+            return vector.CreateMaskOp(type_, [bound]).result
+        # The lanes' part is constant, so that only one sum is made for each vector.
+        return scalars.compare(op, self._lane_numbers(step), self.spread(bound), INDEX)
 
     # -- values ------------------------------------------------------------------------------------
 
-    def value(self, value: Value, lanes: int = 0) -> ir.Value:
-        """The operation's result; with `lanes`, a scalar is spread over as many."""
-        made = self._value(value)
-        if lanes and not value.lanes:
-            type_ = ir.VectorType.get([lanes], made.type)
-            return self._once(("splat", made, lanes), lambda: self._splat(made, type_))
-        return made
+    def value(self, expr: Expr) -> ir.Value:
+        """The value of an expression, a vector where it differs between lanes."""
+        if expr.dtype != BOOL:
+            return self._computed(expr)
+        known = self.condition(expr)
+        return self.constant(known, BOOL) if isinstance(known, bool) else known
 
-    def _value(self, value: Value) -> ir.Value:
-        if value.op == "load" and value.data.key in self.held:
-            return self.held[value.data.key]
-        versions = self._versions
-        key = (value, *(versions.get(s, 0) for s in value.reads)) if value.reads else value
-        return self._once(key, lambda: self._make(value))
+    def constant(self, value: float | int | bool, dtype: str) -> ir.Value:
+        """A scalar constant."""
+        # Equal floats may differ in their sign, and NaN equals nothing.
+        key = value.hex() if isinstance(value, float) else value
+        return self.once((dtype, key), lambda: scalars.constant(dtype, value))
 
-    def _make(self, value: Value) -> ir.Value:
-        lanes = value.lanes
-        match value.op:
-            case "const":
-                return scalars.constant(value.dtype, value.data)
-            case "index":
-                return self.lanes_of(value.data, lanes) if lanes else self.linear(value.data)
-            case "sign":
-                op, difference = value.data
-                return self._sign(op, difference, lanes)
-            case "load":
-                return self.load(value.data)
-            case "splat":
-                return self.value(value.args[0], lanes)
-            case "any":
-                mask = self.value(value.args[0])
-                kind = scalars.parsed_attribute("#vector.kind<or>")
-                return vector.ReductionOp(scalars.element(BOOL), kind, mask).result
-            case "last":
-                return self._last(value)
-            case "guarded":
-                return self._guarded(value)
-            case "select":
-                a, b = (self.value(arg, lanes) for arg in value.args[1:])
-                return arith.SelectOp(self.value(value.args[0]), a, b).result
-            case "cast":
-                (operand,) = value.args
-                return scalars.cast(self.value(operand), operand.dtype, value.dtype)
-            case "call":
-                args = [self.value(arg, lanes) for arg in value.args]
-                return scalars.call(value.data, args, value.args[0].dtype)
-        args = [self.value(arg, lanes) for arg in value.args]
-        constant_divisor = value.args[-1].op == "const"
-        return scalars.operation(value.op, args, value.args[0].dtype, constant_divisor)
+    def _computed(self, expr: Expr) -> ir.Value:
+        match expr:
+            case Select():
+                return self._select(expr)
+            case Load():
+                return self._load(expr)
+            case Cast():
+                source, inner = expr.value.dtype, self.value(expr.value)
+                key = ("cast", source, expr.dtype, inner)
+                return self.once(key, lambda: scalars.cast(inner, source, expr.dtype))
+            case Call():
+                args = self._alike(*(self.value(arg) for arg in expr.args))
+                dtype = expr.args[0].dtype
+                key = (expr.name, dtype, *args)
+                return self.once(key, lambda: scalars.call(expr.name, args, dtype))
+            case _ if expr.dtype == INDEX:
+                place = self.linear(expr)
+                return self.lanes_of(place) if self.lane in place.variables else self.sum(place)
+            case Const():
+                return self.constant(expr.value, expr.dtype)
+            case Binary():
+                a, b = self.value(expr.a), self.value(expr.b)
+                return self._operation(expr.op, expr.a.dtype, a, b, isinstance(expr.b, Const))
+        raise TypeError(f"no value for {type(expr).__name__}")
 
-    def _sign(self, op: str, difference: Linear, lanes: int) -> ir.Value:
-        if not lanes:
-            return scalars.compare(op, self.linear(difference), self.number(0), INDEX)
-        base, step = difference.without_lane()
-        if op == "lt" and step == 1:
-            # Lanes below `-base` are true, which is what the operation for masks says.
-            type_ = ir.VectorType.get([lanes], scalars.element(BOOL))
-            return vector.CreateMaskOp(type_, [self.linear(base.scaled(-1))]).result
-        if step is None:
-            zero = self.lanes_of(constant(0), lanes)
-            return scalars.compare(op, self.lanes_of(difference, lanes), zero, INDEX)
-        # The lanes' part is constant, so that only one sum is made for each vector.
-        bound = self._splat(self.linear(base.scaled(-1)), ir.VectorType.get([lanes], self.index))
-        numbers = [ir.IntegerAttr.get(self.index, step * n) for n in range(lanes)]
-        type_ = ir.VectorType.get([lanes], self.index)
-        steps = arith.ConstantOp(type_, ir.DenseElementsAttr.get(numbers, type_)).result
-        return scalars.compare(op, steps, bound, INDEX)
+    def _operation(
+        self, op: str, dtype: str, a: ir.Value, b: ir.Value, constant_divisor: bool = False
+    ) -> ir.Value:
+        args = self._alike(a, b)
+        return self.once(
+            (op, dtype, *args), lambda: scalars.operation(op, args, dtype, constant_divisor)
+        )
 
-    def _last(self, value: Value) -> ir.Value:
-        source = self.value(value.args[0])
-        lanes = value.args[0].lanes
-        if len(value.args) == 1:
-            return vector.ExtractOp(source, [], [lanes - 1]).result
-        mask = self.value(value.args[1])
-        result = vector.ExtractOp(source, [], [0]).result
-        for lane in range(1, lanes):
-            chosen = vector.ExtractOp(mask, [], [lane]).result
-            result = arith.SelectOp(
-                chosen, vector.ExtractOp(source, [], [lane]).result, result
-            ).result
-        return result
+    def _alike(self, *values: ir.Value) -> list[ir.Value]:
+        """The values all with lanes, or all without."""
+        return [self.spread(v) for v in values] if any(map(is_vector, values)) else list(values)
 
-    def _guarded(self, value: Value) -> ir.Value:
-        type_ = scalars.type_of(value.dtype, value.lanes)
-        branch = scf.IfOp(self.value(value.args[0]), [type_], has_else=True)
-        for block, arm in zip((branch.then_block, branch.else_block), value.args[1:], strict=True):
-            with ir.InsertionPoint(block), self.block():
-                scf.YieldOp([self.value(arm, value.lanes)])
+    def _select(self, expr: Select) -> ir.Value:
+        condition = self.condition(expr.condition)
+        if isinstance(condition, bool):
+            return self.value(expr.a if condition else expr.b)
+        test = expr.condition
+        if expr.guarded and is_vector(condition):
+            if isinstance(test, Binary) and test.op == "logical_and":
+                # One by one: what is the same in all lanes is a branch, the rest a mask.
+                inner = Select(test.b, expr.a, expr.b, True)
+                return self._select(Select(test.a, inner, expr.b, True))
+            with self.masked(condition):
+                a = self.value(expr.a)
+            with self.masked(self.negated(condition)):
+                b = self.value(expr.b)
+        elif expr.guarded and (self._may_fail(expr.a) or self._may_fail(expr.b)):
+            lanes = self.lanes if self._has_lanes(expr.a) or self._has_lanes(expr.b) else 0
+            return self._chosen(
+                condition,
+                scalars.type_of(expr.dtype, lanes),
+                lambda: self.value(expr.a),
+                lambda: self.value(expr.b),
+            )
+        else:
+            a, b = self.value(expr.a), self.value(expr.b)
+        parts = self._alike(a, b, *([condition] if is_vector(condition) else []))[:2]
+        return self.once(
+            ("select", condition, *parts), lambda: arith.SelectOp(condition, *parts).result
+        )
+
+    def _chosen(
+        self,
+        condition: ir.Value,
+        type_: ir.Type,
+        then: Callable[[], ir.Value],
+        otherwise: Callable[[], ir.Value],
+    ) -> ir.Value:
+        """One value or the other, of which only that one is computed."""
+        branch = scf.IfOp(condition, [type_], has_else=True)
+        for block, arm in ((branch.then_block, then), (branch.else_block, otherwise)):
+            with self.block(block):
+                value = arm()
+                scf.YieldOp([value if value.type == type_ else self.spread(value)])
         return branch.results[0]
+
+    def _has_lanes(self, expr: Expr) -> bool:
+        """Whether an expression differs between lanes."""
+        return self.lane is not None and any(
+            (isinstance(node, Var) and self.lane in self._bound[node].variables)
+            or (isinstance(node, Load) and self.storages[node.buffer].spread > 1)
+            for node in nodes(expr)
+        )
+
+    def _may_fail(self, expr: Expr) -> bool:
+        """Whether evaluating an expression reads what may not exist."""
+        return any(
+            isinstance(node, Load)
+            and not (
+                all(map(is_pure, node.indices)) and self.access(node.buffer, node.indices).exists
+            )
+            for node in nodes(expr)
+        )
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def load(self, access: Access) -> ir.Value:
-        """The elements of an access, from memory."""
-        base, dtype = self.memory[access.storage], access.storage.dtype
+    def flat(self, buffer: Buffer, indices: Iterable[Expr]) -> Linear:
+        """The place of an element in its storage."""
+        storage = self.storages[buffer]
+        place = storage.lane
+        for expr, stride in zip(indices, buffer.layout, strict=True):
+            place = place.plus(self.linear(expr), stride * storage.spread)
+        return place
+
+    def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:
+        """The elements of a buffer that the lanes read or write."""
+        place = self.flat(buffer, indices)
+        has_lanes = self.lane in place.variables
+        mask = self.mask if has_lanes else None
+        return _Access(self.storages[buffer], place, self.lanes if has_lanes else 0, mask)
+
+    def _load(self, expr: Load) -> ir.Value:
+        access = self.access(expr.buffer, expr.indices)
+        if access.exists:
+            access = _Access(access.storage, access.place, access.lanes, None)
+        if self.mask is None or access.lanes or access.exists:
+            memory = access.storage.memory
+            version = self._versions.setdefault(memory, 0)
+            key = (memory, version, access.place, access.lanes, access.mask)
+            return self.once(key, lambda: self._read(access))
+        # The same element for all lanes, which is there if it is wanted for any.
+        zero = False if expr.dtype == BOOL else 0
+        return self._chosen(
+            self.any(self.mask),
+            scalars.element(expr.dtype),
+            lambda: self._read(access),
+            lambda: self.constant(zero, expr.dtype),
+        )
+
+    def any(self, mask: ir.Value) -> ir.Value:
+        """Whether any lane of a mask is true."""
+        kind = scalars.parsed_attribute("#vector.kind<or>")
+        return self.once(
+            ("any", mask),
+            lambda: vector.ReductionOp(scalars.element(BOOL), kind, mask).result,
+        )
+
+    def _read(self, access: _Access) -> ir.Value:
+        base, dtype = access.storage.memory, access.storage.dtype
+        first, step = self._row(access)
         if not access.lanes:
-            return scalars.from_memory(
-                memref.LoadOp(base, [self.linear(access.place)]).result, dtype
-            )
-        first, step = access.place.without_lane()
+            return scalars.from_memory(memref.LoadOp(base, [self.sum(first)]).result, dtype)
         type_ = scalars.memory_type(dtype, access.lanes)
-        if step == 1 and (access.mask is None or self.masks):
-            if access.mask is None:
-                read = vector.LoadOp(
-                    type_, base, [self.linear(first)], alignment=alignment(first, access)
-                ).result
-            else:
-                read = vector.MaskedLoadOp(
-                    type_,
-                    base,
-                    [self.linear(first)],
-                    self.value(access.mask, access.lanes),
-                    scalars.zero(type_),
-                ).result
-        elif self.gathers:
-            read = vector.GatherOp(
-                type_,
-                base,
-                [self.number(0)],
-                self.lanes_of(access.place, access.lanes),
-                self._mask(access),
-                scalars.zero(type_),
+        if step == 1 and access.mask is None:
+            read = vector.LoadOp(
+                type_, base, [self.sum(first)], alignment=_alignment(first, dtype)
             ).result
+        elif step == 1 and self.processor.is_llvm:
+            nothing = scalars.zero(type_)
+            read = vector.MaskedLoadOp(type_, base, [self.sum(first)], access.mask, nothing).result
+        elif not self.processor.is_gpu:
+            places, mask = self.lanes_of(access.place), self._mask(access)
+            nothing = scalars.zero(type_)
+            read = vector.GatherOp(type_, base, [self.number(0)], places, mask, nothing).result
         else:
             read = self._one_by_one(access, type_)
         return scalars.from_memory(read, dtype)
 
-    def store(self, access: Access, value: ir.Value) -> None:
+    def write(self, access: _Access, value: ir.Value) -> None:
         """Write elements to memory."""
-        base, dtype = self.memory[access.storage], access.storage.dtype
+        base, dtype = access.storage.memory, access.storage.dtype
         value = scalars.to_memory(value, dtype)
+        first, step = self._row(access)
         if not access.lanes:
-            memref.StoreOp(value, base, [self.linear(access.place)])
-            return
-        first, step = access.place.without_lane()
-        if step == 1 and access.mask is None:
-            vector.StoreOp(value, base, [self.linear(first)], alignment=alignment(first, access))
-        elif step == 1 and self.masks:
-            vector.MaskedStoreOp(base, [self.linear(first)], self._mask(access), value)
-        elif self.gathers:
-            places = self.lanes_of(access.place, access.lanes)
-            vector.ScatterOp(None, base, [self.number(0)], places, self._mask(access), value)
+            memref.StoreOp(value, base, [self.sum(first)])
+        elif step == 1 and access.mask is None:
+            vector.StoreOp(value, base, [self.sum(first)], alignment=_alignment(first, dtype))
+        elif step == 1 and self.processor.is_llvm:
+            vector.MaskedStoreOp(base, [self.sum(first)], access.mask, value)
+        elif not self.processor.is_gpu:
+            places, mask = self.lanes_of(access.place), self._mask(access)
+            vector.ScatterOp(None, base, [self.number(0)], places, mask, value)
         else:
             for lane, place, wanted in self._lanes(access):
                 one = vector.ExtractOp(value, [], [lane]).result
@@ -299,17 +505,20 @@ class ValueEmitter:
                 with ir.InsertionPoint(branch.then_block):
                     memref.StoreOp(one, base, [place])
                     scf.YieldOp([])
+        self.changed(base)
 
-    def _mask(self, access: Access) -> ir.Value:
-        if access.mask is not None:
-            return self.value(access.mask, access.lanes)
-        type_ = scalars.type_of(BOOL, access.lanes)
-        return arith.ConstantOp(
-            type_, ir.DenseElementsAttr.get_splat(type_, ir.BoolAttr.get(True))
-        ).result
+    def _row(self, access: _Access) -> tuple[Linear, int | None]:
+        """The place of the first lane, and the step from one lane to the next."""
+        if self.lane is None or not access.lanes:
+            return access.place, 0
+        step, first = access.place.step(self.lane)
+        return first, step
 
-    def _one_by_one(self, access: Access, type_: ir.Type) -> ir.Value:
-        base, read = self.memory[access.storage], scalars.zero(type_)
+    def _mask(self, access: _Access) -> ir.Value:
+        return self.spread(self.constant(True, BOOL)) if access.mask is None else access.mask
+
+    def _one_by_one(self, access: _Access, type_: ir.Type) -> ir.Value:
+        base, read = access.storage.memory, scalars.zero(type_)
         element = ir.VectorType(type_).element_type
         for lane, place, wanted in self._lanes(access):
             if wanted is None:
@@ -324,23 +533,22 @@ class ValueEmitter:
             read = vector.InsertOp(one, read, [], [lane]).result
         return read
 
-    def _lanes(self, access: Access) -> Iterator[tuple[int, ir.Value, ir.Value | None]]:
+    def _lanes(self, access: _Access) -> Iterator[tuple[int, ir.Value, ir.Value | None]]:
         """Each lane's number, its place, and whether it is wanted where that is not certain."""
-        first, step = access.place.without_lane()
-        places = None if step is not None else self.lanes_of(access.place, access.lanes)
-        mask = self.value(access.mask, access.lanes) if access.mask is not None else None
+        first, step = self._row(access)
         for lane in range(access.lanes):
-            wanted = vector.ExtractOp(mask, [], [lane]).result if mask is not None else None
-            if places is None:
-                assert step is not None
-                yield lane, self.linear(first.plus(step * lane)), wanted
+            wanted = None
+            if access.mask is not None:
+                wanted = vector.ExtractOp(access.mask, [], [lane]).result
+            if step is None:
+                place = vector.ExtractOp(self.lanes_of(access.place), [], [lane]).result
             else:
-                yield lane, vector.ExtractOp(places, [], [lane]).result, wanted
+                place = self.sum(first.plus(step * lane))
+            yield lane, place, wanted
 
 
-def alignment(first: Linear, access: Access) -> int:
+def _alignment(first: Linear, dtype: str) -> int:
     """Bytes that the address of the first element is known to be a multiple of."""
-    step = gcd(first.constant, *(factor for _, factor in first.terms))
-    size = bits(access.storage.dtype) // 8
-    known = gcd(step * size, _ALIGNMENT) if step else _ALIGNMENT
-    return max(known, size)
+    size = bits(dtype) // 8
+    step = gcd(first.constant, *first.terms.values())
+    return max(size, gcd(step * size, _ALIGNMENT) if step else _ALIGNMENT)

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.schedule import nest
-from tilewright.schedule.codegen.indices import Indices
-from tilewright.schedule.codegen.linear import Atom, Linear, constant
-from tilewright.schedule.expr import Binary, Cast, Expr, Select
-from tilewright.schedule.nest import Load, Stmt, expressions, inner
+from tilewright.schedule.arith import Linear
+from tilewright.schedule.codegen.values import ValueEmitter, is_pure
+from tilewright.schedule.expr import Binary, Expr, Select, Var
+from tilewright.schedule.nest import Stmt, expressions, inner
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import nodes
 
 #: Statements of a loop's body beyond which it is not written out several times.
-MOST_STATEMENTS = 256
+MOST_VERSIONED = 256
 
 _ORDER = ("lt", "le", "gt", "ge")
 
@@ -34,9 +34,13 @@ class Check:
     op: str
     bound: Linear
 
-    def range(self, atom: Atom, extent: int) -> tuple[int, int]:
-        """The values of the loop's variable for which it holds: from, up to but without."""
-        ((_, factor),) = self.bound.terms
+    def is_of(self, var: Var) -> bool:
+        """Whether the bound is a multiple of one variable, and a number."""
+        return [atom.args[0] for atom in self.bound.terms] == [var]
+
+    def range(self, extent: int) -> tuple[int, int]:
+        """The values of that variable for which it holds: from, up to but without."""
+        (factor,) = self.bound.terms.values()
         offset = self.bound.constant
         if self.op == "lt":
             factor, offset = -factor, -offset - 1
@@ -57,7 +61,7 @@ def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
         if isinstance(stmt, nest.If) and stmt.likely:
             for part in _parts(stmt.condition):
                 yield part, loops
-        if isinstance(stmt, nest.Store | nest.StoreAll):
+        if isinstance(stmt, nest.Store):
             for expr in expressions(stmt):
                 for node in nodes(expr):
                     if isinstance(node, Select) and node.guarded:
@@ -77,16 +81,14 @@ def _parts(condition: Expr) -> Iterator[Expr]:
         if condition.op == "logical_and":
             yield from _parts(condition.a)
             yield from _parts(condition.b)
-        elif condition.op in _ORDER and condition.a.dtype == INDEX and not _reads(condition):
+        elif condition.op in _ORDER and condition.a.dtype == INDEX and is_pure(condition):
             yield condition
 
 
-def _reads(expr: Expr) -> bool:
-    return any(isinstance(node, Load | Cast | Select) for node in nodes(expr))
-
-
 def checks(
-    indices: Indices, found: Sequence[tuple[Expr, tuple[nest.For, ...]]], outer: frozenset[Atom]
+    emitter: ValueEmitter,
+    found: Sequence[tuple[Expr, tuple[nest.For, ...]]],
+    outer: frozenset[Var],
 ) -> list[Check]:
     """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
 
@@ -94,37 +96,27 @@ def checks(
     """
     made, useless = [], set()
     for part, loops in found:
-        if id(part) in indices.assumed:
+        if id(part) in emitter.assumed:
             continue
-        check = _check(indices, part, loops)
-        if check is None:
-            useless.add(id(part))
-            continue
+        check = _check(emitter, part, loops)
         bound = check.bound
         never = bound.low >= 0 if check.op == "lt" else bound.high < 0
-        if never or not bound.loops <= outer:
+        if never or not bound.variables <= outer:
             useless.add(id(part))
         elif bound.terms:
             made.append(check)
     return [check for check in made if id(check.part) not in useless]
 
 
-def _check(indices: Indices, part: Expr, loops: tuple[nest.For, ...]) -> Check | None:
+def _check(emitter: ValueEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Check:
     assert isinstance(part, Binary)
-    within = {loop.var: indices.space.loop(loop.extent) for loop in loops}
+    within = {loop.var: emitter.loop_var(loop.var.name, loop.extent) for loop in loops}
     hidden = frozenset(within.values())
-    with indices.all_bound({v: Linear(((a, 1),), 0) for v, a in within.items()}):
-        difference = indices.linear(part.a) - indices.linear(part.b)
+    with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
+        difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
     op = part.op
     if op in ("le", "gt"):
         op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
-    if difference.volatile or difference.lane:
-        return None
-    bound = constant(difference.constant)
-    for atom, factor in difference.terms:
-        if atom.loops & hidden:
-            highest = (factor > 0) == (op == "lt")
-            bound = bound.plus(factor * (atom.high if highest else atom.low))
-        else:
-            bound += Linear(((atom, factor),), 0)
+    inside, bound = difference.part(lambda atom, _: bool(atom.variables & hidden))
+    bound = bound.plus(difference.constant + (inside.high if op == "lt" else inside.low))
     return Check(part, op, bound)

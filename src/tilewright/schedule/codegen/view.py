@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from tilewright.schedule.codegen.values import ValueEmitter
 
 
+def part_of(
+    flat: ir.Value, offset: ir.Value, shape: Sequence[int], strides: Sequence[int] = (1,)
+) -> ir.Value:
+    """A region of a memref of one dimension, from an element on, as a strided memref."""
+    whole = ir.MemRefType(flat.type)
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    type_ = ir.MemRefType.get(
+        list(shape),
+        whole.element_type,
+        layout=ir.StridedLayoutAttr.get(dynamic, list(strides)),
+        memory_space=whole.memory_space,
+    )
+    return memref.ReinterpretCastOp(
+        type_, flat, [offset], [], [], [dynamic], list(shape), list(strides)
+    ).result
+
+
 class BufferView:
     """A region of a buffer.
 
@@ -40,17 +57,7 @@ class BufferView:
     @property
     def memref(self) -> ir.Value:
         """The region as a strided memref of its shape."""
-        space = ir.MemRefType(self.flat.type).memory_space
-        offset = ir.ShapedType.get_dynamic_stride_or_offset()
-        type_ = ir.MemRefType.get(
-            list(self.shape),
-            scalars.memory_element(self.dtype),
-            layout=ir.StridedLayoutAttr.get(offset, list(self.strides)),
-            memory_space=space,
-        )
-        return memref.ReinterpretCastOp(
-            type_, self.flat, [self.offset], [], [], [offset], list(self.shape), list(self.strides)
-        ).result
+        return part_of(self.flat, self.offset, list(self.shape), list(self.strides))
 
     def at(self, *indices: int | ir.Value) -> ir.Value:
         """The position in `flat` of an element; leading indices that are left out are 0."""
@@ -137,7 +144,7 @@ class IntrinsicBuilder:
         """A loop from 0 to `extent` in steps, with values that go from one iteration to the next:
         `body` is given the loop's variable and the values, and returns the next ones."""
         made = scf.ForOp(self.index(0), self.index(extent), self.index(step), list(carried))
-        with ir.InsertionPoint(made.body), self._emitter.block():
+        with self._emitter.block(made.body):
             scf.YieldOp(list(body(made.induction_variable, list(made.inner_iter_args))))
         return list(made.results)
 

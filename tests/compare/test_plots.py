@@ -9,7 +9,8 @@ import pytest
 from comparisons import M32, M64, MOMENT, STATE, row, run
 
 from tilewright.compare import ComparisonRun, ProviderOutcome
-from tilewright.compare.plots import check_plots, short_name, write_plots
+from tilewright.compare.charts import short_name
+from tilewright.compare.plots import check_plots, write_plots
 from tilewright.errors import UserError
 
 

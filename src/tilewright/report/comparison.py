@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.compare.plots import short_name
+from tilewright.compare.charts import (
+    BarChart,
+    Roofline,
+    SearchCurve,
+    roofline,
+    searches,
+    short_name,
+    speeds,
+    speedups,
+)
 from tilewright.compare.results import (
     ComparisonRun,
     default_base,
     latest,
     mean_speedup,
     read_runs,
-    speedup,
 )
 from tilewright.compare.tables import means_table, rows_table, wide_table
-from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis, render, write_page
+from tilewright.report.page import (
+    COLOURS,
+    FIGURE_HEIGHT,
+    PATTERNS,
+    Figures,
+    figure_layout,
+    render,
+    roofline_figure,
+    write_page,
+)
 from tilewright.tables import Table
 
 _TEMPLATE = "comparison.html.j2"
@@ -52,19 +70,8 @@ def comparison_page(run: ComparisonRun, base: str) -> str:
     """The page as text."""
     figures = Figures()
     charts = []
-    for name, heading, label, made, height in (
-        ("bars", "Speed", "GFLOP/s with 95% intervals; the line is the machine's peak.",
-         _bars(run), 420),
-        ("speedup", f"Speed-up over {base}", "Above 1 is faster; with 95% intervals.",
-         _speedups(run, base), 420),
-        ("roofline", "Roofline", "GFLOP/s against operations for each byte, under the machine's "
-         "limits.", _roofline(run), 420),
-        ("quality", "Time to quality", "The best so far of each search, against its wall time.",
-         _quality(run), 420),
-    ):  # fmt: skip
-        if made is not None:
-            figures.add(name, made)
-            charts.append((name, heading, label, height))
+    for name, (heading, label, made) in _figures(run, base).items():
+        charts.append((figures.add(name, made), heading, label, FIGURE_HEIGHT))
     values = {
         "title": "Comparison of " + ", ".join(run.providers),
         "headline": _headline(run, base),
@@ -117,176 +124,117 @@ def _environment(run: ComparisonRun) -> Table:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def _marker(number: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "pattern": {"shape": PATTERNS[number % len(PATTERNS)]},
-    }
+def _figures(run: ComparisonRun, base: str) -> dict[str, tuple[str, str, Any]]:
+    """By name: heading, label, and the figure; what there is nothing to draw for is left out."""
+    found: dict[str, tuple[str, str, Any]] = {}
+    if (chart := speeds(run)) is not None:
+        label = "GFLOP/s with 95% intervals; the line is the machine's peak."
+        found["bars"] = ("Speed", label, _bars(chart, run))
+    if (chart := speedups(run, base)) is not None:
+        label = "Above 1 is faster; with 95% intervals."
+        found["speedup"] = (f"Speed-up over {base}", label, _bars(chart, run))
+    if (roofs := roofline(run)) is not None:
+        label = "GFLOP/s against operations for each byte, under the machine's limits."
+        found["roofline"] = ("Roofline", label, _roofline(roofs, run))
+    if curves := searches(run):
+        label = "The best so far of each search, against its wall time."
+        found["quality"] = ("Time to quality", label, _quality(curves, run))
+    return found
 
 
-def _grouped(groups: int, title: str, **more: Any) -> dict[str, Any]:
-    return {
-        "barmode": "group",
-        "height": 420,
-        "width": max(640, _GROUP_WIDTH * groups) if groups > 6 else None,
-        "margin": {"l": 60, "r": 15, "t": 20, "b": 120},
-        "xaxis": {"tickangle": -35, "automargin": True},
-        "yaxis": {"title": {"text": title}, **more},
-        "legend": {"orientation": "h", "y": 1.12},
-    }
+def _colour(run: ComparisonRun, provider: str) -> str:
+    return COLOURS[run.providers.index(provider) % len(COLOURS)]
 
 
-def _bars(run: ComparisonRun) -> Any:
+def _bars(chart: BarChart, run: ComparisonRun) -> Any:
     import plotly.graph_objects as go
 
-    rated = [w for w in run.workloads if any(r.ok and r.flops for r in run.rows if r.workload == w)]
-    if not rated:
-        return None
+    names = {group: short_name(group) for group in chart.groups}
     drawn: list[Any] = []
-    for number, provider in enumerate(run.providers):
-        rates = [
-            (short_name(w), rate)
-            for w in rated
-            if (row := run.row(w, provider)) is not None and row.ok and (rate := row.gflops)
-        ]
-        if rates:
-            drawn.append(
-                go.Bar(
-                    x=[name for name, _ in rates],
-                    y=[rate.value for _, rate in rates],
-                    error_y={
-                        "array": [rate.high - rate.value for _, rate in rates],
-                        "arrayminus": [rate.value - rate.low for _, rate in rates],
-                        "thickness": 1,
-                        "width": 2,
-                    },
-                    name=provider,
-                    marker=_marker(number),
-                )
+    for provider, values in chart.series.items():
+        found = list(values.values())
+        drawn.append(
+            go.Bar(
+                x=[names[group] for group in values],
+                y=[v.value - chart.base for v in found],
+                base=chart.base,
+                customdata=[v.value for v in found],
+                error_y={
+                    "array": [v.high - v.value for v in found],
+                    "arrayminus": [v.value - v.low for v in found],
+                    "thickness": 1,
+                    "width": 2,
+                },
+                name=provider,
+                marker={
+                    "color": _colour(run, provider),
+                    "pattern": {"shape": PATTERNS[run.providers.index(provider) % len(PATTERNS)]},
+                },
+                hovertemplate="%{x}: %{customdata:.4g}<extra>" + provider + "</extra>",
             )
-    if run.state.gflops:
-        names = [short_name(w) for w in rated]
+        )
+    if chart.limit is not None:
+        label, height = chart.limit
         drawn.append(
             go.Scatter(
-                x=names,
-                y=[run.state.gflops] * len(names),
+                x=list(names.values()),
+                y=[height] * len(names),
                 mode="lines",
-                name="peak (f32)",
+                name=label,
                 line={"dash": "dash", "color": COLOURS[6]},
             )
         )
-    return go.Figure(drawn, _grouped(len(rated), "GFLOP/s"))
-
-
-def _speedups(run: ComparisonRun, base: str) -> Any:
-    import plotly.graph_objects as go
-
-    drawn = []
-    for number, provider in enumerate(run.providers):
-        found = [(short_name(w), speedup(run, w, provider, base)) for w in run.workloads]
-        there = [(name, s) for name, s in found if s is not None]
-        mean, count = mean_speedup(run, provider, base)
-        if provider == base or not there or mean is None:
-            continue
-        names = [name for name, _ in there]
-        values = [s.value for _, s in there]
-        high = [min(s.high, 10 * s.value) - s.value for _, s in there]
-        low = [s.value - s.low for _, s in there]
-        if count > 1:
-            names, values = [*names, "geometric mean"], [*values, mean]
-            high, low = [*high, 0.0], [*low, 0.0]
-        drawn.append(
-            go.Bar(
-                x=names,
-                y=[v - 1 for v in values],
-                base=1,
-                customdata=values,
-                error_y={"array": high, "arrayminus": low, "thickness": 1, "width": 2},
-                name=provider,
-                marker=_marker(number),
-                hovertemplate="%{customdata:.3f}<extra>" + provider + "</extra>",
-            )
-        )
-    if not drawn:
-        return None
-    return go.Figure(drawn, _grouped(len(run.workloads) + 1, f"speed-up over {base}"))
-
-
-def _roofline(run: ComparisonRun) -> Any:
-    import plotly.graph_objects as go
-
-    rows = [r for r in run.rows if r.ok and r.flops and r.bytes]
-    peak, bandwidth = run.state.gflops, run.state.gbytes_per_s
-    if not rows or not peak or not bandwidth:
-        return None
-    intensity = [r.flops / r.bytes for r in rows]
-    ridge = peak / bandwidth
-    line = [min(*intensity, ridge) / 2, ridge, max(*intensity, ridge) * 2]
-    drawn = [
-        go.Scatter(
-            x=line,
-            y=[min(peak, x * bandwidth) for x in line],
-            mode="lines",
-            name="machine (f32)",
-            line={"color": COLOURS[6]},
-        )
-    ]
-    for number, provider in enumerate(run.providers):
-        own = [r for r in rows if r.provider == provider]
-        if own:
-            drawn.append(
-                go.Scatter(
-                    x=[r.flops / r.bytes for r in own],
-                    y=[rate.value for r in own if (rate := r.gflops)],
-                    text=[short_name(r.workload) for r in own],
-                    mode="markers",
-                    name=provider,
-                    marker={"color": COLOURS[number % len(COLOURS)], "symbol": number, "size": 9},
-                )
-            )
-    layout = {
-        "height": 420,
-        "margin": {"l": 60, "r": 15, "t": 20, "b": 50},
-        "xaxis": log_axis("operations for each byte", line),
-        "yaxis": log_axis("GFLOP/s", [peak, *(r.gflops.value for r in rows if r.gflops)]),
-        "legend": {"orientation": "h", "y": 1.12},
-    }
+    wide = len(names) > 6
+    layout = figure_layout(
+        barmode="group",
+        width=max(640, _GROUP_WIDTH * len(names)) if wide else None,
+        margin={"l": 60, "r": 15, "t": 20, "b": 120},
+        xaxis={"tickangle": -35, "automargin": True},
+        yaxis={"title": {"text": chart.axis}},
+    )
     return go.Figure(drawn, layout)
 
 
-def _quality(run: ComparisonRun) -> Any:
+def _roofline(chart: Roofline, run: ComparisonRun) -> Any:
     import plotly.graph_objects as go
 
-    searched = [r for r in run.rows if r.progress]
-    if not searched:
-        return None
-    best: dict[str, float] = {}
-    for row in searched:
-        found = min(p[2] for p in row.progress)
-        best[row.workload] = min(found, best.get(row.workload, found))
-    drawn = []
-    for row in searched:
-        running = np.minimum.accumulate([p[2] for p in row.progress])
-        drawn.append(
-            go.Scatter(
-                x=[p[0] for p in row.progress],
-                y=(best[row.workload] / running).astype(np.float32),
-                customdata=[p[1] for p in row.progress],
-                mode="lines",
-                name=f"{row.provider}, {short_name(row.workload)}",
-                line={
-                    "shape": "hv",
-                    "color": COLOURS[run.providers.index(row.provider) % len(COLOURS)],
-                },
-                hovertemplate="%{y:.0%} after %{x:.0f} s, %{customdata} trials",
-            )
+    drawn = [
+        go.Scatter(
+            x=[x for _, x, _ in points],
+            y=[y for _, _, y in points],
+            text=[short_name(workload) for workload, _, _ in points],
+            mode="markers",
+            name=provider,
+            marker={
+                "color": _colour(run, provider),
+                "symbol": run.providers.index(provider),
+                "size": 9,
+            },
         )
-    layout = {
-        "height": 420,
-        "margin": {"l": 60, "r": 15, "t": 20, "b": 50},
-        "xaxis": {"title": {"text": "seconds of search"}},
-        "yaxis": {"title": {"text": "part of the best speed found"}, "rangemode": "tozero"},
-        "showlegend": len(drawn) <= 12,
-        "legend": {"orientation": "h", "y": -0.2},
-    }
+        for provider, points in chart.series.items()
+    ]
+    return roofline_figure(chart, drawn)
+
+
+def _quality(curves: Sequence[SearchCurve], run: ComparisonRun) -> Any:
+    import plotly.graph_objects as go
+
+    drawn = [
+        go.Scatter(
+            x=curve.seconds,
+            y=curve.quality.astype(np.float32),
+            customdata=curve.trials,
+            mode="lines",
+            name=f"{curve.provider}, {short_name(curve.workload)}",
+            line={"shape": "hv", "color": _colour(run, curve.provider)},
+            hovertemplate="%{y:.0%} after %{x:.0f} s, %{customdata} trials",
+        )
+        for curve in curves
+    ]
+    layout = figure_layout(
+        xaxis={"title": {"text": "seconds of search"}},
+        yaxis={"title": {"text": "part of the best speed found"}, "rangemode": "tozero"},
+        showlegend=len(drawn) <= 12,
+        legend={"orientation": "h", "y": -0.2},
+    )
     return go.Figure(drawn, layout)

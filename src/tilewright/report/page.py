@@ -15,11 +15,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tilewright.compare.charts import Roofline
 from tilewright.errors import UserError
 from tilewright.files import write_whole
 
 #: Colours that are told apart by all, on white and on black; see `tilewright.pictures`.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#999999", "#B8A200")
+FIGURE_HEIGHT = 420
 PATTERNS = ("", "/", ".", "x", "\\", "+", "|", "-")
 
 # Where long names may be broken.
@@ -44,6 +46,38 @@ def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
         "tickvals": ticks,
         "ticktext": [f"{tick:,g}" for tick in ticks],
     }
+
+
+def figure_layout(**more: Any) -> dict[str, Any]:
+    """What the layouts of figures have in common, and more (or other) of plotly's layout."""
+    return {
+        "height": FIGURE_HEIGHT,
+        "margin": {"l": 60, "r": 15, "t": 20, "b": 50},
+        "font": {"size": 12},
+        "legend": {"orientation": "h", "y": 1.12},
+        **more,
+    }
+
+
+def roofline_figure(chart: Roofline, points: Iterable[Any]) -> Any:
+    """A roofline: the machine's roofs, and plotly's traces of points under them."""
+    import plotly.graph_objects as go
+
+    low, high = chart.ends
+    line = [low, chart.peak / chart.bandwidth, high]
+    roofs = go.Scatter(
+        x=line,
+        y=[min(chart.peak, x * chart.bandwidth) for x in line],
+        mode="lines",
+        name="machine (f32)",
+        line={"color": COLOURS[6], "width": 2},
+    )
+    rates = [y for series in chart.series.values() for _, _, y in series]
+    layout = figure_layout(
+        xaxis=log_axis("operations for each byte", line),
+        yaxis=log_axis("GFLOP/s", [chart.peak, *rates]),
+    )
+    return go.Figure([roofs, *points], layout)
 
 
 class Figures:

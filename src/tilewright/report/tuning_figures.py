@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compare.charts import Roofline
 from tilewright.measure.peak import Peak
 from tilewright.report.importance import LEAST_TRIALS, importance
-from tilewright.report.page import COLOURS, PATTERNS, Figures, log_axis
+from tilewright.report.page import (
+    COLOURS,
+    PATTERNS,
+    Figures,
+    figure_layout,
+    log_axis,
+    roofline_figure,
+)
 from tilewright.report.result_folder import Trials
 from tilewright.words import significant
 
@@ -20,11 +28,6 @@ _MOST_PARTS = 40
 _MOST_AXES = 16
 # Beyond this a picture of all knobs has no more lines, but those of the fastest are all there.
 _MOST_LINES = 20_000
-
-
-def _layout(**more: Any) -> dict[str, Any]:
-    base = {"margin": {"l": 60, "r": 15, "t": 20, "b": 50}, "font": {"size": 12}}
-    return {**base, **more}
 
 
 def _without_prefix(names: list[str]) -> dict[str, str]:
@@ -70,7 +73,7 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
         )
         for number, (name, before, after) in enumerate(parts)
     ]
-    layout = _layout(
+    layout = figure_layout(
         barmode="stack",
         showlegend=False,
         uniformtext={"minsize": 10, "mode": "hide"},
@@ -88,39 +91,25 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
     known = [r for r in rows if r.get("bytes") and r.get("flops") and r.get("gflops_default")]
     if not known:
         return False
-    intensity = [r["flops"] / r["bytes"] for r in known]
-    ridge = peak.gflops / peak.gbytes_per_s
-    ends = (min(*intensity, ridge) / 2, max(*intensity, ridge) * 2)
-    line = [ends[0], ridge, ends[1]]
+    shown = (("default", "gflops_default", "circle-open"), ("tuned", "gflops_tuned", "circle"))
+    series = {
+        label: tuple((r["name"], r["flops"] / r["bytes"], r[key]) for r in known)
+        for label, key, _ in shown
+    }
     drawn = [
         go.Scatter(
-            x=line,
-            y=[min(peak.gflops, x * peak.gbytes_per_s) for x in line],
-            mode="lines",
-            name="machine (f32)",
-            line={"color": COLOURS[6], "width": 2},
+            x=[x for _, x, _ in series[label]],
+            y=[y for _, _, y in series[label]],
+            text=[name for name, _, _ in series[label]],
+            mode="markers",
+            name=label,
+            marker={"symbol": symbol, "size": 10, "color": COLOURS[0]},
+            hovertemplate="%{text}<br>%{y:.4g} GFLOP/s<extra>" + label + "</extra>",
         )
+        for label, _, symbol in shown
     ]
-    for label, key, symbol in (("default", "gflops_default", "circle-open"),
-                               ("tuned", "gflops_tuned", "circle")):  # fmt: skip
-        drawn.append(
-            go.Scatter(
-                x=intensity,
-                y=[r[key] for r in known],
-                text=[r["name"] for r in known],
-                mode="markers",
-                name=label,
-                marker={"symbol": symbol, "size": 10, "color": COLOURS[0]},
-                hovertemplate="%{text}<br>%{y:.4g} GFLOP/s<extra>" + label + "</extra>",
-            )
-        )
-    layout = _layout(
-        height=420,
-        xaxis=log_axis("operations for each byte", ends),
-        yaxis=log_axis("GFLOP/s", [peak.gflops, *(r["gflops_default"] for r in known)]),
-        legend={"orientation": "h", "y": 1.08},
-    )
-    figures.add("roofline", go.Figure(drawn, layout))
+    chart = Roofline(peak.gflops, peak.gbytes_per_s, series)
+    figures.add("roofline", roofline_figure(chart, drawn))
     return True
 
 
@@ -165,7 +154,7 @@ def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, A
                 line={"dash": "dash", "color": COLOURS[6]},
             )
         )
-    layout = _layout(
+    layout = figure_layout(
         height=300,
         xaxis={"title": {"text": "trials"}},
         yaxis=log_axis("ms", [*times[ok].tolist(), default or 1.0]),
@@ -210,7 +199,7 @@ def _importance(figures: Figures, name: str, ranked: list[tuple[str, float]]) ->
         marker={"color": COLOURS[0]},
         hovertemplate="%{y}: %{x:.1f}%<extra></extra>",
     )
-    layout = _layout(
+    layout = figure_layout(
         height=max(300, 22 * len(shown) + 90),
         xaxis={"title": {"text": "% of the differences that it explains alone"}},
         yaxis={"automargin": True, "tickfont": {"size": 10}},
@@ -269,8 +258,7 @@ def _coordinates(figures: Figures, name: str, trials: Trials, knobs: list[str]) 
         labelfont={"size": 10},
         tickfont={"size": 9},
     )
-    layout = _layout(
-        height=420,
+    layout = figure_layout(
         width=max(700, 85 * len(dimensions)),
         margin={"l": 60, "r": 60, "t": 30, "b": 110},
     )

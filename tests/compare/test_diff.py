@@ -9,7 +9,7 @@ import pytest
 from comparisons import M32, M64, STATE, row, run, timed
 
 from tilewright.compare import ComparisonRun, ProviderOutcome, diff
-from tilewright.compare.diff import DiffVerdict, mean_ratio
+from tilewright.compare.diff import DiffVerdict, fastest_ratio, mean_ratio
 from tilewright.errors import UserError
 
 
@@ -114,3 +114,38 @@ def test_a_busy_machine_is_seen_through_by_processor_time() -> None:
     # Two threads may use less of two processors for reasons of their own.
     (change,) = diff(run(quiet, threads=2), run(busy, threads=2))
     assert change.verdict is DiffVerdict.SLOWER
+
+
+@pytest.mark.parametrize("rounds", [6, 15, 25])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize("shape", ["one-sided", "two-sided", "interference"])
+def test_intervals_hold_as_often_as_they_say(rounds: int, confidence: float, shape: str) -> None:
+    """Of what is 10% slower, in simulated runs: the bounds hold the ratio as often as claimed."""
+    rng = np.random.default_rng(7)
+    draws = {
+        "one-sided": lambda: 1 + rng.exponential(0.03, rounds),
+        "two-sided": lambda: np.exp(rng.normal(0, 0.05, rounds)),
+        "interference": lambda: 1 + rng.exponential(np.where(rng.random(rounds) < 0.3, 1.0, 0.01)),
+    }
+    draw, held, count = draws[shape], 0, 1000
+    for _ in range(count):
+        found = fastest_ratio(1.1 * draw(), draw(), confidence)
+        assert found.low <= found.value <= found.high
+        held += found.low <= 1.1 <= found.high
+    # Three standard deviations of so many tries.
+    assert held / count >= confidence - 3 * (confidence * (1 - confidence) / count) ** 0.5
+
+
+def test_too_few_rounds_claim_nothing() -> None:
+    found = fastest_ratio([2.0, 2.1, 2.2], [1.0, 1.1, 1.2], 0.99)
+    assert (found.value, found.low, found.high) == (2.0, 0.0, np.inf)
+    small = fastest_ratio([2.0, 2.1, 2.2], [1.0, 1.1, 1.2], 0.85)
+    assert (small.low, small.high) == pytest.approx((2.0 / 1.2, 2.2 / 1.0))
+
+
+def test_the_margin_is_that_of_all_verdicts() -> None:
+    """A ratio of 0.961 is within 4% of 1: `judge` says the same."""
+    exact = timed(row(), [1e-3] * 15)
+    faster = timed(row(), [0.961e-3] * 15)
+    assert verdicts(*diff(run(exact), run(faster))) == ["same"]
+    assert verdicts(*diff(run(exact), run(timed(row(), [0.959e-3] * 15)))) == ["faster"]

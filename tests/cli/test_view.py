@@ -13,7 +13,7 @@ from rich.console import Console
 from tilewright.cli.live import LiveView, dispatch_table, status_line
 from tilewright.cli.plain import PlainView
 from tilewright.cli.progress import RunProgress
-from tilewright.cli.view import make_view
+from tilewright.cli.tune import make_view
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning import events
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright import words
 from tilewright.cli import output as out
 from tilewright.cli.applied import print_changes
+from tilewright.cli.common_options import PATH, input_type_option, json_option
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:
     from tilewright.tuning.emit import EmittedProgram
-
-_FILE = click.Path(path_type=Path)
 
 
 @click.command(
@@ -28,27 +26,25 @@ Examples:
   tilewright apply model.mlir tuned/tuning_spec.mlir -o model.vmfb
   tilewright apply model.mlir tuned --emit-mlir configured.mlir""",
 )
-@click.argument("program", type=_FILE)
-@click.argument("tuned", metavar="OUT|SPEC", type=_FILE)
-@click.option("-o", "--output", metavar="FILE", type=_FILE, help="The compiled program (.vmfb).")
+@click.argument("program", type=PATH)
+@click.argument("tuned", metavar="OUT|SPEC", type=PATH)
+@click.option("-o", "--output", metavar="FILE", type=PATH, help="The compiled program (.vmfb).")
 @click.option(
     "--emit-mlir",
     metavar="FILE",
-    type=_FILE,
+    type=PATH,
     help="Write the program with compilation_info on its ops instead.",
 )
 @tuning_options("target", "iree_flags")
-@click.option("--input-type", metavar="NAME", help="The input dialect, as iree-compile names it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@input_type_option
+@json_option
 def command(
     program: Path,
     tuned: Path,
     output: Path | None,
     emit_mlir: Path | None,
-    target: str | None,
-    iree_flags: tuple[str, ...],
-    input_type: str | None,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Compile PROGRAM with what tuning has found, and prove that it applied.
 
@@ -64,20 +60,14 @@ def command(
     if emit_mlir is not None:
         from tilewright.tuning.emit import emit
 
-        emitted = emit(
-            program, tuned, emit_mlir, target=target, iree_flags=iree_flags, input_type=input_type
-        )
-        _print_emitted(emitted, as_json)
+        _print_emitted(emit(program, tuned, emit_mlir, **given), as_json)
         return
     from tilewright.tuning.apply import apply
 
     assert output is not None
-    applied = apply(
-        program, tuned, output, target=target, iree_flags=iree_flags, input_type=input_type
-    )
+    applied = apply(program, tuned, output, **given)
     if as_json:
-        data = dataclasses.asdict(applied)
-        out.print_json({k: str(v) if isinstance(v, Path) else v for k, v in data.items()})
+        out.print_json(applied)
         return
     print_changes(applied)
     click.echo(f"{output}: written; the same by hand:\n  {applied.command}")
@@ -85,8 +75,7 @@ def command(
 
 def _print_emitted(emitted: EmittedProgram, as_json: bool) -> None:
     if as_json:
-        data = dataclasses.asdict(emitted)
-        out.print_json({k: str(v) if isinstance(v, Path) else v for k, v in data.items()})
+        out.print_json(emitted)
         return
     for note in emitted.notes:
         click.echo(f"note: {note}", err=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output
+from tilewright.cli.common_options import PATH
 from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.errors import UserError
 
@@ -27,7 +28,7 @@ Examples:
   tilewright bench model.mlir --repetitions 10 --min-time 200ms
   tilewright bench model.mlir --spec tuned --json > tuned.json""",
 )
-@click.argument("module", type=click.Path(path_type=Path))
+@click.argument("module", type=PATH)
 @module_options
 @click.option("--repetitions", metavar="N", help="Of each function (default: 1).")
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,30 +12,30 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
+from tilewright.cli.common_options import PATH, json_option
 
 if TYPE_CHECKING:
     from tilewright.store import Database, Filter, ListingRow, RowCounts
 
-_PATH = click.Path(path_type=Path)
-
 _db = click.option(
     "--db",
     "path",
-    type=_PATH,
+    type=PATH,
     metavar="FILE",
     help="The database (default: $TILEWRIGHT_DB, else the user's data directory).",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_target = click.option(
-    "--target", metavar="NAME", help="Only for this target, as `db list` shows it."
-)
-_compiler = click.option("--compiler", metavar="VERSION", help="Only by this compiler version.")
-_workload = click.option(
-    "--workload", metavar="TEXT", help="Only workloads with this in their name, such as 512x512."
-)
-_newer = click.option(
-    "--newer-than", metavar="DURATION", help="Only what was stored within it, such as 7d."
-)
+
+
+def _which(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that `_filter` takes."""
+    for flag, metavar, text in (
+        ("--newer-than", "DURATION", "Only what was stored within it, such as 7d."),
+        ("--workload", "TEXT", "Only workloads with this in their name, such as 512x512."),
+        ("--compiler", "VERSION", "Only by this compiler version."),
+        ("--target", "NAME", "Only for this target, as `db list` shows it."),
+    ):
+        function = click.option(flag, metavar=metavar, help=text)(function)
+    return function
 
 
 @click.group(
@@ -57,23 +58,13 @@ def command() -> None:
 
 @command.command("list", short_help="List workloads with their trials and results.")
 @_db
-@_target
-@_compiler
-@_workload
-@_newer
-@_json
-def list_(
-    path: Path | None,
-    target: str | None,
-    compiler: str | None,
-    workload: str | None,
-    newer_than: str | None,
-    as_json: bool,
-) -> None:
+@_which
+@json_option
+def list_(path: Path | None, as_json: bool, **which: str | None) -> None:
     """List the workloads with their trials and results, the most recently used first."""
-    which = _filter(target, compiler, workload, newer_than)
+    wanted = _filter(**which)
     with _open(path) as store:
-        rows = store.listing(which)
+        rows = store.listing(wanted)
         where = store.path
     if as_json:
         output.print_json([_row_json(row) for row in rows])
@@ -96,29 +87,19 @@ def list_(
 
 
 @command.command("export", short_help="Write runs, trials and results to a file.")
-@click.argument("file", type=_PATH)
+@click.argument("file", type=PATH)
 @_db
-@_target
-@_compiler
-@_workload
-@_newer
-def export(
-    file: Path,
-    path: Path | None,
-    target: str | None,
-    compiler: str | None,
-    workload: str | None,
-    newer_than: str | None,
-) -> None:
+@_which
+def export(file: Path, path: Path | None, **which: str | None) -> None:
     """Write runs, trials and results to FILE as JSON lines, for another machine to import."""
-    which = _filter(target, compiler, workload, newer_than)
+    wanted = _filter(**which)
     with _open(path) as store:
-        counts = store.export(file, which)
+        counts = store.export(file, wanted)
     click.echo(f"{file}: {_counted(counts)}")
 
 
 @command.command("import", short_help="Merge exported files into the database.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_PATH)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 @_db
 def import_(files: tuple[Path, ...], path: Path | None) -> None:
     """Merge exported FILEs into the database; what it has already is not added again."""
@@ -138,13 +119,7 @@ def import_(files: tuple[Path, ...], path: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @_db
 def prune(
-    older_than: str | None,
-    target: str | None,
-    compiler: str | None,
-    not_compiler: str | None,
-    results: bool,
-    dry_run: bool,
-    path: Path | None,
+    path: Path | None, older_than: str | None, results: bool, dry_run: bool, **which: str | None
 ) -> None:
     """Delete the runs that meet every condition given, with their trials.
 
@@ -153,14 +128,7 @@ def prune(
     """
     age = _duration(older_than, "--older-than")
     with _open(path) as store:
-        counts = store.prune(
-            older_than_s=age,
-            target=target,
-            compiler=compiler,
-            not_compiler=not_compiler,
-            keep_results=not results,
-            dry_run=dry_run,
-        )
+        counts = store.prune(older_than_s=age, keep_results=not results, dry_run=dry_run, **which)
         where = store.path
     click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
+from tilewright.cli.common_options import json_option
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.gpu_target import BACKENDS, target_names
 
@@ -29,7 +29,7 @@ Examples:
 )
 @tuning_options("threads")
 @click.option("--measure", is_flag=True, help="Measure the peak anew.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(threads: str | None, measure: bool, as_json: bool) -> None:
     """Show what programs can run on, and what this machine can do at most.
 
@@ -70,11 +70,11 @@ def _json(
     found: tuple[Driver, ...], known: CompilerTargets | str, machine: Machine, peak: Peak
 ) -> dict[str, Any]:
     return {
-        "drivers": [dataclasses.asdict(driver) for driver in found],
-        "compiler": {"error": known} if isinstance(known, str) else dataclasses.asdict(known),
+        "drivers": found,
+        "compiler": {"error": known} if isinstance(known, str) else known,
         "targets": ["cpu", "cpu:NAME", *target_names()],
-        "machine": machine.to_json(),
-        "peak": peak.to_json(),
+        "machine": machine,
+        "peak": peak,
     }
 
 

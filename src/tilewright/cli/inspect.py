@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright import words
 from tilewright.cli import output
+from tilewright.cli.common_options import PATH, input_type_option, json_option
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
@@ -26,22 +27,11 @@ Examples:
   tilewright inspect model.mlir --variants default,data-tiling --only matmul
   tilewright inspect model.mlir --json > spaces.json""",
 )
-@click.argument("program", type=click.Path(path_type=Path))
+@click.argument("program", type=PATH)
 @tuning_options("target", "function", "inputs", "iree_flags", "variants", "only", "threads")
-@click.option("--input-type", metavar="NAME", help="The input dialect, as iree-compile names it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
-    program: Path,
-    target: str | None,
-    function: str | None,
-    inputs: tuple[str, ...],
-    iree_flags: tuple[str, ...],
-    variants: str | None,
-    only: str | None,
-    threads: str | None,
-    input_type: str | None,
-    as_json: bool,
-) -> None:
+@input_type_option
+@json_option
+def command(program: Path, target: str | None, as_json: bool, **given: Any) -> None:
     """Show what there is to tune in PROGRAM; nothing is run or measured.
 
     For each variant (by default the compiler's own): the dispatches with how often they run, what
@@ -51,17 +41,7 @@ def command(
     """
     from tilewright.tuning.inspect import inspect
 
-    found = inspect(
-        program,
-        target=target or "cpu",
-        threads=threads,
-        function=function,
-        only=only,
-        variants=variants,
-        iree_flags=iree_flags,
-        inputs=inputs,
-        input_type=input_type,
-    )
+    found = inspect(program, target=target or "cpu", **given)
     if as_json:
         output.print_json(found.to_json())
     else:

@@ -7,7 +7,7 @@ has changed: showing the run must not cost the run anything.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,8 +16,8 @@ from rich.text import Text
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.plain import program_line, winner_line
 from tilewright.cli.progress import SEARCH, RunProgress
+from tilewright.cli.view import RunView
 from tilewright.tuning import events
 
 REFRESH_S = 1.0
@@ -25,11 +25,11 @@ _ROWS = 12
 _COLUMNS = ("dispatch", "runs", "share", "default ms", "best ms", "speed-up", "trials", "failed")
 
 
-class LiveView:
-    """Shows a run on a terminal. A context manager; `listen` takes the events."""
+class LiveView(RunView):
+    """Shows a run on a terminal."""
 
     def __init__(self, progress: RunProgress, console: Console) -> None:
-        self.progress = progress
+        super().__init__(progress)
         self._console = console
         self._lock = threading.Lock()
         self._table: Table | None = None
@@ -42,37 +42,28 @@ class LiveView:
             redirect_stderr=False,
         )
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def stopping(self) -> None:
-        # No lock: the signal may have come while this very thread holds it.
-        self.progress.stopping = True
-
     def listen(self, event: events.Event) -> None:
+        """As there; the picture follows."""
         with self._lock:
             self.progress.add(event)
             if isinstance(event, events.TrialDone | events.DispatchesRanked):
                 self._table = None
-        match event:
-            case events.Note(text, warning):
-                self._print(f"warning: {text}" if warning else text, "yellow" if warning else "")
-            case events.ProgramMeasured():
-                self._print(program_line(event))
-            case events.WinnerFound():
-                name = self.progress.label(event.variant, event.task)
-                self._print(winner_line(event, name), "green" if event.kept else "")
+        super().listen(event)
 
-    def _print(self, text: str, style: str = "") -> None:
+    def tell(self, text: str, style: str = "") -> None:
+        """Print a line above the picture."""
         self._console.print(Text(text, style=style))
 
     def _picture(self) -> RenderableType:
         with self._lock:
-            parts: list[Any] = [Text(status_line(self.progress), style="bold")]
+            parts: list[RenderableType] = [Text(status_line(self.progress), style="bold")]
             if self.progress.rankings:
                 if self._table is None:
                     self._table = dispatch_table(self.progress)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tilewright import words
+from tilewright.cli.applied import change_lines
+from tilewright.cli.common_options import PATH, input_type_option
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PATH = click.Path(path_type=Path)
 # Those of the command line that are not fields of ModuleOptions.
 _NOT_OF_MODULE = ("function", "inputs", "seed")
 
@@ -37,11 +38,9 @@ def module_options(function: F) -> F:
             help="For one run, such as 90s or 10m (default: 10m).",
         ),
         tuning_options("target", "iree_flags"),
+        input_type_option,
         click.option(
-            "--input-type", metavar="NAME", help="The input dialect, as iree-compile names it."
-        ),
-        click.option(
-            "--spec", metavar="FILE", type=_PATH,
+            "--spec", metavar="FILE", type=PATH,
             help="Apply a tuning spec, the folder of a tuning run, or a transform-dialect library "
             "of strategies, and prove that it applied.",
         ),
@@ -50,10 +49,10 @@ def module_options(function: F) -> F:
             help="Stop at this phase of the compiler and show the IR (or --save it).",
         ),
         click.option(
-            "--dump-phases", metavar="DIR", type=_PATH, help="Write the IR after every phase."
+            "--dump-phases", metavar="DIR", type=PATH, help="Write the IR after every phase."
         ),
         click.option(
-            "--save", metavar="FILE", type=_PATH, help="Keep what was compiled, or the IR."
+            "--save", metavar="FILE", type=PATH, help="Keep what was compiled, or the IR."
         ),
         click.option(
             "--output-format", metavar="vm-bytecode|vm-c|vm-asm",
@@ -105,9 +104,7 @@ def tell(compiled: CompiledModule | None) -> None:
     elif compiled.strategy:
         number = words.plural(len(compiled.changes), "dispatch", "dispatches")
         click.echo(f"{compiled.strategy}: applied to {number}:", err=True)
-        for change in compiled.changes:
-            click.echo(f"  {change.function}", err=True)
-            click.echo(f"    before  {change.before}", err=True)
-            click.echo(f"    after   {change.after}", err=True)
+        for line in change_lines(compiled.changes, with_entries=False):
+            click.echo(line, err=True)
     for file in compiled.phases:
         click.echo(f"{file}: written", err=True)

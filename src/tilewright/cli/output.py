@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -52,6 +53,18 @@ def print_table(made: Table) -> None:
     console().print(shown)
 
 
-def print_json(data: Any) -> None:
-    """JSON on stdout."""
-    click.echo(json.dumps(data, indent=2))
+def print_json(data: object) -> None:
+    """JSON on stdout.
+
+    Args:
+        data: what JSON can say; dataclasses are objects, paths texts.
+    """
+    click.echo(json.dumps(data, indent=2, default=_as_json))
+
+
+def _as_json(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")

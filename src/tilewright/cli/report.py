@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-_PATH = click.Path(path_type=Path)
+from tilewright.cli.common_options import PATH
 
 
 @click.command(
@@ -18,10 +18,10 @@ Examples:
   tilewright report --compare results.json --output comparison.html
   tilewright report --compare results.json --markdown""",
 )
-@click.argument("folder", required=False, metavar="[OUT]", type=_PATH)
-@click.option("--compare", "results", metavar="RESULTS", type=_PATH,
+@click.argument("folder", required=False, metavar="[OUT]", type=PATH)
+@click.option("--compare", "results", metavar="RESULTS", type=PATH,
     help="Report on results of `tilewright compare` instead.")  # fmt: skip
-@click.option("--output", "-o", metavar="FILE", type=_PATH,
+@click.option("--output", "-o", metavar="FILE", type=PATH,
     help="The page (default: report.html in OUT, or beside RESULTS).")  # fmt: skip
 @click.option("--base", metavar="NAME", help="What the speed-ups of a comparison are over.")
 @click.option("--markdown", is_flag=True, help="Print the tables of a comparison as Markdown.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tilewright.cli.common_options import PATH
 from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.errors import UserError
 
@@ -30,11 +31,11 @@ Examples:
 
 Exit status 3: the results are not those expected.""",
 )
-@click.argument("module", type=click.Path(path_type=Path))
+@click.argument("module", type=PATH)
 @module_options
 @click.option(
     "-o", "--output", "outputs", metavar="FILE.npy", multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Save the results instead of printing them: a file for each, or one for all.",
 )  # fmt: skip
 @click.option(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tilewright import words
 from tilewright.cli import output
+from tilewright.cli.common_options import PATH, json_option
 from tilewright.cli.tuning_options import tuning_options
-
-_FILE = click.Path(path_type=Path)
 
 
 @click.group(
@@ -30,8 +29,8 @@ def command() -> None:
 
 
 @command.command("merge", short_help="Make one spec of any number.")
-@click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=_FILE)
-@click.option("-o", "--output", "out", required=True, metavar="FILE", type=_FILE,
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=PATH)
+@click.option("-o", "--output", "out", required=True, metavar="FILE", type=PATH,
               help="The merged spec.")  # fmt: skip
 def merge(specs: tuple[Path, ...], out: Path) -> None:
     """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
@@ -60,12 +59,10 @@ def _named(note: str, names: dict[str, str]) -> str:
 
 
 @command.command("check", short_help="Check a spec with this compiler, or a program.")
-@click.argument("spec", type=_FILE)
-@click.option("--program", metavar="FILE", type=_FILE, help="Also check that it fits this program.")
+@click.argument("spec", type=PATH)
+@click.option("--program", metavar="FILE", type=PATH, help="Also check that it fits this program.")
 @tuning_options("target", "iree_flags")
-def check(
-    spec: Path, program: Path | None, target: str | None, iree_flags: tuple[str, ...]
-) -> None:
+def check(spec: Path, program: Path | None, **given: Any) -> None:
     """Check that this compiler takes a spec, and with --program that it changes something there.
 
     A spec that matches no dispatch of the program is an error.
@@ -82,12 +79,12 @@ def check(
     from tilewright.cli.applied import print_changes
     from tilewright.tuning.apply import check_against
 
-    print_changes(check_against(program, spec, target=target, iree_flags=iree_flags))
+    print_changes(check_against(program, spec, **given))
 
 
 @command.command("show", short_help="Show what each entry matches and what it sets.")
-@click.argument("spec", type=_FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("spec", type=PATH)
+@json_option
 def show(spec: Path, as_json: bool) -> None:
     """Show what each entry of a spec matches and what it sets."""
     from tilewright.files import read_text
@@ -100,7 +97,7 @@ def show(spec: Path, as_json: bool) -> None:
                 "file": str(spec),
                 "written_by_tilewright": report.ours,
                 "header": dict(report.header),
-                "entries": [dataclasses.asdict(row) for row in report.entries],
+                "entries": report.entries,
             }
         )
         return

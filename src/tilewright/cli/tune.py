@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,7 +101,6 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
 
 
 def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
-    from tilewright.cli.view import make_view
     from tilewright.tuning.context import Interrupted
     from tilewright.tuning.events import Event, Note
     from tilewright.tuning.session import TuningSession
@@ -123,6 +123,27 @@ def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
         raise Interruption(
             "interrupted: no results were written; --resume goes on with the trials so far"
         ) from error
+
+
+def make_view(time_limit_s: float | None, plain: bool) -> RunView:
+    """A view on stderr: stdout is for the result alone.
+
+    Args:
+        time_limit_s: the run's, if it has one.
+        plain: no live view in any case.
+    """
+    from tilewright.cli.plain import PlainView
+    from tilewright.cli.progress import RunProgress
+
+    progress = RunProgress(time_limit_s)
+    console = output.console(stderr=True)
+    # Rich also takes FORCE_COLOR, which many log viewers set, for a terminal.
+    if plain or not sys.stderr.isatty() or console.is_dumb_terminal:
+        return PlainView(progress, lambda text: click.echo(text, err=True))
+    # Drawing terminal pictures takes more of rich than writing lines does.
+    from tilewright.cli.live import LiveView
+
+    return LiveView(progress, console)
 
 
 @contextmanager

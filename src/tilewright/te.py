@@ -64,7 +64,7 @@ from tilewright.schedule.functions import (
 )
 from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.intrinsic import registered as intrinsic
-from tilewright.schedule.lowered import Lowered, lower
+from tilewright.schedule.lower import Lowered, lower
 from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
 from tilewright.schedule.schedule import Schedule, Trace, create_schedule
 from tilewright.schedule.stage import Group, Stage

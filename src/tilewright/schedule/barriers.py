@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
@@ -26,17 +26,16 @@ from tilewright.schedule.nest import (
     If,
     Intrinsic,
     Load,
-    Prefetch,
+    Region,
     Seq,
     Stmt,
     Store,
     StoreAll,
     ThreadReduce,
-    expressions,
     flat,
     statements,
 )
-from tilewright.schedule.walk import nodes
+from tilewright.schedule.walk import Node, nodes
 
 
 class SharedAccess(NamedTuple):
@@ -124,11 +123,7 @@ class _Planner:
                 f"threads would have to wait for each other under '{stmt.condition}', which does "
                 "not hold for all of them; compute what is shared further out"
             )
-        read = [
-            SharedAccess(n.buffer, False, n.indices, pinned)
-            for n in nodes(stmt.condition)
-            if isinstance(n, Load) and n.buffer.scope == SHARED
-        ]
+        read = list(self._accesses(stmt.condition, pinned))
         head = [*read, *then.head, *(other.head if other else [])]
         tail = [*then.tail, *(other.tail if other else [])]
         # One branch may wait and the other not: what was pending before may still be.
@@ -137,38 +132,27 @@ class _Planner:
         new = replace(stmt, then=then.stmt, otherwise=other.stmt if other else None)
         return _Done(new, head, [*read, *tail] if not waits else tail, False)
 
-    def _accesses(self, stmt: Stmt, pinned: tuple[tuple[Var, int], ...]) -> Iterator[SharedAccess]:
+    def _accesses(
+        self, stmt: Node[Any], pinned: tuple[tuple[Var, int], ...]
+    ) -> Iterator[SharedAccess]:
+        """The uses of shared buffers in a statement without others inside, or in a condition."""
         own: set[Buffer] = set()
-        if isinstance(stmt, Store):
-            own = {stmt.buffer}
-        elif isinstance(stmt, StoreAll):
-            own = {s.buffer for s in stmt.stores}
-        for expr in expressions(stmt):
-            for node in nodes(expr):
-                if not isinstance(node, Load) or node.buffer in own:
+        if isinstance(stmt, Store | StoreAll):
+            own = {node.buffer for node in nodes(stmt) if isinstance(node, Store)}
+        for node in nodes(stmt):
+            indices: tuple[Expr, ...] | None = None
+            match node:
+                case Load() if node.buffer not in own:
+                    writes, indices = False, node.indices
+                case Store():
+                    writes = True
+                    indices = node.indices if not isinstance(stmt, ThreadReduce) else None
+                case Region() if isinstance(stmt, Intrinsic):
+                    writes = node in stmt.outputs
+                case _:
                     continue
-                if node.buffer.scope == SHARED:
-                    yield SharedAccess(node.buffer, False, node.indices, pinned)
-        match stmt:
-            case Store() if stmt.buffer.scope == SHARED:
-                yield SharedAccess(stmt.buffer, True, stmt.indices, pinned)
-            case StoreAll():
-                for store in stmt.stores:
-                    if store.buffer.scope == SHARED:
-                        yield SharedAccess(store.buffer, True, store.indices, pinned)
-            case ThreadReduce():
-                for store in stmt.targets:
-                    if store.buffer.scope == SHARED:
-                        yield SharedAccess(store.buffer, True, None, pinned)
-            case Intrinsic():
-                for region in stmt.inputs:
-                    if region.buffer.scope == SHARED:
-                        yield SharedAccess(region.buffer, False, None, pinned)
-                for region in stmt.outputs:
-                    if region.buffer.scope == SHARED:
-                        yield SharedAccess(region.buffer, True, None, pinned)
-            case Prefetch():
-                return
+            if node.buffer.scope == SHARED:
+                yield SharedAccess(node.buffer, writes, indices, pinned)
 
     # -- conflicts ---------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from tilewright.measure.verify import Comparison, compare
 from tilewright.schedule import compiler, nest
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.limits import check_limits
-from tilewright.schedule.lowered import Lowered, lower
+from tilewright.schedule.lower import Lowered, lower
 from tilewright.schedule.nest import Buffer, inner
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.timing import Timing, operations

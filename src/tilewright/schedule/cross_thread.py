@@ -45,8 +45,7 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
                 "reduction axis with an axis of the result, which a reduction over threads cannot "
                 "have"
             )
-        marks = plan.stage.marks.get(leaf)
-        if marks is not None and VECTORIZED in (marks.kind, *marks.pragmas):
+        if plan.stage.marked(leaf).kind == VECTORIZED:
             raise ScheduleError(
                 f"vectorize: axis '{leaf.name}' of stage '{plan.name}' cannot be vectorized, since "
                 f"the stage's reduction is bound to {tags[0]}, where its threads wait for each "

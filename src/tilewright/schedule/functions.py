@@ -22,7 +22,7 @@ from tilewright.schedule.expr import (
     cast,
     const,
 )
-from tilewright.schedule.types import BOOL, is_float, promoted
+from tilewright.schedule.types import BOOL, bits, canonical, is_float, is_integer, promoted
 
 # Functions of one float, by name; `Call.name` is one of these or of OTHER_FUNCTIONS.
 FLOAT_FUNCTIONS = (
@@ -214,12 +214,9 @@ def select(condition: Operand, a: Operand, b: Operand) -> Expr:
 
 def var(name: str = "v", dtype: Any = "index") -> Var:
     """A variable, for custom reducers and intrinsics."""
-    from tilewright.schedule.types import canonical
-
     return Var(name, canonical(dtype))
 
 
-_RANGES = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _LARGEST = {
     "f64": 1.7976931348623157e308,
     "f32": 3.4028234663852886e38,
@@ -230,26 +227,18 @@ _LARGEST = {
 
 def min_value(dtype: Any) -> Const:
     """The smallest value of a type that is finite."""
-    from tilewright.schedule.types import canonical
-
     name = canonical(dtype)
-    if name in _RANGES:
-        return const(-(2 ** (_RANGES[name] - 1)), name)
-    if name in _LARGEST:
+    if is_float(name):
         return const(-_LARGEST[name], name)
-    return const(False, BOOL)
+    return const(-(2 ** (bits(name) - 1)) if is_integer(name) else False, name)
 
 
 def max_value(dtype: Any) -> Const:
     """The largest value of a type that is finite."""
-    from tilewright.schedule.types import canonical
-
     name = canonical(dtype)
-    if name in _RANGES:
-        return const(2 ** (_RANGES[name] - 1) - 1, name)
-    if name in _LARGEST:
+    if is_float(name):
         return const(_LARGEST[name], name)
-    return const(True, BOOL)
+    return const(2 ** (bits(name) - 1) - 1 if is_integer(name) else True, name)
 
 
 def infinity(dtype: Any) -> Const:

@@ -1,4 +1,4 @@
-"""From a schedule to its loop nests."""
+"""From a schedule to its loop nests (`te.lower`)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tilewright.schedule.nest import (
     Store,
 )
 from tilewright.schedule.plan import Plan, StagePlan
+from tilewright.schedule.printer import show
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage_lowering import KernelParts, StageLowering
 from tilewright.schedule.tensor import (
@@ -38,16 +39,41 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.tensorize import tensorized, tensorized_leaf
 from tilewright.schedule.threads import virtual_serialized
 from tilewright.schedule.walk import nodes
+from tilewright.target import Target
 
 
-def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -> LoopProgram:
-    """The loop nests of a schedule.
+class Lowered:
+    """The loop nests of a schedule. `print` shows them as readable loops; `program` is the tree."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        self.program = program
+
+    @property
+    def text(self) -> str:
+        """The loops as text."""
+        return show(self.program)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def mlir(self, target: str | Target | None = None) -> Any:
+        """The MLIR module for a target (without one: this machine's processor)."""
+        from tilewright.schedule.codegen import module_for
+
+        return module_for(self.program, target)
+
+
+def lower(
+    schedule: Schedule, args: Sequence[Any], name: str = "main", simple_mode: bool = True
+) -> Lowered:
+    """Turns a schedule into loops.
 
     Args:
         schedule: What to lower.
         args: the tensors that the caller hands over, in the order in which it does: every
-            placeholder that is read and every output.
-        name: of the program.
+            placeholder that is read, every output.
+        name: of the function.
+        simple_mode: accepted for TVM's sake; loops are always shown plainly.
 
     Raises:
         ScheduleError: the schedule cannot be carried out; names stage and axis.
@@ -58,7 +84,7 @@ def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -
     buffers = _buffers(plan, tensors)
     roots = [p for p in plan.plans.values() if p.parent is None]
     made = [(t, b) for p in roots for t, b in zip(p.stage.op.outputs, p.buffers, strict=True)]
-    return LoopProgram(
+    program = LoopProgram(
         name,
         tuple(buffers[t] for t in tensors),
         tuple(buffers[t] for t in tensors if _is_placeholder(t)),
@@ -66,6 +92,7 @@ def lower_program(schedule: Schedule, args: Sequence[Any], name: str = "main") -
         tuple(buffer for tensor, buffer in made if tensor not in outputs),
         tuple(_kernel(plan, root, buffers) for root in roots),
     )
+    return Lowered(program)
 
 
 def _is_placeholder(tensor: Tensor) -> bool:

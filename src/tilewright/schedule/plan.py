@@ -86,8 +86,7 @@ class StagePlan:
 
     def thread(self, leaf: IterVar) -> str:
         """The tag that a loop is bound to, or nothing."""
-        marks = self.stage.marks.get(leaf)
-        return marks.thread.tag if marks is not None and marks.thread is not None else ""
+        return self.stage.marked(leaf).tag
 
     def subtree(self) -> Iterator[StagePlan]:
         """This stage and all that are computed inside of it."""
@@ -162,13 +161,13 @@ class Plan:
         leaf = stage.leaf(axis, where)
         parent = self.plans[stage]
         for outer in stage.leaf_iter_vars[: stage.position(leaf) + 1]:
-            marks = stage.marks.get(outer)
-            if marks is not None and VECTORIZED in (marks.kind, *marks.pragmas):
+            marks = stage.marked(outer)
+            if marks.kind == VECTORIZED:
                 raise ScheduleError(
                     f"{where}: axis '{leaf.name}' of '{stage.name}' is in the vectorized loop "
                     f"'{outer.name}'; compute it at a loop outside of that"
                 )
-            if marks is not None and marks.intrinsic is not None:
+            if marks.intrinsic is not None:
                 raise ScheduleError(
                     f"{where}: axis '{leaf.name}' of '{stage.name}' is in the loop "
                     f"'{outer.name}', which is tensorized"

@@ -18,6 +18,7 @@ from tilewright.schedule.expr import (
     cast,
     const,
 )
+from tilewright.schedule.functions import max_value, min_value
 from tilewright.schedule.tensor import REDUCE, IterVar, Reduce
 from tilewright.schedule.types import BOOL, INDEX, is_float
 
@@ -114,14 +115,10 @@ def _combiner(
 
 
 def _lowest(dtype: str) -> Expr:
-    from tilewright.schedule.functions import min_value
-
     return const(float("-inf"), dtype) if is_float(dtype) else min_value(dtype)
 
 
 def _highest(dtype: str) -> Expr:
-    from tilewright.schedule.functions import max_value
-
     return const(float("inf"), dtype) if is_float(dtype) else max_value(dtype)
 
 

@@ -89,17 +89,20 @@ class StageLowering:
         """The loops of a stage that neither threads nor an intrinsic compute together."""
         checks = self.checks(RESULT)
         if self.reduction is None:
-            return self.loops(0, len(self.leaves), checks, lambda: self.store(self.value()))
+            return self.loops(0, len(self.leaves), checks, self._elements)
         return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
+
+    def _elements(self) -> Stmt:
+        return self.store([self.resolved(e) for e in self.plan.body])
 
     def check_vectorized(self) -> None:
         """Raises ScheduleError where a loop is to be vectors and threads at once."""
         for leaf in self.leaves:
-            marks = self.plan.stage.marks.get(leaf)
-            if marks and "vectorize" in marks.pragmas and marks.thread is not None:
+            marks = self.plan.stage.marked(leaf)
+            if "vectorize" in marks.pragmas and marks.tag:
                 raise ScheduleError(
                     f"pragma vectorize: axis '{leaf.name}' of stage '{self.plan.name}' is bound to "
-                    f"{marks.thread.tag}"
+                    f"{marks.tag}"
                 )
 
     def _reduction(self, checks: list[tuple[int, Expr]]) -> Stmt:
@@ -116,16 +119,11 @@ class StageLowering:
         own = [c for level, c in checks if level >= begin]
         # What was checked further out, for the loops shared with the update, holds here.
         conditions = [self._simplify(substitute(c, renamed)) for c in own]
-        outermost = len(loops)
-        while conditions and outermost and not self._uses(conditions, loops[outermost - 1][1]):
-            outermost -= 1
-        for i in reversed(range(len(loops) + 1)):
-            if i == outermost and conditions:
-                stmt = If(conjunction(conditions), stmt, likely=True)
-            if i:
-                leaf, fresh = loops[i - 1]
-                stmt = self.loop(leaf, stmt, fresh)
-        return stmt
+        for leaf, fresh in reversed(loops):
+            if any(fresh in variables(c) for c in conditions):
+                stmt, conditions = If(conjunction(conditions), stmt, likely=True), []
+            stmt = self.loop(leaf, stmt, fresh)
+        return If(conjunction(conditions), stmt, likely=True) if conditions else stmt
 
     def result_loops(
         self, begin: int, end: int
@@ -145,10 +143,6 @@ class StageLowering:
                 renamed[value] = fresh
                 loops.append((leaf, fresh))
         return renamed, loops
-
-    @staticmethod
-    def _uses(conditions: list[Expr], var: Var) -> bool:
-        return any(var in variables(c) for c in conditions)
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -174,13 +168,11 @@ class StageLowering:
 
     def loop(self, leaf: IterVar, body: Stmt, var: Var | None = None) -> Stmt:
         """The loop of a leaf; nothing where it has one iteration or is a thread's."""
-        marks = self.plan.stage.marks.get(leaf)
-        extent = self.plan.sizes[leaf]
-        tag = self.plan.thread(leaf)
-        pragmas = dict(marks.pragmas) if marks is not None else {}
+        marks = self.plan.stage.marked(leaf)
+        extent, tag, pragmas = self.plan.sizes[leaf], marks.tag, dict(marks.pragmas)
         if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
             return body
-        kind = THREAD if tag else (marks.kind if marks is not None else "") or SERIAL
+        kind = THREAD if tag else marks.kind or SERIAL
         reduction = leaf.kind != DATA and var is None
         return For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
 
@@ -212,27 +204,20 @@ class StageLowering:
 
     def _level(self, condition: Expr) -> int:
         """The innermost loop whose variable a condition has, but no stage further in."""
-        used_variables = variables(condition)
-        level = -1
-        for i, leaf in enumerate(self.leaves):
-            if self.plan.loop_values[leaf] in used_variables and isinstance(
-                self.plan.loop_values[leaf], IterVar
-            ):
-                level = i
-        return max(level, self.deepest)
+        used = variables(condition)
+        values = [self.plan.loop_values[leaf] for leaf in self.leaves]
+        own = (i for i, v in enumerate(values) if isinstance(v, IterVar) and v in used)
+        return max(self.deepest, *own, -1)
 
     # -- statements --------------------------------------------------------------------------------
 
-    def resolved(self, expr: Expr, values: dict[Expr, Expr] | None = None) -> Expr:
+    def resolved(self, expr: Expr) -> Expr:
         """An expression of the stage's axes in terms of loops and buffers."""
-        known = self.plan.values if values is None else values
 
         def change(node: Expr) -> Expr | None:
-            if isinstance(node, Var):
-                return known.get(node)
             if isinstance(node, TensorRead):
                 return self.load(node.tensor, node.indices)
-            return None
+            return self.plan.values.get(node)
 
         return self._simplify(transform(expr, change))
 
@@ -243,9 +228,6 @@ class StageLowering:
             indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
         return Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
 
-    def value(self) -> list[Expr]:
-        return [self.resolved(e) for e in self.plan.body]
-
     def start(self) -> list[Expr]:
         """What a reduction starts from."""
         reduction = self.reduction
@@ -253,12 +235,11 @@ class StageLowering:
         first = reduction.init or reduction.combiner.identity
         return [self.resolved(e) for e in first]
 
-    def update(self, sources: Sequence[Expr] | None = None) -> Stmt:
+    def update(self) -> Stmt:
         """The statement that takes another value into the result."""
         reduction = self.reduction
         assert reduction is not None
-        if sources is None:
-            sources = [self.resolved(s) for s in reduction.sources]
+        sources = [self.resolved(s) for s in reduction.sources]
         old = [Load(b, self.indices) for b in self.result_buffers()]
         stmt = self.store(reduction.combiner.combine(old, sources), reduction=reduction)
         condition = self.resolved(reduction.condition)
@@ -316,12 +297,9 @@ class StageLowering:
 
     def _tags_around(self) -> set[str]:
         """Threads over whose iterations the result is spread: each has its own part."""
-        found = set()
-        for tag in self.kernel.block:
-            var = self.kernel.plan.thread_var(self.plan, tag)
-            if any(var in variables(m) for m in self.plan.mins):
-                found.add(tag)
-        return found
+        around = set[Var]().union(*map(variables, self.plan.mins))
+        thread_var = self.kernel.plan.thread_var
+        return {tag for tag in self.kernel.block if thread_var(self.plan, tag) in around}
 
     def _predicate_values(self, given: Expr) -> dict[Expr, Expr]:
         values = dict(self.plan.values)
@@ -350,18 +328,16 @@ class StageLowering:
 
     def _prefetches(self, level: int) -> list[Stmt]:
         leaf = self.leaves[level]
-        marks = self.plan.stage.marks.get(leaf)
         found: list[Stmt] = []
-        for tensor, offset in marks.prefetches if marks is not None else ():
+        for tensor, offset in self.plan.stage.marked(leaf).prefetches:
             producer = self.kernel.plan.of.get(tensor)
-            if producer is not None and producer.parent is self.plan and producer.at is not None:
-                inside = self.leaves[level:]
-                if any(producer.at is other for other in inside):
-                    raise ScheduleError(
-                        f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at "
-                        f"axis '{producer.at.name}', so it cannot be prefetched at '{leaf.name}'; "
-                        "prefetch it further in, or what it is computed from"
-                    )
+            at = producer.at if producer is not None and producer.parent is self.plan else None
+            if at is not None and self.plan.stage.position(at) >= level:
+                raise ScheduleError(
+                    f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at axis "
+                    f"'{at.name}', so it cannot be prefetched at '{leaf.name}'; prefetch it "
+                    "further in, or what it is computed from"
+                )
             found.append(Prefetch(self.read_region(tensor, level, offset)))
         return found
 
@@ -372,12 +348,10 @@ class StageLowering:
         fixed: set[Expr] = set(plan.path)
         fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])
         spans: list[list[Any]] = [[] for _ in tensor.shape]
-        for expr in plan.body:
-            for read in reads(expr):
-                if read.tensor is tensor:
-                    for i, part in enumerate(self.load(tensor, read.indices).indices):
-                        form = arithmetic.linear(substitute(part, plan.values))
-                        spans[i].append(span_of(form, fixed, arithmetic))
+        for read in (read for expr in plan.body for read in reads(expr) if read.tensor is tensor):
+            for i, part in enumerate(self.load(tensor, read.indices).indices):
+                form = arithmetic.linear(substitute(part, plan.values))
+                spans[i].append(span_of(form, fixed, arithmetic))
         if tensor.shape and not spans[0]:
             raise ScheduleError(
                 f"prefetch of stage '{plan.name}': it no longer reads '{tensor.name}'"

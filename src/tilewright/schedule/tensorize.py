@@ -30,8 +30,7 @@ _COMMUTATIVE = ("add", "mul", "min", "max", "and", "or", "xor", "logical_and", "
 def tensorized_leaf(plan: StagePlan) -> int | None:
     """The level of the tensorized loop, if there is one."""
     for i, leaf in enumerate(plan.leaves):
-        marks = plan.stage.marks.get(leaf)
-        if marks is not None and marks.intrinsic is not None:
+        if plan.stage.marked(leaf).intrinsic is not None:
             return i
     return None
 
@@ -95,10 +94,9 @@ class _Match:
         self.arithmetic = stage.arithmetic
         inner = stage.leaves[level:]
         for leaf in inner:
-            said = self.plan.stage.marks.get(leaf)
-            if said is not None and (said.kind or said.thread is not None):
-                what = said.thread.tag if said.thread is not None else said.kind
-                self.fail(f"loop '{leaf.name}' inside of it is {what}")
+            said = self.plan.stage.marked(leaf)
+            if said.kind or said.tag:
+                self.fail(f"loop '{leaf.name}' inside of it is {said.said}")
         self.inside = {v for v in (self.plan.loop_values[a] for a in inner) if isinstance(v, Var)}
         self.tile: dict[Expr, Expr] = {}
         self.bound: dict[Tensor, tuple[Tensor, tuple[Expr, ...]]] = {}

@@ -23,7 +23,7 @@ from tilewright.measure.inputs import InputSet, random_inputs, write_outputs
 from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
 from tilewright.schedule import build
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.lowered import Lowered, lower
+from tilewright.schedule.lower import Lowered, lower
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.template import Template
 from tilewright.search import DEFAULT_STRATEGY, create_strategy

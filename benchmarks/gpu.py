@@ -84,7 +84,7 @@ def row(size: int, kind: str, options: argparse.Namespace, work: Path, device: b
         found = tilewright(arguments, work / f"out_{size}_{kind}")
         if "error" in found:
             return [f"{size}", kind, "-", "-", "-", found["error"]]
-        rate = found["compile_rate"]
+        rate = found["compile_rate"] or 0.0
         return [f"{size}", kind, "-", "-", "-", f"not measured: no device; {rate:.0%} compile"]
     arguments += ["--max-trials", str(options.trials)]
     arguments += ["--device", options.device] if options.device else []

@@ -20,7 +20,7 @@ from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.measure.verify import Comparison
 from tilewright.store import Database
-from tilewright.target import parse_target
+from tilewright.targets import parse_target
 from tilewright.toolchain import CompileOutcome
 from tilewright.tuning.candidate_tasks import CandidateRequest
 from tilewright.tuning.context import RunContext

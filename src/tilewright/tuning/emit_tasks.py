@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
@@ -85,20 +85,21 @@ class PlanRequest:
 def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[list[Wanted], list[Lost]]:
     """Task: see PlanRequest. The dispatches whose op was found, and the others."""
     from tilewright.ir.configured import configured_functions, describe
+    from tilewright.ir.locations import places
     from tilewright.ir.walk import walk
 
     compiler = session(state, request.flags)
-    places: dict[str, tuple[int, str]] = {}
+    origins: dict[frozenset[int], tuple[int, str]] = {}
     numbered = compiler.parse(request.numbered.read_bytes(), name=str(request.numbered))
     for position, op in enumerate(walk(numbered)):
-        places.setdefault(_place(op), (position, op.name))
+        origins.setdefault(places(op.location), (position, op.name))
     module = parse_module(compiler, request.configured.read_bytes())
     wanted, lost = [], []
     for name, found in configured_functions(module).items():
         if name not in request.entries or found.root is None or found.translation_info is None:
             continue
         entry = request.entries[name]
-        origin = _origin(str(found.root.location.attr), places)
+        origin = _origin(places(found.root.location), origins)
         if isinstance(origin, str):
             lost.append(Lost(name, entry, origin))
             continue
@@ -116,17 +117,14 @@ def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[list[Want
     return wanted, lost
 
 
-def _place(op: Any) -> str:
-    """Where an op stands, as locations that are made from it have it: `"file":line:column`."""
-    return str(op.location.attr).removeprefix("loc(").removesuffix(")")
-
-
-def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str] | str:
-    """The op of the input that a location comes from: its position and name, or why there is none.
+def _origin(
+    root: frozenset[int], origins: Mapping[frozenset[int], tuple[int, str]]
+) -> tuple[int, str] | str:
+    """The op of the input that an op with these places comes from, or why there is none.
 
     Where ops were fused into one, the last of those that can carry a configuration.
     """
-    inside = [found for place, found in places.items() if _names(location, place)]
+    inside = [found for place, found in origins.items() if place <= root]
     carriers = [found for found in inside if found[1].startswith(_CARRIERS)]
     if carriers:
         return max(carriers)
@@ -134,16 +132,6 @@ def _origin(location: str, places: dict[str, tuple[int, str]]) -> tuple[int, str
         names = ", ".join(sorted({op for _, op in inside if not op.endswith(".func")}))
         return f"it comes from {names or 'no op of its own'}, which cannot carry it"
     return "the compiler made it itself, from no op of the input"
-
-
-def _names(location: str, place: str) -> bool:
-    """Whether a location has this place in it (and not one whose column only begins so)."""
-    at = location.find(place)
-    while at >= 0:
-        if not location[at + len(place) : at + len(place) + 1].isdigit():
-            return True
-        at = location.find(place, at + 1)
-    return False
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,18 @@ class TestIsolation:
         assert not alone.encoded
         assert corpus.session().compile(alone.module.operation.get_asm(), ISOLATED_PHASE)
 
+    @pytest.mark.parametrize(
+        "flag", ["--iree-input-type=onnx", "--iree-execution-model=async-external"]
+    )
+    def test_flags_for_what_the_program_is_read_from_or_how_it_is_called(self, flag):
+        compiler = corpus.session((flag,))
+        with compiler.context:
+            module = ir.Module.parse(corpus.flow_module(TWICE).operation.get_asm())
+        site, *_ = find_dispatches(module)
+        alone = isolate(compiler, module, site)
+        assert len(entry_points(alone.module)["main"].inputs) == 2
+        assert compiler.compile(alone.module.operation, ISOLATED_PHASE)
+
     def test_leaves_the_program_as_it_was(self):
         module = corpus.flow_module(TWICE)
         before = module.operation.get_asm()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, flow, func
+from iree.compiler.dialects import arith, flow, util
 from iree.compiler.dialects import tensor as tensor_dialect
 
 from tilewright.argument import ArgumentType
@@ -272,9 +272,13 @@ def isolate(
     with module.context, ir.Location.unknown():
         alone = _surroundings(module, site, keep_device)
         with ir.InsertionPoint(alone.body):
-            main = func.FuncOp(ISOLATED_FUNCTION, (types, results))
-        with ir.InsertionPoint(main.add_entry_block()):
-            given = operands.passed(list(main.entry_block.arguments))
+            type_ = ir.TypeAttr.get(ir.FunctionType.get(types, results))
+            main = util.FuncOp(ISOLATED_FUNCTION, type_, sym_visibility="public").operation
+        # It waits for its results, whatever the flags say of the program.
+        main.attributes["iree.abi.model"] = ir.StringAttr.get("sync")
+        block = main.regions[0].blocks.append(*types)
+        with ir.InsertionPoint(block):
+            given = operands.passed(list(block.arguments))
             copy = call.clone().operation
             for i, value in enumerate(given):
                 copy.operands[i] = value
@@ -282,10 +286,10 @@ def isolate(
                 r if r.type == t else _encode(r, t)
                 for r, t in zip(copy.results, results, strict=True)
             ]
-            func.ReturnOp(returned)
+            util.ReturnOp(returned)
         try:
             alone.operation.verify()
-            compiler.run(alone.operation, None, "abi")
+            compiler.run(alone.operation, "input", "abi")
         except (ir.MLIRError, CompileError) as error:
             line = str(error).splitlines()[-1].strip()
             raise NotIsolatable(f"the compiler does not take it alone: {line[:200]}") from None

@@ -67,14 +67,11 @@ class FlagCompiler:
 
     def _outcome(self, result: Result[bytes | Path]) -> CompiledCandidate:
         if result.failure is not None:
-            return CompiledCandidate(
-                result.job.tag, Status.COMPILE_ERROR, message=result.failure.message
-            )
+            return CompiledCandidate.of(result)
         vmfb = result.value
         assert isinstance(vmfb, Path)
         # Programs with equal digests are measured once.
-        digest = hashlib.sha256(vmfb.read_bytes()).hexdigest()
-        return CompiledCandidate(result.job.tag, Status.OK, vmfb, digest, seconds=result.seconds)
+        return CompiledCandidate.of(result, vmfb, hashlib.sha256(vmfb.read_bytes()).hexdigest())
 
 
 @dataclass
@@ -88,7 +85,7 @@ class ProgramMeasurer:
         vmfb, one = str(compiled.artifact), compiled.configuration
         found = self.benchmark.time(vmfb, self.inputs, best_s=best_s, function=FUNCTION)
         if isinstance(found, WorkerFailure):
-            return Trial(one, Status.RUN_ERROR, message=found.message)
+            return Trial(one, found.run_status, message=found.message)
         return Trial(one, Status.OK, found.time_s, found.samples, binary=compiled.digest)
 
 

@@ -11,10 +11,11 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_tasks import compile_candidate
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.stages import (
+    CandidateMeasurer,
     CompiledCandidate,
     DispatchCompiler,
-    DispatchMeasurer,
     FastestFirst,
 )
 from tilewright.tuning.task import MAX_REPEATS, repeats_for
@@ -32,17 +33,6 @@ def config(i):
 
 
 @dataclass
-class Reference:
-    inputs: str = "inputs"
-    expected: str = "expected"
-    reduction_length: int = 128
-    element_types: tuple[str, ...] = ("f32",)
-    accumulation_type: str | None = None
-    integer_slack: int = 0
-    sensitivity: str | None = None
-
-
-@dataclass
 class Task:
     """As much of a DispatchTask as the stages use."""
 
@@ -54,12 +44,6 @@ class Task:
     repeats: int = 4
     rotations: int = 1
     trials: list = field(default_factory=list)
-    reference: Reference = field(default_factory=Reference)
-    baseline: object = None
-
-    @property
-    def inputs(self):
-        return self.reference.inputs
 
     def lower(self, configuration):
         return CompilationInfo(Translation(f"P{configuration['tile']}"), ())
@@ -175,7 +159,8 @@ class Bench:
 
 
 def measure(tmp_path, bench, best_s=None, **more):
-    measurer = DispatchMeasurer(Task(tmp_path), bench, TimingPolicy(), **more)
+    tester = CandidateTester(bench, Reference("inputs", "expected", ("f32",), 128), 4, 60.0)
+    measurer = CandidateMeasurer(tester, TimingPolicy(), **more)
     return measurer.measure(
         CompiledCandidate(config(1), Status.OK, "x.vmfb", "digest", "", 0.5), best_s
     )

@@ -19,7 +19,7 @@ WorkerTask = Callable[[WorkerState, Request], Reply]
 
 FailureKind = Literal["crashed", "timeout", "error"]
 
-_USER_ERRORS = ("UserError", "UnknownNameError")
+_USER_ERRORS = ("UserError", "UnknownNameError", "ScheduleError")
 
 # What the line of a log that says why a process died looks like.
 _HEADLINES = ("LLVM ERROR", "Assertion", "Fatal Python error", "error:", "MemoryError")
@@ -50,7 +50,12 @@ class WorkerFailure:
 
     @property
     def compile_status(self) -> Status:
-        """What a trial whose compile failed like this is."""
+        """What a trial whose compile failed like this is.
+
+        What the task says itself cannot be carried out is `invalid`.
+        """
+        if self.is_user_error:
+            return Status.INVALID
         statuses = {"timeout": Status.COMPILE_TIMEOUT, "crashed": Status.CRASHED}
         return statuses.get(self.kind, Status.COMPILE_ERROR)
 

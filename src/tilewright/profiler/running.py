@@ -24,6 +24,7 @@ from tilewright.measure.verify import Comparison
 from tilewright.profiler.compiling import Selected
 from tilewright.profiler.folder import CompileRecord
 from tilewright.trial import Status
+from tilewright.tuning.candidate_trial import CandidateTester, Reference, Tested
 
 _REFERENCE_TIMEOUT_S = 1800.0
 _MISSING = CompileRecord("", Status.INVALID, "not compiled; run `tilewright profile compile`")
@@ -174,42 +175,24 @@ def _run(
     data: ReferenceData,
     options: RunOptions,
 ) -> ProfileOutcome:
-    outcome = ProfileOutcome(dispatch, Status.OK)
-    vmfb = str(dispatch.vmfb)
-    if options.verify:
-        outcome = _verified(benchmark, outcome, data)
-        if outcome.status is not Status.OK:
-            return outcome
-    if options.profile:
-        measured = benchmark.time(
-            vmfb, data.inputs, repeats=compiled.repeats, policy=options.policy
-        )
-        if isinstance(measured, WorkerFailure):
-            return replace(outcome, status=measured.run_status, message=measured.message)
-        outcome = replace(outcome, measurement=measured)
-    return outcome
-
-
-def _verified(benchmark: Benchmark, outcome: ProfileOutcome, data: ReferenceData) -> ProfileOutcome:
-    operation = outcome.dispatch.folder.operation
-    assert data.expected is not None
-    compared = benchmark.verify(
-        str(outcome.dispatch.vmfb),
+    """Check and time a dispatch; one that is wrong is not timed."""
+    operation = dispatch.folder.operation
+    reference = Reference(
         data.inputs,
         data.expected,
-        reduction_length=operation.kind.reduction_length(operation),
         element_types=(operation.kind.working_type(operation),),
+        reduction_length=operation.kind.reduction_length(operation),
         accumulation_type=operation.kind.accumulation_type(operation),
     )
-    if isinstance(compared, WorkerFailure):
-        return replace(outcome, status=compared.run_status, message=compared.message)
-    comparison: Comparison = compared[0]
-    if comparison.ok:
-        return replace(outcome, verification=Verification.SUCCESS, comparison=comparison)
-    return replace(
-        outcome,
-        status=Status.WRONG_RESULT,
-        verification=Verification.FAILED,
-        comparison=comparison,
-        message=str(comparison),
+    tester = CandidateTester(benchmark, reference, compiled.repeats)
+    checked = tester.check(dispatch.vmfb) if options.verify else Tested()
+    tested = checked
+    if checked.ok and options.profile:
+        tested = tester.time(dispatch.vmfb, options.policy)
+    comparison = next(iter(checked.comparisons), None)
+    verification = Verification.NOT_VERIFIED
+    if comparison is not None:
+        verification = Verification.SUCCESS if checked.ok else Verification.FAILED
+    return ProfileOutcome(
+        dispatch, tested.status, tested.message, verification, comparison, tested.measurement
     )

@@ -40,8 +40,8 @@ from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant, take_apart, task_key, use_given_arguments
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.search_phase import compile_limit_s
-from tilewright.tuning.stages import DispatchCompiler, DispatchMeasurer, Stages
+from tilewright.tuning.search_phase import RUN_TIMEOUT_S, compile_limit_s
+from tilewright.tuning.stages import CandidateMeasurer, DispatchCompiler, Stages
 from tilewright.tuning.task import DispatchTask
 
 RECORD_TIMING = TimingPolicy(
@@ -247,8 +247,6 @@ class RecordSession:
         assert prepared.target is not None
         made_from = space_to_json(task, prepared.target)
         task.store_id = store.task_id(task_key(context, prepared, task), task.default_s, made_from)
-        # No correction for drift: what disturbs one program does not slow another as much.
-        task.baseline = None
         programs = ProgramCache()
         earlier = store.trials(context.run_id, task.store_id)
         task.trials.extend(earlier)
@@ -274,8 +272,10 @@ class RecordSession:
         compiler = DispatchCompiler(
             task, context.compilers, prepared.flags, timeout_s=compile_limit_s(task)
         )
+        # No correction for drift: what disturbs one program does not slow another as much.
+        tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
         loop = SearchLoop(
-            Stages(_Listed(), compiler, DispatchMeasurer(task, context.benchmark, self.timing)),
+            Stages(_Listed(), compiler, CandidateMeasurer(tester, self.timing)),
             record,
             observe=observe,
             stop=lambda: self.stopping,

@@ -20,13 +20,13 @@ from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError, UserError
 from tilewright.gpu_target import GpuTarget
-from tilewright.measure.compile_worker import CompileRequest, compile_source
 from tilewright.measure.inputs import random_array
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
 from tilewright.schedule import compiler, nest
+from tilewright.schedule.build_tasks import compile_schedule, schedule_request
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.limits import check_limits
 from tilewright.schedule.lower import Lowered, lower
@@ -36,9 +36,8 @@ from tilewright.schedule.timing import Timing, operations
 from tilewright.schedule.types import BOOL, is_float, numpy_type
 from tilewright.target import Target
 from tilewright.targets import parse_target
+from tilewright.trial import Status
 
-# The compiler makes f32 of f64 unless it is told not to; its debug information costs time.
-_FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
 _DUMP = "--iree-hal-dump-executable-intermediates-to="
 _DUMP_BINARIES = "--iree-hal-dump-executable-binaries-to="
 _ASSEMBLY = (".s", ".ptx", ".rocmasm", ".spvasm", ".spv")
@@ -260,42 +259,17 @@ def build(
     return Function(lowered, chosen, vmfb, time.perf_counter() - start)
 
 
-def compile_request(
-    lowered: Lowered,
-    target: Target,
-    more: tuple[str, ...] = (),
-    destination: Path | None = None,
-) -> CompileRequest:
-    """What a compile worker is asked for a lowered schedule.
-
-    more: further flags. destination: where the module goes, instead of into the answer.
-    """
-    module = lowered.mlir(target)
-    declaration = getattr(target, "declaration", "")
-    if declaration:
-        from iree.compiler import ir
-
-        with module.context:
-            module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get(
-                [ir.Attribute.parse(declaration)]
-            )
-    return CompileRequest(
-        str(module),
-        (*target.flags, *_FLAGS, *more),
-        name=target.name,
-        destination=destination,
-    )
-
-
 def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> bytes:
-    compiled = compiler.ask(compile_source, compile_request(lowered, target, more))
-    if isinstance(compiled, WorkerFailure):
-        raise BuildError(
-            f"{lowered.program.name} for {target.name}: the compiler does not take this schedule: "
-            f"{compiled.message}"
-        )
-    assert isinstance(compiled, bytes)
-    return compiled
+    compiled = compiler.ask(compile_schedule, schedule_request(lowered.program, target, more))
+    if not isinstance(compiled, WorkerFailure):
+        return compiled
+    if compiled.compile_status is Status.INVALID:
+        raise ScheduleError(compiled.message)
+    what = {
+        Status.COMPILE_TIMEOUT: "the compiler does not come to an end with this schedule",
+        Status.CRASHED: "the compiler crashes on this schedule",
+    }.get(compiled.compile_status, "the compiler does not take this schedule")
+    raise BuildError(f"{lowered.program.name} for {target.name}: {what}: {compiled.message}")
 
 
 def device_options(target: Target) -> DeviceOptions:

@@ -11,7 +11,7 @@ from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
-from tilewright.trial import Configuration, Trial
+from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
@@ -22,7 +22,6 @@ from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.verification import check
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0
@@ -237,10 +236,9 @@ def _nearest(candidates: Sequence[Candidate]) -> str:
 
 
 def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
-    wrong = check(context.benchmark, task, c.vmfb, _TIMEOUT_S)
-    if isinstance(wrong, WorkerFailure):
-        return wrong.message
-    return f"wrong result: {wrong}" if wrong else ""
+    tested = task.tester(context.benchmark, _TIMEOUT_S).check(c.vmfb)
+    wrong = tested.status is Status.WRONG_RESULT
+    return f"wrong result: {tested.message}" if wrong else tested.message
 
 
 def _record(context: RunContext, prepared: PreparedVariant, outcome: Confirmed) -> None:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.statistics import Measurement
+from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
+from tilewright.targets import parse_target
+from tilewright.trial import Status
 from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
+from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
-from tilewright.tuning.verification import check
 from tilewright.tuning.worker_tasks import ReferenceRequest, make_reference
 
 FLOAT64 = "float64 NumPy"
@@ -32,6 +36,8 @@ INDEPENDENT_FLAGS = (
 )
 
 
+_TIMEOUT_S = 300.0
+_TIMING = TimingPolicy(max_s=0.25, drop_factor=None)
 # A submission to a GPU that lasts longer is made so short.
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
 
@@ -47,7 +53,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         for task in prepared.tasks
     ]
     jobs += [
-        Job(compile_candidate, _default_request(task, prepared.flags), 300.0, tag=task)
+        Job(compile_candidate, _default_request(task, prepared.flags), _TIMEOUT_S, tag=task)
         for task in prepared.tasks
     ]
     for result in context.compilers.run(jobs):
@@ -62,11 +68,11 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("the dispatches as the compiler configures them"):
             for task in ready:
-                _measured_default(context, task)
+                _measure(context, task)
                 if task.reference is not None and task.reference.expected is not None:
-                    check(context.benchmark, task, default_vmfb(task), 300.0)
+                    _tester(context, task).check(default_vmfb(task))
     for task in ready:
-        _time_default(context, task, prepared)
+        task.failure = _time_default(context, task, prepared)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         prepared.skipped.append(
             Skipped(
@@ -116,55 +122,59 @@ def _reference_request(
         seed=_seed(context.options.seed, task.workload.key),
         folder=task.folder,
         with_sensitivity=sensitivity,
+        terms=math.prod(d.size for d in task.workload.dims if d.reduction),
         values=task.argument_values,
         limits=task.index_limits,
     )
 
 
-def _measured_default(context: RunContext, task: DispatchTask) -> Measurement | WorkerFailure:
-    policy = replace(TimingPolicy(), max_s=0.25, drop_factor=None)
-    return context.benchmark.time(
-        str(default_vmfb(task)), task.inputs, repeats=task.repeats, policy=policy, timeout_s=300.0
-    )
+def _tester(context: RunContext, task: DispatchTask) -> CandidateTester:
+    return task.tester(context.benchmark, _TIMEOUT_S)
 
 
-def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> None:
-    """The default's time, and a check of its results against the reference.
+def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> str:
+    """The default's time, and a check of its results against the reference; '' or what failed.
 
     Where the float64 interpreter does not know the dispatch, the results of the dispatch compiled
     without optimisation are the reference, and the report says so.
     """
     path = default_vmfb(task)
-    measured = _measured_default(context, task)
-    if isinstance(measured, WorkerFailure):
-        task.failure = measured.message
-        return
-    task.default_s = measured.time_s
-    if context.target.is_gpu and task.repeats > 1 and measured.time_s * task.repeats > _LONGEST_S:
-        task.failure = _fewer_repeats(context, task, prepared)
-        if task.failure:
-            return
+    problem = _measure(context, task)
+    if problem:
+        return problem
+    assert task.default_s is not None
+    if context.target.is_gpu and task.repeats > 1 and task.default_s * task.repeats > _LONGEST_S:
+        problem = _fewer_repeats(context, task, prepared)
+        if problem:
+            return problem
     task.baseline = InterleavedBaseline(str(path), reference_s=task.default_s)
     if context.benchmark.round_size > 1:
         # What is asked for in a round does not know what came before it, nor on which device.
         task.baseline.every = 0
     assert task.reference is not None
     if task.reference.expected is None:
-        task.failure = _independent_reference(context, task)
-        if task.failure:
-            return
-    wrong = check(context.benchmark, task, path, 300.0)
-    if wrong and task.reference.method == FLOAT64 and not isinstance(wrong, WorkerFailure):
+        problem = _independent_reference(context, task)
+        if problem:
+            return f"no reference: {task.reference.unsupported}; {problem}"
+    tested = _tester(context, task).check(path)
+    if tested.status is Status.WRONG_RESULT and task.reference.method == FLOAT64:
         # Random data can be ill-conditioned; then no evaluation is closer than it is sensitive.
         request = _reference_request(context, task, prepared.flags, True)
         reference = context.compilers.ask(make_reference, request, 900.0)
         if not isinstance(reference, WorkerFailure):
             task.reference = reference
-            wrong = check(context.benchmark, task, path, 300.0)
-    if isinstance(wrong, WorkerFailure):
-        task.failure = wrong.message
-    elif wrong:
-        task.failure = f"the compiler's default itself differs from the reference: {wrong}"
+            tested = _tester(context, task).check(path)
+    if tested.status is Status.WRONG_RESULT:
+        return f"the compiler's default itself differs from the reference: {tested.message}"
+    return tested.message
+
+
+def _measure(context: RunContext, task: DispatchTask) -> str:
+    """Time the default; '' or what failed."""
+    timed = _tester(context, task).time(default_vmfb(task), _TIMING)
+    if timed.measurement is not None:
+        task.default_s = timed.measurement.time_s
+    return timed.message
 
 
 def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> str:
@@ -176,37 +186,54 @@ def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVa
     assert task.default_s is not None
     task.repeats = max(1, round(_SHORTER_S / task.default_s))
     task.rotations = rotations_for(task.workload.bytes, context.target.l2_bytes, task.repeats)
-    compiled = context.compilers.ask(compile_candidate, _default_request(task, prepared.flags), 300)
+    request = _default_request(task, prepared.flags)
+    compiled = context.compilers.ask(compile_candidate, request, _TIMEOUT_S)
     if isinstance(compiled, WorkerFailure):
         return compiled.message
-    measured = _measured_default(context, task)
-    if isinstance(measured, WorkerFailure):
-        return measured.message
-    task.default_s = measured.time_s
-    return ""
+    return _measure(context, task)
 
 
 def _independent_reference(context: RunContext, task: DispatchTask) -> str:
-    """The results of another compile of the dispatch as its reference; '' or what failed."""
+    """The results of another compile of the dispatch as its reference; '' or what failed.
+
+    For a GPU it is compiled for this machine's processor, since the compiler has one way only for
+    the GPU itself. Where that cannot be done, candidates are compared with its own choice, and the
+    report says so.
+    """
+    assert task.reference is not None
+    if not context.target.is_gpu:
+        flags = (*task.flags, *INDEPENDENT_FLAGS)
+        return _refer(context, task, flags, context.benchmark, "an unoptimised compile")
+    own = set(context.target.flags)
+    processor = parse_target("cpu", 1)
+    flags = (*processor.flags, *(f for f in task.flags if f not in own), *INDEPENDENT_FLAGS)
+    with Benchmark(DeviceOptions.cpu(1)) as here:
+        problem = _refer(context, task, flags, here, "an unoptimised compile for the processor")
+    if problem:
+        return _refer(context, task, task.flags, context.benchmark, "the default itself")
+    return ""
+
+
+def _refer(
+    context: RunContext,
+    task: DispatchTask,
+    flags: tuple[str, ...],
+    benchmark: Benchmark,
+    method: str,
+) -> str:
+    """The results of a compile with these flags become the task's reference; '' or what failed."""
     assert task.reference is not None
     vmfb = task.folder / "independent.vmfb"
-    # For GPUs the compiler has one way only: candidates are compared with its own choice.
-    other = () if context.target.is_gpu else INDEPENDENT_FLAGS
-    flags = (*task.flags, *other, ISOLATED_FLAG)
-    outcome = context.toolchain.compile(task.isolated, vmfb, flags, timeout_s=300.0)
+    every = (*flags, ISOLATED_FLAG)
+    outcome = context.toolchain.compile(task.isolated, vmfb, every, timeout_s=_TIMEOUT_S)
     if not outcome.ok:
-        return f"no reference: {task.reference.unsupported}; {outcome.error}"
+        return outcome.error
     expected = task.folder / "expected.npz"
-    outputs = context.benchmark.run(str(vmfb), task.inputs, expected, timeout_s=300.0)
+    outputs = benchmark.run(str(vmfb), task.inputs, expected, timeout_s=_TIMEOUT_S)
     if isinstance(outputs, WorkerFailure):
-        return f"no reference: {task.reference.unsupported}; {outputs.message}"
-    task.reference = replace(
-        task.reference,
-        expected=expected,
-        reduction_length=4096,
-        method=f"{'an unoptimised compile' if other else 'the default'} "
-        f"({task.reference.unsupported})",
-    )
+        return outputs.message
+    method = f"{method} ({task.reference.unsupported})"
+    task.reference = replace(task.reference, expected=expected, method=method)
     return ""
 
 

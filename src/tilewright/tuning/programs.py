@@ -16,6 +16,7 @@ from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
@@ -122,38 +123,28 @@ class Programs:
             parameters=self.parameters,
             timeout_s=timeout_s,
         )
-        return _failure(outputs) if isinstance(outputs, WorkerFailure) else ""
+        return outputs.message if isinstance(outputs, WorkerFailure) else ""
+
+    def _tester(self, timeout_s: float) -> CandidateTester:
+        reference = Reference(self.inputs, self.expected, reduction_length=PROGRAM_REDUCTION_LENGTH)
+        return CandidateTester(
+            self.benchmark,
+            reference,
+            timeout_s=timeout_s,
+            function=self.function,
+            parameters=self.parameters,
+        )
 
     def check(self, build: Build, timeout_s: float) -> str:
         """'' when the build's outputs equal the reference's, else what is wrong."""
         assert build.vmfb is not None
-        verdicts = self.benchmark.verify(
-            str(build.vmfb),
-            self.inputs,
-            self.expected,
-            reduction_length=PROGRAM_REDUCTION_LENGTH,
-            function=self.function,
-            parameters=self.parameters,
-            timeout_s=timeout_s,
-        )
-        if isinstance(verdicts, WorkerFailure):
-            return _failure(verdicts)
-        return next((str(v) for v in verdicts if not v.ok), "")
+        return self._tester(timeout_s).check(build.vmfb).message
 
     def time(self, build: Build, policy: TimingPolicy, timeout_s: float) -> float | str:
         """Median seconds of one run, or what failed."""
         assert build.vmfb is not None
-        measured = self.benchmark.time(
-            str(build.vmfb),
-            self.inputs,
-            policy=policy,
-            parameters=self.parameters,
-            function=self.function,
-            timeout_s=timeout_s,
-        )
-        if isinstance(measured, WorkerFailure):
-            return _failure(measured)
-        return measured.time_s
+        timed = self._tester(timeout_s).time(build.vmfb, policy)
+        return timed.message if timed.measurement is None else timed.measurement.median_s
 
     def compare(
         self, builds: Sequence[Build], policy: ComparisonPolicy, timeout_s: float
@@ -167,7 +158,7 @@ class Programs:
             function=self.function,
             timeout_s=timeout_s,
         )
-        return _failure(result) if isinstance(result, WorkerFailure) else result
+        return result.message if isinstance(result, WorkerFailure) else result
 
 
 def program_inputs(
@@ -181,10 +172,6 @@ def program_inputs(
     bounds = index_bounds(limits)
     values = resolve_inputs(given, signature.inputs, seed=options.seed, bounds=bounds)
     return write_inputs(folder, signature.inputs, values)
-
-
-def _failure(failure: WorkerFailure) -> str:
-    return failure.message
 
 
 def quick_timing(seconds: float) -> TimingPolicy:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.stages import CompiledCandidate, Stages
 
-Recorder = Callable[[Trial], None]
-Observer = Callable[[Trial, float | None], None]
+Recorder = Callable[[Trial], object]
+Observer = Callable[[Trial, float | None], object]
 
 _ASKS = 8
 """How often a source that proposes what was tried before is asked again for one batch."""

@@ -19,7 +19,7 @@ from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import experience, space_to_json
 from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.search_loop import Observer, SearchLoop
-from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler, DispatchMeasurer, Stages
+from tilewright.tuning.stages import CandidateMeasurer, DispatchCompiler, Stages, discard
 from tilewright.tuning.task import DispatchTask
 
 # What a trial is compiled and measured with; finalists are measured again with more care.
@@ -38,6 +38,7 @@ SEARCH_TIMING = TimingPolicy(
 # what caches and registers hold; it gets no more time than many others need together.
 _COMPILE_LEAST_S, _COMPILE_MOST_S = 1.0, 60.0
 _COMPILE_FACTOR = 4.0
+RUN_TIMEOUT_S = 60.0
 _BATCH = 8
 _MINIMUM = 8
 
@@ -182,7 +183,8 @@ def _loop(
         timeout_s=compile_limit_s(task),
     )
     timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
-    measurer = DispatchMeasurer(task, context.benchmark, timing)
+    tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
+    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name)
 
     def record(trial: Trial) -> None:
         context.store.record_trial(context.run_id, task.store_id, trial)
@@ -215,12 +217,6 @@ def _experience(
 def compile_limit_s(task: DispatchTask) -> float:
     """How long a candidate may take to compile, by how long its default takes."""
     return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))
-
-
-def discard(compiled: CompiledCandidate) -> None:
-    """Candidates' programs are not kept: thousands of them would fill the disk."""
-    if compiled.artifact is not None:
-        compiled.artifact.unlink(missing_ok=True)
 
 
 def _observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:

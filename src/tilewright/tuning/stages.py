@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.jobs import Result
-from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
+from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.verification import check
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,24 @@ class CompiledCandidate:
     digest: str = ""
     message: str = ""
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls, result: Result[Any], artifact: Any = None, digest: str = "") -> Self:
+        """A candidate as the worker that compiled it left it.
+
+        Args:
+            result: of a job whose tag is the configuration.
+            artifact: what is to be measured, if the job did not fail.
+            digest: of the program, if the job did not fail.
+
+        Returns:
+            The candidate; a job that failed is a status.
+        """
+        failure = result.failure
+        if failure is None:
+            return cls(result.job.tag, Status.OK, artifact, digest, seconds=result.seconds)
+        status, message = failure.compile_status, failure.message
+        return cls(result.job.tag, status, message=message, seconds=result.seconds)
 
 
 class Source(Protocol):
@@ -94,6 +112,12 @@ class FastestFirst:
         return chosen
 
 
+def discard(compiled: CompiledCandidate) -> None:
+    """Remove a candidate's program: thousands of them would fill the disk."""
+    if compiled.artifact is not None:
+        compiled.artifact.unlink(missing_ok=True)
+
+
 @dataclass
 class DispatchCompiler:
     """Compiles configurations of a dispatch in a pool of warm workers.
@@ -135,7 +159,10 @@ class DispatchCompiler:
             jobs.append(
                 Job(compile_candidate, request, self.timeout_s, configuration, processor_time=True)
             )
-        outcomes = [self._outcome(result) for result in self.pool.run(jobs)]
+        outcomes = [
+            CompiledCandidate.of(r, r.job.request.vmfb, "" if r.failure else r.value)
+            for r in self.pool.run(jobs)
+        ]
         # Of those that become the same program only one is written: the first to be compiled, which
         # need not be the first in the batch.
         written = {
@@ -163,94 +190,53 @@ class DispatchCompiler:
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"
 
-    def _outcome(self, result: Result[str]) -> CompiledCandidate:
-        configuration, failure = result.job.tag, result.failure
-        if failure is None:
-            return CompiledCandidate(
-                configuration,
-                Status.OK,
-                result.job.request.vmfb,
-                digest=result.value,
-                seconds=result.seconds,
-            )
-        return CompiledCandidate(
-            configuration,
-            failure.compile_status,
-            message=failure.message,
-            seconds=result.seconds,
-        )
-
 
 @dataclass
-class DispatchMeasurer:
-    """Runs candidates of a dispatch: times them, and checks the results of those worth it.
+class CandidateMeasurer:
+    """Runs compiled candidates: times them, and checks the results of those worth it.
 
     Only a candidate whose results equal the reference's has a time, so that one that computes
-    garbage fast is never taken for a good one. One that was dropped early, for being far slower
-    than the best, is not checked: it would not be chosen, and finalists are checked again.
+    garbage fast is never taken for a good one.
     """
 
-    task: DispatchTask
-    benchmark: Benchmark
+    tester: CandidateTester
     policy: TimingPolicy
-    verify: bool = True
-    run_timeout_s: float = 60.0
+    baseline: InterleavedBaseline | None = None
+    name: str = ""
     _best_s: float | None = field(default=None, init=False)
 
     def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
-        phases = {"compile": compiled.seconds}
-        configuration = compiled.configuration
-        path = str(compiled.artifact)
-        measured = self.benchmark.time(
-            path,
-            self.task.inputs,
-            repeats=self.task.repeats,
-            # A round is measured by what was best when it began.
-            best_s=best_s if self.benchmark.round_size == 1 else self._best_s,
-            baseline=self.task.baseline,
-            policy=self.policy,
-            timeout_s=self.run_timeout_s,
-        )
-        if isinstance(measured, WorkerFailure):
-            return self._failed(compiled, measured, phases)
-        phases["measure"] = sum(measured.samples) * max(1, measured.executions_per_sample)
-        if self.verify and not measured.dropped:
-            wrong = check(self.benchmark, self.task, compiled.artifact, self.run_timeout_s)
-            if isinstance(wrong, WorkerFailure):
-                return self._failed(compiled, wrong, phases)
-            if wrong:
-                return Trial(
-                    configuration,
-                    Status.WRONG_RESULT,
-                    message=wrong,
-                    binary=compiled.digest,
-                    phase_s=phases,
-                )
-        return Trial(
-            configuration,
-            Status.OK,
-            time_s=measured.time_s,
-            samples=measured.samples,
+        """Run one candidate.
+
+        Args:
+            compiled: the candidate; its artifact is the path of a vmfb.
+            best_s: the best time so far.
+
+        Returns:
+            What became of it.
+        """
+        # A round is measured by what was best when it began.
+        best_s = best_s if self.tester.benchmark.round_size == 1 else self._best_s
+        tested = self.tester.test(compiled.artifact, self.policy, best_s, self.baseline)
+        trial = Trial(
+            compiled.configuration,
+            tested.status,
+            message=tested.message,
             binary=compiled.digest,
-            message="dropped early: far slower than the best" if measured.dropped else "",
-            phase_s=phases,
+            phase_s={"compile": compiled.seconds},
         )
+        found = tested.measurement
+        if found is None:
+            return trial
+        seconds = sum(found.samples) * max(1, found.executions_per_sample)
+        trial = replace(trial, phase_s={**trial.phase_s, "measure": seconds})
+        return replace(trial, time_s=found.time_s, samples=found.samples) if tested.ok else trial
 
     def prepare(self, compiled: Sequence[CompiledCandidate], best_s: float | None) -> None:
         """Measure many together, where that is how the benchmark does it."""
-        if self.benchmark.round_size > 1:
+        benchmark = self.tester.benchmark
+        if benchmark.round_size > 1:
             self._best_s = best_s
-            with self.benchmark.ahead(f"{len(compiled)} candidates of {self.task.name}"):
+            with benchmark.ahead(f"{len(compiled)} candidates of {self.name}"):
                 for one in compiled:
                     self.measure(one, best_s)
-
-    def _failed(
-        self, compiled: CompiledCandidate, failure: WorkerFailure, phases: dict[str, float]
-    ) -> Trial:
-        return Trial(
-            compiled.configuration,
-            failure.run_status,
-            message=failure.message,
-            binary=compiled.digest,
-            phase_s=phases,
-        )

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 from tilewright.argument import ArgumentType
+from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Trial
-from tilewright.tuning.worker_tasks import Reference
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.workload import Workload
 
 MAX_REPEATS = 256
@@ -84,6 +85,16 @@ class DispatchTask:
     def inputs(self) -> InputSet:
         assert self.reference is not None
         return self.reference.inputs
+
+    def tester(self, benchmark: Benchmark, timeout_s: float) -> CandidateTester:
+        """What runs candidates of this task, once it has a reference.
+
+        Args:
+            benchmark: where they run.
+            timeout_s: for each check and each timing.
+        """
+        assert self.reference is not None
+        return CandidateTester(benchmark, self.reference, self.repeats, timeout_s)
 
     @property
     def verified_against(self) -> str:

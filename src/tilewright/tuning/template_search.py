@@ -18,10 +18,18 @@ from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
-from tilewright.measure.compile_worker import compile_pool, compile_source
-from tilewright.measure.inputs import InputSet, random_inputs, write_outputs
-from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
+from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.inputs import InputSet, load_arguments, write_outputs
+from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.timing import TimingPolicy
 from tilewright.schedule import build
+from tilewright.schedule.build_tasks import (
+    RandomInputsRequest,
+    ScheduleFileRequest,
+    compile_schedule_file,
+    make_random_inputs,
+    schedule_request,
+)
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.lower import Lowered, lower
 from tilewright.schedule.schedule import create_schedule
@@ -33,8 +41,15 @@ from tilewright.target import Target
 from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.stages import CompiledCandidate, FastestFirst, Stages
+from tilewright.tuning.stages import (
+    CandidateMeasurer,
+    CompiledCandidate,
+    FastestFirst,
+    Stages,
+    discard,
+)
 from tilewright.workload import Workload
 
 _BATCH = 8
@@ -112,22 +127,23 @@ def tune_template(
         pool = stack.enter_context(compile_pool(chosen.cores, timeout_s=_COMPILE_S))
         bench = stack.enter_context(Benchmark(build.device_options(chosen)))
         store = stack.enter_context(Database.open(database or folder / "trials.db"))
-        session = _Session(template, args, chosen, folder, pool, bench)
-        session.set_up(seed, reference)
-        run, task = _open_run(store, session, space, seed, trials)
+        stage = _TemplateStage(template, args, chosen, folder, pool, bench)
+        tester = stage.tester(seed, reference)
+        run, task = _open_run(store, stage, space, seed, trials)
         known = store.trials(run, task)
         source = create_strategy(strategy, space, seed, options or {}, known)
         loop = SearchLoop(
-            Stages(source, session, session),
-            lambda trial: _record(store, run, task, trial),
+            Stages(source, stage, CandidateMeasurer(tester, TimingPolicy())),
+            lambda trial: store.record_trial(run, task, trial),
             observe,
+            discard=discard,
             known=known,
         )
         if space.default not in {t.configuration for t in known}:
             loop.try_all([space.default], origin="default")
         while not loop.exhausted and (left := trials - len(loop.trials)) > 0:
             loop.batch(min(_BATCH, left))
-        result = session.confirmed(space.default, loop.trials)
+        result = stage.confirmed(space.default, tester.reference.inputs, loop.trials)
         store.record_result(
             task,
             TaskResult(
@@ -145,28 +161,24 @@ def tune_template(
     return result
 
 
-def _record(store: Database, run: int, task: int, trial: Trial) -> None:
-    store.record_trial(run, task, trial)
-
-
 def _open_run(
-    store: Database, session: _Session, space: SearchSpace, seed: int, trials: int
+    store: Database, stage: _TemplateStage, space: SearchSpace, seed: int, trials: int
 ) -> tuple[int, int]:
     """The unfinished run of this template, sizes and target, or a new one, and its task."""
     compiler = installed_version("iree-base-compiler")
     knobs = repr([(k.name, k.allowed()) for k in space.knobs])
-    digest = hashlib.sha256(f"{session.plain.text}\n{knobs}".encode()).hexdigest()
-    target = session.target.key
+    digest = hashlib.sha256(f"{stage.plain.text}\n{knobs}".encode()).hexdigest()
+    target = stage.target.key
     found = store.find_resumable(digest, target, compiler, space.name)
     if found is not None:
         run = store.resume_run(found.id).id
     else:
         record = RunRecord(
-            session.template.name,
+            stage.template.name,
             digest,
             target,
             compiler,
-            {"arguments": repr(session.args), "trials": trials},
+            {"arguments": repr(stage.args), "trials": trials},
             options_digest=space.name,
             seed=seed,
         )
@@ -176,8 +188,8 @@ def _open_run(
 
 
 @dataclass
-class _Session:
-    """Compiles and measures configurations of a template."""
+class _TemplateStage:
+    """Compiles configurations of a template, and compares the best of them."""
 
     template: Template
     args: tuple[Any, ...]
@@ -186,49 +198,50 @@ class _Session:
     pool: WorkerPool
     bench: Benchmark
     plain: Lowered = field(init=False)
-    inputs: InputSet = field(init=False)
 
-    @property
-    def expected(self) -> Path:
-        return self.folder / "expected.npz"
-
-    def set_up(self, seed: int, reference: Callable[..., Any] | None) -> None:
-        """Makes the inputs and what every candidate has to compute of them."""
+    def __post_init__(self) -> None:
         schedule, tensors = self.template.schedule(*self.args)
         self.plain = lower(create_schedule(list(schedule.outputs)), tensors)
-        program = self.plain.program
-        types = [build.argument_type(b) for b in program.inputs]
-        self.inputs = random_inputs(self.folder, types, seed=seed)
-        if reference is not None:
-            from tilewright.measure.inputs import random_array
 
-            made = reference(*(random_array(t, seed, i) for i, t in enumerate(types)))
-            outputs = made if isinstance(made, tuple | list) else (made,)
+    def tester(self, seed: int, reference: Callable[..., Any] | None) -> CandidateTester:
+        """What runs candidates: makes the inputs, and what each has to compute of them."""
+        program = self.plain.program
+        types = tuple(build.argument_type(b) for b in program.inputs)
+        made = self.pool.ask(make_random_inputs, RandomInputsRequest(types, seed, self.folder))
+        if isinstance(made, WorkerFailure):
+            raise self._error(f"there are no inputs: {made.message}")
+        expected = self.folder / "expected.npz"
+        if reference is None:
+            (compiled,) = self._compiled([(Configuration.of({}), self.plain)])
+            if compiled.status is not Status.OK:
+                raise self._error(
+                    f"the unscheduled expression does not compile: {compiled.message}"
+                )
+            found = self.bench.run(str(compiled.artifact), made, expected)
+            if isinstance(found, WorkerFailure):
+                raise self._error(
+                    f"the unscheduled expression does not run: {found.message}; give a reference"
+                )
+        else:
+            # A function of the user's cannot travel to a worker.
+            outputs = reference(*load_arguments(made))
+            outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
             wanted = zip(outputs, program.outputs, strict=True)
             write_outputs(
-                self.expected,
+                expected,
                 [o.astype(build.argument_type(b).dtype).reshape(b.shape) for o, b in wanted],
             )
-            return
-        (compiled,) = self._compiled([(None, self.plain)])
-        if compiled.status is not Status.OK:
-            raise UserError(
-                f"template '{self.template.name}': the unscheduled expression does not compile: "
-                f"{compiled.message}"
-            )
-        found = self.bench.run(str(compiled.artifact), self.inputs, self.expected)
-        if isinstance(found, WorkerFailure):
-            raise UserError(
-                f"template '{self.template.name}': the unscheduled expression does not run: "
-                f"{found.message}; give a reference"
-            )
+        wanted_types = tuple(build.precision(b, program.inputs) for b in program.outputs)
+        terms = build.reduction_terms(self.plain)
+        return CandidateTester(self.bench, Reference(made, expected, wanted_types, terms))
 
-    # -- stages ------------------------------------------------------------------------------------
+    def _error(self, problem: str) -> UserError:
+        return UserError(f"template '{self.template.name}': {problem}")
 
     def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
         """A program for each configuration; a schedule that cannot be carried out is `invalid`."""
         done: dict[Configuration, CompiledCandidate] = {}
-        ready: list[tuple[Configuration | None, Lowered]] = []
+        ready: list[tuple[Configuration, Lowered]] = []
         for one in configurations:
             try:
                 schedule, tensors = self.template.schedule(*self.args, config=one)
@@ -238,88 +251,57 @@ class _Session:
         done.update((c.configuration, c) for c in self._compiled(ready))
         return [done[one] for one in configurations]
 
-    def _compiled(
-        self, ready: Sequence[tuple[Configuration | None, Lowered]]
-    ) -> list[CompiledCandidate]:
+    def _compiled(self, ready: Sequence[tuple[Configuration, Lowered]]) -> list[CompiledCandidate]:
         jobs, failed = [], []
         for one, lowered in ready:
-            configuration = one or Configuration.of({})
             name = hashlib.sha256(repr(one).encode()).hexdigest()[:16]
             try:
-                request = build.compile_request(
-                    lowered, self.target, destination=self.folder / f"{name}.vmfb"
-                )
+                schedule = schedule_request(lowered.program, self.target)
             except UserError as error:
-                failed.append(CompiledCandidate(configuration, Status.INVALID, message=str(error)))
+                failed.append(CompiledCandidate(one, Status.INVALID, message=str(error)))
                 continue
-            jobs.append(Job(compile_source, request, tag=configuration))
-        return [*failed, *(self._outcome(r) for r in self.pool.run(jobs))]
+            request = ScheduleFileRequest(schedule, self.folder / f"{name}.vmfb")
+            jobs.append(Job(compile_schedule_file, request, tag=one, processor_time=True))
+        return [
+            *failed,
+            *(
+                CompiledCandidate.of(r, r.job.request.vmfb, "" if r.failure else r.value)
+                for r in self.pool.run(jobs)
+            ),
+        ]
 
-    @staticmethod
-    def _outcome(result: Result[bytes | Path]) -> CompiledCandidate:
-        if result.failure is not None:
-            return CompiledCandidate(
-                result.job.tag,
-                result.failure.compile_status,
-                message=result.failure.message,
-                seconds=result.seconds,
-            )
-        vmfb = result.value
-        assert isinstance(vmfb, Path)
-        digest = hashlib.sha256(vmfb.read_bytes()).hexdigest()
-        return CompiledCandidate(result.job.tag, Status.OK, vmfb, digest, seconds=result.seconds)
+    def confirmed(
+        self, default: Configuration, inputs: InputSet, trials: Sequence[Trial]
+    ) -> TemplateResult:
+        """The fastest candidates against the template's default, in interleaved rounds.
 
-    def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
-        """Checks a candidate's outputs, then times it."""
-        one, vmfb = compiled.configuration, str(compiled.artifact)
-        program = self.plain.program
-        verdicts = self.bench.verify(
-            vmfb,
-            self.inputs,
-            self.expected,
-            reduction_length=build.reduction_terms(self.plain),
-            element_types=tuple(build.precision(b, program.inputs) for b in program.outputs),
-        )
-        if isinstance(verdicts, WorkerFailure):
-            return Trial(one, Status.RUN_ERROR, message=verdicts.message, binary=compiled.digest)
-        wrong = [v for v in verdicts if not v.ok]
-        if wrong:
-            return Trial(
-                one, Status.WRONG_RESULT, message=str(wrong[0].reason), binary=compiled.digest
-            )
-        found = self.bench.time(vmfb, self.inputs, best_s=best_s)
-        if isinstance(found, WorkerFailure):
-            return Trial(one, Status.RUN_ERROR, message=found.message, binary=compiled.digest)
-        return Trial(one, Status.OK, found.time_s, found.samples, binary=compiled.digest)
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def confirmed(self, default: Configuration, trials: Sequence[Trial]) -> TemplateResult:
-        """The fastest candidates against the template's default, in interleaved rounds."""
+        Where the default does not run here, or is wrong, the fastest is held against itself.
+        """
         best = FastestFirst().select([t for t in trials if t.ok], _FINALISTS)
         if not best:
             reasons = {t.message for t in trials if t.message}
-            raise UserError(
-                f"template '{self.template.name}': none of {len(trials)} candidates ran "
-                f"({next(iter(reasons), 'no trial')})"
+            raise self._error(
+                f"none of {len(trials)} candidates ran ({next(iter(reasons), 'no trial')})"
             )
-        order = list(dict.fromkeys([default, *(t.configuration for t in best)]))
-        compiled = [c for c in self.compile(order) if c.status is Status.OK]
-        if compiled[0].configuration != default:
-            # The template's first choices do not run here: the fastest is held against itself.
-            compiled.insert(0, compiled[0])
-        judged = self.bench.compare_interleaved([str(c.artifact) for c in compiled], self.inputs)
+        order = [t.configuration for t in best]
+        if any(t.ok for t in trials if t.configuration == default):
+            order = list(dict.fromkeys([default, *order]))
+        compiled = self.compile(order)
+        good = [c for c in compiled if c.status is Status.OK]
+        if not good:
+            raise self._error(f"the finalists do not compile again: {compiled[0].message}")
+        if good[0].configuration != default:
+            good.insert(0, good[0])
+        judged = self.bench.compare_interleaved([str(c.artifact) for c in good], inputs)
         if isinstance(judged, WorkerFailure):
-            raise UserError(
-                f"template '{self.template.name}': the finalists do not run: {judged.message}"
-            )
+            raise self._error(f"the finalists do not run: {judged.message}")
         winner = min(range(len(judged)), key=lambda i: self._rank(judged[i], i))
         one = judged[winner]
         return TemplateResult(
             self.template,
             self.args,
             self.target,
-            compiled[winner].configuration,
+            good[winner].configuration,
             judged[0].measurement.median_s,
             one.measurement.median_s,
             one.speedup.value,

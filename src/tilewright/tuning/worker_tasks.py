@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.compile_worker import session
-from tilewright.measure.inputs import InputSet, index_bounds, random_inputs, write_outputs
+from tilewright.measure.inputs import index_bounds, random_inputs, write_outputs
 from tilewright.measure.worker_state import WorkerState
+from tilewright.tuning.candidate_trial import Reference
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
@@ -84,8 +85,9 @@ class ReferenceRequest:
     """Make random inputs of a dispatch and compute its results in float64.
 
     `outputs`: element types of the results. `with_sensitivity`: find out as well how much each
-    result moves with the inputs' last digit, which takes a few evaluations more. `values`: those of
-    the arguments, by position, that are not data, `limits` of those that are indices.
+    result moves with the inputs' last digit, which takes a few evaluations more. `terms`: what is
+    taken for the length of its sums where that cannot be read from it. `values`: those of the
+    arguments, by position, that are not data, `limits` of those that are indices.
     """
 
     isolated: Path
@@ -95,28 +97,9 @@ class ReferenceRequest:
     seed: int
     folder: Path
     with_sensitivity: bool = False
+    terms: int = 1
     values: tuple[tuple[int, int], ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What a dispatch must compute, and how closely; see `measure.verify`.
-
-    `expected` and `sensitivity` are .npz files. `method` says how the results were computed:
-    `float64 NumPy`, or what else. `expected` is None where the interpreter does not know the
-    dispatch (`unsupported` says which op), and another compile must serve.
-    """
-
-    inputs: InputSet
-    expected: Path | None
-    element_types: tuple[str, ...]
-    reduction_length: int = 1
-    accumulation_type: str | None = None
-    integer_slack: int = 0
-    sensitivity: Path | None = None
-    method: str = ""
-    unsupported: str = ""
 
 
 def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
@@ -137,11 +120,13 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
     compiler = session(state, request.flags)
     module = parse_module(compiler, request.isolated.read_bytes())
     values = load_arguments(inputs)
+    terms = request.terms
     try:
         limits = accuracy(module, ISOLATED_FUNCTION, _largest(request.arguments))
+        terms = limits.reduction_length
         expected = evaluate(module, ISOLATED_FUNCTION, values)
     except Unsupported as error:
-        return Reference(inputs, None, request.outputs, unsupported=str(error))
+        return Reference(inputs, None, request.outputs, terms, unsupported=str(error))
     # A result of floats is as coarse as the coarsest format that the program rounds to inside.
     types = tuple(
         (limits.working_type or own) if is_float_type(own) else own for own in request.outputs

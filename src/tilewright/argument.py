@@ -58,6 +58,23 @@ def dtype_of(element_type: str) -> np.dtype[Any]:
         raise UnknownNameError("element type", element_type, ELEMENT_TYPES) from None
 
 
+def float_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy (or ml_dtypes) type of a float format.
+
+    Args:
+        name: as MLIR spells it: `f32`, `bf16`, `f8E4M3FN`, also formats that cannot be passed.
+
+    Raises:
+        ValueError: it is no float format that NumPy or ml_dtypes knows.
+    """
+    # MLIR's f8E4M3FN is ml_dtypes' float8_e4m3fn.
+    spelled = ("bfloat" if name.startswith("bf") else "float") + name.lstrip("bf")
+    try:
+        return np.dtype("_e".join(part.lower() for part in spelled.split("E", 1)))
+    except TypeError:
+        raise ValueError(f"'{name}' is not a float type such as f32, f16, bf16") from None
+
+
 def element_type_of(dtype: np.dtype[Any]) -> str:
     """MLIR element type of a NumPy type (integers signless when signed)."""
     for name, known in ELEMENT_TYPES.items():

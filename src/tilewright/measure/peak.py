@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -42,6 +41,7 @@ from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
+from tilewright.user_folders import user_folder_file
 
 # Raised when other numbers come out for the same machine.
 _METHOD = 1
@@ -202,23 +202,10 @@ def peak_meter(threads: int) -> Iterator[PeakMeter]:
 
 
 def cache_path() -> Path:
-    """The file with the peaks: in `$TILEWRIGHT_CACHE`, else in the user's cache folder.
-
-    That is `$XDG_CACHE_HOME/tilewright` where the variable holds an absolute path, else the
-    platform's own: `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows, `~/.cache`.
-    """
+    """The file with the peaks: in `$TILEWRIGHT_CACHE`, else in the user's cache folder."""
     if named := os.environ.get("TILEWRIGHT_CACHE"):
         return Path(named).expanduser() / _FILE
-    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if xdg.is_absolute():
-        base = xdg
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path.home() / ".cache"
-    return base / "tilewright" / _FILE
+    return user_folder_file("cache", _FILE)
 
 
 # -- measuring -------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.argument import float_dtype
+
 _APPROXIMATION = 1e-5
 _CAP = 0.25
 # Elements that the size of an output is estimated from.
@@ -76,13 +78,15 @@ class Comparison:
 
 
 def float_format(element_type: str) -> Any:
-    """Limits (`eps`, `max`, `smallest_normal`…) of a float type by its MLIR name: `f32`, `bf16`…"""
-    prefix = "bfloat" if element_type.startswith("bf") else "float"
-    name = "_e".join(p.lower() for p in (prefix + element_type.lstrip("bf")).split("E", 1))
-    try:
-        return ml_dtypes.finfo(np.dtype(name))  # type: ignore[no-untyped-call]
-    except (TypeError, ValueError):
-        raise ValueError(f"'{element_type}' is not a float type such as f32, f16, bf16") from None
+    """Limits (`eps`, `max`, `smallest_normal`…) of a float type.
+
+    Args:
+        element_type: its MLIR name: `f32`, `bf16`…
+
+    Raises:
+        ValueError: it is no float type.
+    """
+    return ml_dtypes.finfo(float_dtype(element_type))  # type: ignore[no-untyped-call]
 
 
 def is_float_type(element_type: str) -> bool:

@@ -42,7 +42,7 @@ class Database:
     """
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = time.time) -> None:
-        self._db = connection
+        self.connection = connection
         self._clock = clock
 
     @classmethod
@@ -65,15 +65,10 @@ class Database:
 
     @property
     def path(self) -> Path:
-        return self._db.path
-
-    @property
-    def connection(self) -> Connection:
-        """The connection beneath, for what this class has no method for."""
-        return self._db
+        return self.connection.path
 
     def close(self) -> None:
-        self._db.close()
+        self.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +85,7 @@ class Database:
 
     def begin_run(self, run: RunRecord) -> int:
         """Store a new run that belongs to this process; gives its id."""
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             filled_in = {
                 "uid": uuid.uuid4().hex,
                 "created": self._clock(),
@@ -109,7 +104,7 @@ class Database:
         A run whose process is gone comes before one that still goes on (which
         :meth:`resume_run` refuses).
         """
-        found = self._db.query(
+        found = self.connection.query(
             "SELECT * FROM runs WHERE program_digest = ? AND target = ? AND compiler = ?"
             " AND options_digest = ? AND status IN (?, ?) ORDER BY id DESC",
             (
@@ -126,7 +121,7 @@ class Database:
 
     def resume_run(self, run_id: int) -> RunRecord:
         """Take over an unfinished run; UserError when its process is still alive or it is done."""
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             row = sqlite.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
             if row is None:
                 raise UserError(f"database {self.path}: there is no run {run_id} to resume")
@@ -148,7 +143,7 @@ class Database:
 
     def finish_run(self, run_id: int, status: RunStatus = RunStatus.FINISHED) -> None:
         """Say that a run has ended: FINISHED, or INTERRUPTED when it can be resumed."""
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             sqlite.execute(
                 "UPDATE runs SET status = ?, finished = ?, owner = '' WHERE id = ?",
                 (status, self._clock(), run_id),
@@ -156,14 +151,14 @@ class Database:
 
     def run(self, run_id: int) -> RunRecord:
         """The run with this id; UserError when there is none."""
-        found = self._db.query("SELECT * FROM runs WHERE id = ?", (run_id,))
+        found = self.connection.query("SELECT * FROM runs WHERE id = ?", (run_id,))
         if not found:
             raise UserError(f"database {self.path}: there is no run {run_id}")
         return rows.run_of(found[0])
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        return [rows.run_of(row) for row in self._db.query("SELECT * FROM runs ORDER BY id")]
+        return [rows.run_of(row) for row in self.connection.query("SELECT * FROM runs ORDER BY id")]
 
     # Tasks and trials
 
@@ -172,7 +167,7 @@ class Database:
 
         `default_s` updates its default time, `space` what its search space is made from.
         """
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             task_id, _ = rows.find_or_add_task(sqlite, key)
             rows.tell_task(sqlite, task_id, default_s, space)
             return task_id
@@ -180,7 +175,7 @@ class Database:
     def similar_tasks(self, key: TaskKey) -> list[TaskRecord]:
         """Tasks of other shapes: of the same kind of workload, target and compiler, whose space is
         known, in the order stored."""
-        found = self._db.query(
+        found = self.connection.query(
             "SELECT * FROM tasks WHERE target = ? AND compiler = ? AND workload_key != ?"
             " AND space IS NOT NULL ORDER BY id",
             (key.target, key.compiler, key.workload.key),
@@ -190,7 +185,7 @@ class Database:
 
     def task(self, task_id: int) -> TaskRecord:
         """The task with this id; UserError when there is none."""
-        found = self._db.query("SELECT * FROM tasks WHERE id = ?", (task_id,))
+        found = self.connection.query("SELECT * FROM tasks WHERE id = ?", (task_id,))
         if not found:
             raise UserError(f"database {self.path}: there is no task {task_id}")
         return rows.task_of(found[0])
@@ -202,7 +197,7 @@ class Database:
     def record_trials(self, run_id: int, task_id: int, trials: Iterable[Trial]) -> int:
         """Store several trials in one transaction; gives how many the run did not have yet."""
         stored = 0
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             last = sqlite.execute(
                 "SELECT max(ordinal) FROM trials WHERE run_id = ?", (run_id,)
             ).fetchone()[0]
@@ -224,7 +219,7 @@ class Database:
         given = {"run_id": run_id, "task_id": task_id}
         terms = {name: value for name, value in given.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in terms) or "1"
-        found = self._db.query(
+        found = self.connection.query(
             f"SELECT * FROM trials WHERE {where} ORDER BY run_id, ordinal", tuple(terms.values())
         )
         return [rows.trial_of(row) for row in found]
@@ -235,7 +230,7 @@ class Database:
 
     def count_trials(self, run_id: int) -> int:
         """How many trials the run has, its parts before a resume included."""
-        found = self._db.query("SELECT count(*) FROM trials WHERE run_id = ?", (run_id,))
+        found = self.connection.query("SELECT count(*) FROM trials WHERE run_id = ?", (run_id,))
         return int(found[0][0])
 
     # Results
@@ -245,7 +240,7 @@ class Database:
 
         `run_id` and `created` of the result itself are not read: they are filled in.
         """
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             winner = result.configuration
             filled_in = {
                 "task_id": task_id,
@@ -257,7 +252,7 @@ class Database:
 
     def result_for(self, key: TaskKey) -> TaskResult | None:
         """The result of the same workload, target, compiler version and flags, from any run."""
-        found = self._db.query(
+        found = self.connection.query(
             "SELECT results.* FROM results JOIN tasks ON tasks.id = results.task_id"
             " WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
             (key.workload.key, key.target, key.compiler, key.flags),
@@ -271,14 +266,14 @@ class Database:
 
         Numbers that JSON cannot say (NaN, infinities) become null.
         """
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             place = {"run_id": run_id, "kind": kind, "name": name}
             fields = {**place, "data": data, "created": self._clock()}
             rows.MEASUREMENTS.insert(sqlite, fields, replace=True)
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
         """What was measured in a run, oldest first."""
-        found = self._db.query(
+        found = self.connection.query(
             "SELECT * FROM measurements WHERE run_id = ? AND kind = coalesce(?, kind)"
             " ORDER BY created, kind, name",
             (run_id, kind),
@@ -287,12 +282,14 @@ class Database:
 
     def put_state(self, run_id: int, key: str, value: Json) -> None:
         """Store a checkpoint of a run under a name; replaces the one before."""
-        with self._db.transaction() as sqlite:
+        with self.connection.transaction() as sqlite:
             rows.STATE.insert(sqlite, {"run_id": run_id, "key": key, "value": value}, replace=True)
 
     def get_state(self, run_id: int, key: str) -> Json:
         """The checkpoint stored last under this name; None when there is none."""
-        found = self._db.query("SELECT * FROM state WHERE run_id = ? AND key = ?", (run_id, key))
+        found = self.connection.query(
+            "SELECT * FROM state WHERE run_id = ? AND key = ?", (run_id, key)
+        )
         value: Json = rows.STATE.fields(found[0])["value"] if found else None
         return value
 
@@ -301,7 +298,7 @@ class Database:
     def listing(self, which: Filter = EVERYTHING) -> list[ListingRow]:
         """One row for each task, the most recently used first."""
         condition, values = rows.where_task(which)
-        with self._db.snapshot() as sqlite:
+        with self.connection.snapshot() as sqlite:
             found = sqlite.execute(
                 "SELECT tasks.*, count(trials.id) AS n, count(DISTINCT run_id) AS runs,"
                 " count(CASE trials.status WHEN 'ok' THEN 1 END) AS ok,"
@@ -346,14 +343,14 @@ class Database:
         The format is that of :mod:`tilewright.store.transfer`. The file appears whole or not at
         all; UserError when it cannot be written.
         """
-        return transfer.export(self._db, Path(path), which)
+        return transfer.export(self.connection, Path(path), which)
 
     def import_(self, path: str | os.PathLike[str]) -> RowCounts:
         """Merge an exported file; gives what was new. All of it or, on a UserError, nothing.
 
         Importing the same file twice adds nothing the second time.
         """
-        return transfer.import_(self._db, Path(path))
+        return transfer.import_(self.connection, Path(path))
 
     def prune(
         self,
@@ -374,7 +371,7 @@ class Database:
         """
         since = None if older_than_s is None else self._clock() - older_than_s
         condition = prune.Condition(since, target, compiler, not_compiler)
-        return prune.prune(self._db, condition, keep_results, dry_run)
+        return prune.prune(self.connection, condition, keep_results, dry_run)
 
 
 def _goes_on_elsewhere(run: RunRecord) -> bool:

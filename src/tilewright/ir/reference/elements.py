@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.argument import float_dtype
 from tilewright.errors import TilewrightError
 
 Array = npt.NDArray[Any]
@@ -75,13 +76,17 @@ def element_of(type_: Any) -> Element:
 
 @cache
 def float_format(name: str) -> np.dtype[Any]:
-    """The NumPy (or ml_dtypes) type with the format that MLIR calls `name`."""
-    # MLIR's f8E4M3FN is ml_dtypes' float8_e4m3fn.
-    spelled = ("bfloat" if name.startswith("bf") else "float") + name.lstrip("bf")
-    spelled = "_e".join(part.lower() for part in spelled.split("E", 1))
+    """The NumPy (or ml_dtypes) type with the format that MLIR calls `name`.
+
+    Args:
+        name: such as `f32`, `bf16`, `f8E4M3FN`.
+
+    Raises:
+        Unsupported: neither NumPy nor ml_dtypes has it.
+    """
     try:
-        return np.dtype(spelled)
-    except TypeError:
+        return float_dtype(name)
+    except ValueError:
         raise Unsupported(f"element type {name}") from None
 
 

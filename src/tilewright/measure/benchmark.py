@@ -68,7 +68,15 @@ class Benchmark:
         )
 
     def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:
-        """Put inputs on the device ahead of their first use."""
+        """Put inputs on the device ahead of their first use.
+
+        Args:
+            inputs: the arguments of the programs to come.
+            timeout_s: seconds; the benchmark's own if left out.
+
+        Returns:
+            None, or why they could not be loaded.
+        """
         return self.ask(tasks.load, inputs, timeout_s)
 
     def run(
@@ -81,7 +89,19 @@ class Benchmark:
         parameters: Parameters | None = None,
         timeout_s: float | None = None,
     ) -> list[NDArray[Any]] | WorkerFailure:
-        """Run once; the results, which also are in the .npz file `outputs`."""
+        """Run once; the results, which also are in the .npz file `outputs`.
+
+        Args:
+            vmfb: path of the compiled program, or its bytes.
+            inputs: its arguments.
+            outputs: the .npz file that the results are written to.
+            function: of the program.
+            parameters: its weights.
+            timeout_s: seconds; the benchmark's own if left out.
+
+        Returns:
+            One array for each result, or why there are none.
+        """
         request = RunRequest(vmfb, inputs, str(outputs), function, parameters or Parameters())
         value = self.ask(tasks.run, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else read_outputs(Path(value))
@@ -101,7 +121,25 @@ class Benchmark:
         parameters: Parameters | None = None,
         timeout_s: float | None = None,
     ) -> list[Comparison] | WorkerFailure:
-        """What `verify.compare` says of each result against the .npz file `expected`."""
+        """What `verify.compare` says of each result against the .npz file `expected`.
+
+        Args:
+            vmfb: path of the compiled program, or its bytes.
+            inputs: its arguments.
+            expected: the .npz file of the reference.
+            reduction_length: terms of the longest sum behind an element.
+            element_types: of each output, the type that decides its tolerance; the outputs' own if
+                left out.
+            accumulation_type: the format that sums are made in.
+            integer_slack: see `verify.compare`.
+            sensitivity: a .npz file with how much each element moves with the inputs' last digit.
+            function: of the program.
+            parameters: its weights.
+            timeout_s: seconds; the benchmark's own if left out.
+
+        Returns:
+            A comparison for each output, or why there is none.
+        """
         request = VerifyRequest(
             vmfb,
             inputs,
@@ -131,8 +169,19 @@ class Benchmark:
     ) -> Measurement | WorkerFailure:
         """Time a program: `function`, or `bench` (which runs it `repeats` times) if repeats > 1.
 
-        best_s: the best corrected time so far; a candidate far above it is dropped early.
-        baseline: corrects for drift, and is timed when it is due.
+        Args:
+            vmfb: path of the compiled program, or its bytes.
+            inputs: its arguments.
+            repeats: executions in one call.
+            best_s: the best corrected time so far; a candidate far above it is dropped early.
+            baseline: corrects for drift, and is timed when it is due.
+            policy: how it is timed; the benchmark's own if left out.
+            parameters: its weights.
+            function: of the program.
+            timeout_s: seconds; the benchmark's own if left out.
+
+        Returns:
+            The samples, with the machine's drift, or why there are none.
         """
         # A round is asked for before any of its answers are there.
         drift = baseline.drift if baseline and self.round_size == 1 else 1.0
@@ -171,6 +220,21 @@ class Benchmark:
         """Judge programs against the first of them, the default, in interleaved rounds.
 
         All programs are loaded at once, each with its own parameters in memory.
+
+        Args:
+            vmfbs: paths or bytes of the programs; the first is the default.
+            inputs: the arguments of all.
+            repeats: executions in one call, one number for all or one for each.
+            policy: how they are compared.
+            parameters: weights, for all or for each.
+            function: of the programs.
+            timeout_s: seconds for all together; the benchmark's own if left out.
+
+        Returns:
+            One verdict for each program in their order, or why there is none.
+
+        Raises:
+            ValueError: there is nothing to compare.
         """
         if not vmfbs:
             raise ValueError("nothing to compare")
@@ -184,10 +248,15 @@ class Benchmark:
 
     def ahead(self, label: str = "") -> contextlib.AbstractContextManager[None]:
         """Where a round is larger than 1: what is asked for inside, with answers that mean nothing,
-        is measured together at its end; asking again then finds the answers."""
+        is measured together at its end; asking again then finds the answers.
+
+        Args:
+            label: what the round is for, in words.
+        """
         return contextlib.nullcontext()
 
     def close(self) -> None:
+        """End the worker."""
         self._pool.close()
 
     def __enter__(self) -> Benchmark:
@@ -199,5 +268,11 @@ class Benchmark:
     def ask(
         self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
     ) -> Reply | WorkerFailure:
-        """Run a task in the worker: its reply, or why there is none."""
+        """Run a task in the worker: its reply, or why there is none.
+
+        Args:
+            task: a task of the benchmark worker's.
+            request: what is asked.
+            timeout_s: seconds; the benchmark's own if left out.
+        """
         return self._pool.ask(task, request, timeout_s)

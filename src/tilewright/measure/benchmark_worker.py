@@ -144,7 +144,15 @@ class _Bench:
 
 
 def setup(state: WorkerState, options: DeviceOptions) -> None:
-    """Open the device."""
+    """Open the device.
+
+    Args:
+        state: of a new worker.
+        options: the device and how to open it.
+
+    Raises:
+        UserError: it cannot be opened.
+    """
     state.keep(_Bench(Device(options)))
     # A kernel that writes where it must not takes its context down: nothing that comes after it in
     # the process runs, on CUDA, HIP and Vulkan alike.
@@ -152,18 +160,36 @@ def setup(state: WorkerState, options: DeviceOptions) -> None:
 
 
 def load(state: WorkerState, inputs: InputSet) -> None:
-    """Task: put inputs on the device before the first request that uses them."""
+    """Task: put inputs on the device before the first request that uses them.
+
+    Args:
+        state: what the worker keeps.
+        inputs: the arguments of programs to come.
+    """
     _arguments(state, inputs)
 
 
 def run(state: WorkerState, request: RunRequest) -> str:
-    """Task: see RunRequest. Returns the path of the outputs."""
+    """Task: see RunRequest. Returns the path of the outputs.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+    """
     write_outputs(Path(request.outputs), _run_once(state, request))
     return request.outputs
 
 
 def verify(state: WorkerState, request: VerifyRequest) -> list[Any]:
-    """Task: see VerifyRequest. Returns what `verify.compare` says of each output."""
+    """Task: see VerifyRequest. Returns what `verify.compare` says of each output.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Raises:
+        ValueError: the program has more or fewer results than are expected.
+    """
     from tilewright.argument import element_type_of
     from tilewright.measure.verify import compare as compare_outputs
 
@@ -208,7 +234,15 @@ def _reference_sizes(
 
 
 def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
-    """Task: see TimeRequest."""
+    """Task: see TimeRequest.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Returns:
+        The measurement, with the baseline's seconds where it was timed.
+    """
     arguments = _arguments(state, request.inputs)
     before = after = None
     if request.baseline and request.baseline_first:
@@ -235,7 +269,12 @@ def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
 
 
 def compare(state: WorkerState, request: CompareRequest) -> list[Measurement]:
-    """Task: see CompareRequest. Measurements in the order of the programs."""
+    """Task: see CompareRequest. Measurements in the order of the programs.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+    """
     device = open_device(state)
     # The programs must outlive their calls' use of them.
     programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
@@ -248,7 +287,15 @@ def compare(state: WorkerState, request: CompareRequest) -> list[Measurement]:
 
 
 def repeat(state: WorkerState, request: RepeatRequest) -> Repetition:
-    """Task: see RepeatRequest. The program stays loaded for the next repetition."""
+    """Task: see RepeatRequest. The program stays loaded for the next repetition.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Returns:
+        Seconds of one iteration.
+    """
     program = kept_program(state, request.vmfb, request.parameters)
     return repeat_calls(
         program.bind(request.function, _arguments(state, request.inputs)),
@@ -259,12 +306,22 @@ def repeat(state: WorkerState, request: RepeatRequest) -> Repetition:
 
 
 def open_device(state: WorkerState) -> Device:
-    """The worker's device, for tasks of other modules."""
+    """The worker's device, for tasks of other modules.
+
+    Args:
+        state: what the worker keeps.
+    """
     return state.get(_Bench).device
 
 
 def kept_program(state: WorkerState, vmfb: str, parameters: Parameters) -> LoadedProgram:
-    """A program that stays loaded, with its state, until others have taken its place."""
+    """A program that stays loaded, with its state, until others have taken its place.
+
+    Args:
+        state: what the worker keeps.
+        vmfb: path of the compiled program.
+        parameters: its weights.
+    """
     bench = state.get(_Bench)
     return bench.programs.get((vmfb, parameters), lambda: bench.device.load(vmfb, parameters))
 

@@ -61,6 +61,11 @@ class ComparisonPolicy:
             raise UserError("comparison policy: confidence and margin must be between 0 and 1")
 
     def each_confidence(self, candidates: int) -> float:
+        """The confidence of each interval, so that all of a comparison hold together (Bonferroni).
+
+        Args:
+            candidates: programs beside the default.
+        """
         return 1 - (1 - self.confidence) / max(1, candidates)
 
 
@@ -93,7 +98,14 @@ def interleave(
 ) -> list[Measurement]:
     """Time each call once per round, in random order. At least one round is done.
 
-    executions: how often each call runs its program before it returns.
+    Args:
+        calls: one for each program; returns when its results are complete.
+        policy: how many rounds, and how long.
+        executions: how often each call runs its program before it returns.
+        clock: seconds.
+
+    Returns:
+        A measurement for each call, one sample per round.
     """
 
     def timed(call: Callable[[], object], repeats: int) -> float:
@@ -136,6 +148,14 @@ def interleaved_rounds(
 
     A sampler that gives None instead of seconds takes part in no later round. The samples at one
     position are of one round for all that took part in every round.
+
+    Args:
+        samplers: each takes one sample and gives its seconds, or None to take part no more.
+        policy: how many rounds, and how long.
+        clock: seconds.
+
+    Returns:
+        The samples of each sampler.
     """
     rng = np.random.default_rng(policy.seed)
     samples: list[list[float]] = [[] for _ in samplers]
@@ -160,6 +180,10 @@ def judge_all(measurements: Sequence[Measurement], policy: ComparisonPolicy) -> 
 
     Where there were too few rounds for the confidence nothing is claimed: interval (0, infinity),
     verdict `same`.
+
+    Args:
+        measurements: of programs timed in the same rounds; the first is the default.
+        policy: its confidence, margin and bootstrap.
     """
     default, *others = measurements
     confidence = policy.each_confidence(len(others))

@@ -64,7 +64,15 @@ class _Sessions(RecentlyUsed[tuple[str, ...], CompilerSession]):
 
 
 def setup(state: WorkerState, request: CompileSetup) -> None:
-    """Set up the worker; must run before its first session is made."""
+    """Set up the worker; must run before its first session is made.
+
+    Args:
+        state: of a new worker.
+        request: options of the compiler, and sessions to make at once.
+
+    Raises:
+        UserError: a flag is unknown.
+    """
     set_global_options(*request.global_options)
     for flags in request.flags:
         session(state, flags)
@@ -75,12 +83,27 @@ def session(state: WorkerState, flags: tuple[str, ...]) -> CompilerSession:
 
     The sessions used least recently are dropped when there are many, not closed: operations that a
     task still holds keep their context alive.
+
+    Args:
+        state: what the worker keeps.
+        flags: of `iree-compile`.
     """
     return state.get(_Sessions).get(flags, lambda: CompilerSession(flags))
 
 
 def compile_source(state: WorkerState, request: CompileRequest) -> bytes | Path:
-    """Task: compile a module. Raises CompileError."""
+    """Task: compile a module.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Returns:
+        What was compiled, or where it was written to if the request says where.
+
+    Raises:
+        CompileError: the compiler rejects the module.
+    """
     source: str | bytes
     source = request.source.read_bytes() if isinstance(request.source, Path) else request.source
     result = session(state, request.flags).compile(
@@ -102,7 +125,17 @@ def compile_pool(
     timeout_s: float = 30.0,
     memory_limit: int | None = 4 << 30,
 ) -> WorkerPool:
-    """A pool of `count` compile workers, warmed up for these sets of flags."""
+    """A pool of `count` compile workers, warmed up for these sets of flags.
+
+    Args:
+        count: of workers.
+        flags: sets of flags whose compilers are warmed up.
+        timeout_s: default limit of a job, in seconds.
+        memory_limit: bytes of private memory for each worker; None for no limit.
+
+    Raises:
+        UserError: `count` is below 1.
+    """
     if count < 1:
         raise UserError(f"compile workers: {count} asked for, at least 1 is needed")
     return WorkerPool(

@@ -60,7 +60,11 @@ def drivers() -> tuple[Driver, ...]:
 
 
 def devices(driver: str) -> tuple[DeviceInfo, ...]:
-    """What one driver finds on this machine; nothing where it finds none or is not there."""
+    """What one driver finds on this machine; nothing where it finds none or is not there.
+
+    Args:
+        driver: its name, such as `cuda`.
+    """
     with WorkerPool(1, timeout_s=_TIMEOUT_S) as pool:
         found = pool.ask(driver_devices, driver)
     return () if isinstance(found, WorkerFailure) else tuple(found)
@@ -77,14 +81,27 @@ def targets() -> CompilerTargets | str:
 
 
 def driver_names(_state: WorkerState, _payload: None) -> list[str]:
-    """Task: the drivers that the runtime was built with."""
+    """Task: the drivers that the runtime was built with.
+
+    Args:
+        _state: what the worker keeps.
+        _payload: nothing.
+    """
     import iree.runtime as runtime
 
     return sorted(runtime.query_available_drivers())
 
 
 def driver_devices(_state: WorkerState, driver: str) -> list[DeviceInfo]:
-    """Task: the devices of a driver. Raises RuntimeError where it cannot be loaded."""
+    """Task: the devices of a driver.
+
+    Args:
+        _state: what the worker keeps.
+        driver: its name.
+
+    Raises:
+        RuntimeError: it cannot be loaded.
+    """
     import iree.runtime as runtime
 
     try:
@@ -100,7 +117,12 @@ def driver_devices(_state: WorkerState, driver: str) -> list[DeviceInfo]:
 
 
 def compiler_targets(state: WorkerState, flags: tuple[str, ...]) -> CompilerTargets:
-    """Task: see CompilerTargets."""
+    """Task: see CompilerTargets.
+
+    Args:
+        state: what the worker keeps.
+        flags: of the compiler, for this processor.
+    """
     from tilewright.ir.session import target_backends
 
     session(state, flags)

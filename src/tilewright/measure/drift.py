@@ -63,7 +63,14 @@ class InterleavedBaseline:
         return min(max(ratio, 1 / self.limit), self.limit)
 
     def observe(self, baseline_s: float) -> None:
-        """The baseline was timed just now."""
+        """The baseline was timed just now.
+
+        Args:
+            baseline_s: seconds that it took.
+
+        Raises:
+            ValueError: they are not positive.
+        """
         if not baseline_s > 0:
             raise ValueError(f"a baseline of {baseline_s} seconds")
         if self.reference_s is None:
@@ -74,8 +81,10 @@ class InterleavedBaseline:
     def correct(self, candidate: Measurement, baseline_after_s: float | None = None) -> Measurement:
         """The candidate with its drift filled in; counts it.
 
-        baseline_after_s: the baseline timed right after the candidate, if it was; the drift is
-        then the mean of before and after.
+        Args:
+            candidate: as measured.
+            baseline_after_s: the baseline timed right after the candidate, if it was; the drift is
+                then the mean of before and after.
         """
         drift = self.drift
         self.since += 1

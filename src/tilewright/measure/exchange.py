@@ -91,7 +91,18 @@ class Files:
         self._whole: set[tuple[str, int, int]] = set()
 
     def put(self, source: str | bytes, suffix: str) -> str:
-        """Store a file (or the bytes of one) and return its name. UserError where it cannot be."""
+        """Store a file.
+
+        Args:
+            source: its path, or its content.
+            suffix: of the name, where the path has none.
+
+        Returns:
+            Its name in the folder.
+
+        Raises:
+            UserError: it cannot be stored.
+        """
         try:
             return self._put(source, suffix)
         except OSError as error:
@@ -116,8 +127,14 @@ class Files:
         return self._known[key]
 
     def path(self, name: str) -> Path:
-        """Where a stored file is. UserError for a name that is none, or a file that is missing or
-        not whole."""
+        """Where a stored file is.
+
+        Args:
+            name: as `put` gave it.
+
+        Raises:
+            UserError: it is no name, or the file is missing or not whole.
+        """
         if not name or Path(name).name != name:
             raise UserError(f"{self.folder}: '{name}' is no name of a file")
         found = self.folder / name
@@ -149,7 +166,16 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 def encode(value: Any, files: Files | None, field: str = "") -> Any:
-    """A request or result as JSON; files that it names are stored (None: there are none)."""
+    """A request or result as JSON; files that it names are stored (None: there are none).
+
+    Args:
+        value: a request or a result.
+        files: where files that it names are stored; None: there are none.
+        field: the name of the field that has the value.
+
+    Raises:
+        TypeError: it holds something that cannot be sent.
+    """
     if field in _OWN_FIELDS:
         return ""
     if field in _FILE_FIELDS and files is not None and isinstance(value, str | bytes):
@@ -180,7 +206,15 @@ def encode(value: Any, files: Files | None, field: str = "") -> Any:
 
 
 def decode(data: Any, files: Files | None) -> Any:
-    """The value that was encoded. UserError for what this version does not know."""
+    """The value that was encoded.
+
+    Args:
+        data: as JSON has it.
+        files: where files that it names are; None: there are none.
+
+    Raises:
+        UserError: it is of a kind that this version does not know.
+    """
     if isinstance(data, list):
         return [decode(one, files) for one in data]
     if not isinstance(data, dict):
@@ -218,7 +252,12 @@ class ManifestEntry:
 
 
 def make_entry(job: Job[Any, Any], files: Files) -> ManifestEntry:
-    """What is to be measured as it goes into a manifest; its files are stored."""
+    """What is to be measured as it goes into a manifest; its files are stored.
+
+    Args:
+        job: a task of the benchmark worker with its request.
+        files: where the files that it names are stored.
+    """
     name = task_name(job.task)
     payload = encode(job.request, files)
     text = json.dumps([name, payload], sort_keys=True)
@@ -227,7 +266,14 @@ def make_entry(job: Job[Any, Any], files: Files) -> ManifestEntry:
 
 
 def task_name(task: WorkerTask[Any, Any]) -> str:
-    """What a manifest calls a task."""
+    """What a manifest calls a task.
+
+    Args:
+        task: a task of the benchmark worker.
+
+    Returns:
+        `module:function`.
+    """
     return f"{task.__module__}:{task.__name__}"
 
 
@@ -279,7 +325,14 @@ class Batch:
         return found
 
     def add_result(self, data: Mapping[str, Any]) -> None:
-        """Append a result; it is on disk when this returns. UserError where it cannot be."""
+        """Append a result; it is on disk when this returns.
+
+        Args:
+            data: the line, as JSON has it.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         path = self.folder / RESULTS
         try:
             # What was cut off when the machine went down must not swallow the next line.
@@ -315,7 +368,15 @@ class Exchange:
         return sorted(found, key=lambda batch: batch.number)
 
     def new_batch(self, entries: Sequence[ManifestEntry], label: str) -> Batch:
-        """Write a manifest with these requests. UserError where it cannot be written."""
+        """Write a manifest with these requests.
+
+        Args:
+            entries: the requests.
+            label: what they are for, in words.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         try:
             return self._new_batch(entries, label)
         except OSError as error:

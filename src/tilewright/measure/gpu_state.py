@@ -29,6 +29,7 @@ class GpuState:
     throttled: int
 
     def to_json(self) -> dict[str, Any]:
+        """The fields by their names."""
         return asdict(self)
 
 
@@ -46,7 +47,11 @@ def library() -> Any:
 
 
 def read(uri: str) -> GpuState | None:
-    """The state of the GPU that a device of the runtime is, by its number; None if unknown."""
+    """The state of the GPU that a device of the runtime is, by its number; None if unknown.
+
+    Args:
+        uri: of the device, such as `cuda://0`.
+    """
     if not uri.startswith("cuda"):
         return None
     nvml = library()

@@ -49,7 +49,11 @@ class InFlight:
         return results
 
     def timed(self, count: int) -> float:
-        """Seconds from the beginning of the first of `count` calls to the end of the last."""
+        """Seconds from the beginning of the first of `count` calls to the end of the last.
+
+        Args:
+            count: how many calls, at least 1.
+        """
         ahead: list[Any] = []
         begin = self._clock()
         for _ in range(count):

@@ -42,7 +42,14 @@ class GivenInput:
 
 
 def parse_input(text: str) -> list[GivenInput]:
-    """Parse one `--input`; a .npy file may hold several. Raises UserError."""
+    """Parse one `--input`; a .npy file may hold several.
+
+    Args:
+        text: as the user gave it.
+
+    Raises:
+        UserError: it is not of any form that is allowed.
+    """
     stripped = text.strip()
     if stripped.startswith("@"):
         return _read_npy(text, Path(stripped[1:]))
@@ -68,8 +75,17 @@ def resolve_inputs(
 ) -> list[NDArray[Any]]:
     """The values of a program's arguments: one for each of `types`, in its exact type.
 
-    Without any input given all are random, within `bounds` by position. Sizes that the program
-    leaves dynamic (-1) come from the input given. Raises UserError where an input does not fit.
+    Without any input given all are random. Sizes that the program leaves dynamic (-1) come from the
+    input given.
+
+    Args:
+        given: the inputs, in order.
+        types: of the arguments.
+        seed: of random data.
+        bounds: of random data, by position.
+
+    Raises:
+        UserError: an input does not fit its argument.
     """
     hints = bounds or {}
     if not given:

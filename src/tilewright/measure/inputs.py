@@ -36,7 +36,11 @@ class Bounds:
 
 
 def index_bounds(limits: Mapping[int, int]) -> dict[int, Bounds]:
-    """Bounds of arguments whose elements are indices below a limit."""
+    """Bounds of arguments whose elements are indices below a limit.
+
+    Args:
+        limits: by position, what the elements stay below.
+    """
     return {position: Bounds(0, max(1, limit)) for position, limit in limits.items()}
 
 
@@ -73,12 +77,20 @@ class InputSet:
 
 
 def load_arguments(inputs: InputSet) -> list[Any]:
-    """The arguments in their order: arrays (memory-mapped), and scalars as Python numbers."""
+    """The arguments in their order: arrays (memory-mapped), and scalars as Python numbers.
+
+    Args:
+        inputs: as they were stored.
+    """
     return [a.load() if isinstance(a, InputFile) else a.value for a in inputs.arguments]
 
 
 def argument_sizes(inputs: InputSet) -> tuple[tuple[int, ...] | int | None, ...]:
-    """For each argument a tensor's shape or an integer's value; None for other numbers."""
+    """For each argument a tensor's shape or an integer's value; None for other numbers.
+
+    Args:
+        inputs: as they were stored.
+    """
     sizes: list[tuple[int, ...] | int | None] = []
     for argument in inputs.arguments:
         if isinstance(argument, InputFile):
@@ -95,6 +107,15 @@ def random_array(
 
     Floats are normal with sigma 0.5, cut at 2; integers uniform in [-7, 7] ([0, 7] where unsigned
     or `index`); i1 uniform. The stream depends on the seed and the operand's position.
+
+    Args:
+        argument: its type; its sizes must be known.
+        seed: of the run.
+        operand: position among the arguments.
+        bounds: instead of the ranges above.
+
+    Raises:
+        UserError: a size is dynamic.
     """
     shape = argument.shape or ()
     if any(size < 0 for size in shape):
@@ -131,7 +152,12 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> NDA
 
 
 def save_array(file: Path | IO[bytes], array: NDArray[Any]) -> None:
-    """Write a .npy file that `InputFile.load` reads, whatever the type."""
+    """Write a .npy file that `InputFile.load` reads, whatever the type.
+
+    Args:
+        file: path, or a file open for writing.
+        array: of any element type.
+    """
     np.save(file, _as_bits(np.asarray(array)))
 
 
@@ -148,7 +174,13 @@ def write_inputs(
 ) -> InputSet:
     """Store arguments in a folder, one .npy file for each tensor.
 
-    Raises UserError where a value does not have its argument's shape and element type.
+    Args:
+        folder: made if it is not there.
+        types: of the arguments.
+        values: one for each, [shape] of the type.
+
+    Raises:
+        UserError: a value does not have its argument's shape and element type.
     """
     if len(types) != len(values):
         raise UserError(f"the program takes {len(types)} inputs, {len(values)} are given")
@@ -186,7 +218,12 @@ def random_inputs(
 ) -> InputSet:
     """Random arguments, stored in a folder.
 
-    `bounds` maps an argument's position to its hint, `values` that of a scalar to its value.
+    Args:
+        folder: made if it is not there.
+        types: of the arguments.
+        seed: of the data.
+        bounds: hints by position.
+        values: of scalars that must have a certain one, by position.
     """
     hints, fixed = bounds or {}, values or {}
     data = [
@@ -199,14 +236,23 @@ def random_inputs(
 
 
 def write_outputs(path: Path, outputs: Sequence[NDArray[Any]]) -> None:
-    """Write results to one .npz file: `output_0`, ... and `types`, their element types."""
+    """Write results to one .npz file: `output_0`, ... and `types`, their element types.
+
+    Args:
+        path: of the file.
+        outputs: in their order.
+    """
     names = [element_type_of(o.dtype) for o in outputs]
     arrays = {f"output_{i}": _as_bits(o) for i, o in enumerate(outputs)}
     np.savez(path, types=np.array(names, dtype=np.str_), **arrays)  # type: ignore[arg-type]
 
 
 def read_outputs(path: Path) -> list[NDArray[Any]]:
-    """The results that `write_outputs` wrote, in their element types."""
+    """The results that `write_outputs` wrote, in their element types.
+
+    Args:
+        path: of the file.
+    """
     with np.load(path) as file:
         names = [str(name) for name in file["types"]]
         return [file[f"output_{i}"].view(dtype_of(n)) for i, n in enumerate(names)]

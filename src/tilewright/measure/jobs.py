@@ -111,13 +111,25 @@ class Result(Generic[Reply]):
 
 
 def one_line(text: str) -> str:
-    """The first line that is not empty."""
+    """The first line that is not empty.
+
+    Args:
+        text: any.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else ""
 
 
 def describe_exit(status: int | None, log: str) -> tuple[str | None, str]:
-    """Signal name and one-line message for an exit status (negative: by that signal)."""
+    """What a worker's end was.
+
+    Args:
+        status: its exit status (negative: by that signal), None if it only closed its connection.
+        log: what it printed.
+
+    Returns:
+        The signal's name, if it was one, and a one-line message.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if any(mark in line for mark in _HEADLINES)]
     detail = (telling or lines[-1:] or [""])[0]

@@ -52,10 +52,18 @@ class Machine:
     python: str
 
     def to_json(self) -> dict[str, Any]:
+        """The fields by their names."""
         return asdict(self)
 
     def cache_bytes(self, level: int) -> int | None:
-        """Size of the data (or unified) cache of a level."""
+        """Size of the data (or unified) cache of a level.
+
+        Args:
+            level: 1 for the first.
+
+        Returns:
+            Bytes; None where the system does not say.
+        """
         sizes = [c.bytes for c in self.caches if c.level == level and c.kind != "Instruction"]
         return max(sizes, default=None)
 
@@ -85,7 +93,11 @@ def describe() -> Machine:
 
 
 def warnings(machine: Machine) -> tuple[str, ...]:
-    """What makes times that are measured on this machine doubtful, a line for each."""
+    """What makes times that are measured on this machine doubtful, a line for each.
+
+    Args:
+        machine: as it is now.
+    """
     found = []
     if scales_frequency(machine):
         found.append(
@@ -101,12 +113,20 @@ def warnings(machine: Machine) -> tuple[str, ...]:
 
 
 def is_busy(machine: Machine) -> bool:
-    """Whether other programs keep a good part of the processors busy."""
+    """Whether other programs keep a good part of the processors busy.
+
+    Args:
+        machine: as it is now.
+    """
     return machine.load is not None and machine.load > _BUSY * machine.threads
 
 
 def scales_frequency(machine: Machine) -> bool:
-    """Whether the system lowers the frequency when there is little to do."""
+    """Whether the system lowers the frequency when there is little to do.
+
+    Args:
+        machine: as it is now.
+    """
     return machine.governor not in (None, "performance")
 
 

@@ -95,14 +95,20 @@ class Peak:
         return max(self.memory.values())
 
     def share(self, gflops: float, element_type: str) -> float | None:
-        """Part of the peak (1: all of it) of a kernel on operands of this type.
+        """Part of the peak (1: all of it) of a kernel.
 
-        None for a type that no peak was measured for.
+        Args:
+            gflops: that it reaches.
+            element_type: of its operands.
+
+        Returns:
+            None for a type that no peak was measured for.
         """
         peak = self.compute.get(element_type)
         return gflops / peak if peak else None
 
     def to_json(self) -> dict[str, Any]:
+        """The fields by their names."""
         return asdict(self)
 
 
@@ -113,15 +119,20 @@ def machine_peak(
     at_least: Mapping[str, float] | None = None,
     cache: Path | None = None,
 ) -> Peak:
-    """The peak of this machine with `threads` threads, measured now unless it has been before.
+    """The peak of this machine, measured now unless it has been before; that takes ten to twenty
+    seconds.
 
-    One that was measured while the machine was busy is measured again when it is not. refresh:
-    measure anew and forget what was known. at_least: GFLOP/s by element type that were just seen;
-    where one is above the peak as known, it is measured again. The higher of both measurements is
-    kept. cache: the file, by default that of :func:`cache_path`.
+    One that was measured while the machine was busy is measured again when it is not.
 
-    Takes ten to twenty seconds where it measures. Raises TilewrightError if nothing can be
-    measured.
+    Args:
+        threads: that the kernels run on.
+        refresh: measure anew and forget what was known.
+        at_least: GFLOP/s by element type that were just seen; where one is above the peak as known,
+            it is measured again, and the higher of both is kept.
+        cache: the file, by default that of :func:`cache_path`.
+
+    Raises:
+        TilewrightError: nothing can be measured.
     """
     file = cache or cache_path()
     key = _key(describe(), threads)
@@ -137,7 +148,12 @@ def machine_peak(
 
 
 def cached_peak(threads: int, *, cache: Path | None = None) -> Peak | None:
-    """What :func:`machine_peak` would return without measuring, if anything."""
+    """What :func:`machine_peak` would return without measuring, if anything.
+
+    Args:
+        threads: that the kernels ran on.
+        cache: the file, by default that of :func:`cache_path`.
+    """
     known = _read(cache or cache_path()).get(_key(describe(), threads))
     return known if known and _holds(known) else None
 
@@ -149,7 +165,11 @@ def _holds(known: Peak) -> bool:
 def measure_peak(threads: int) -> Peak:
     """Measure the peak; nothing is read from the cache or written to it.
 
-    Raises TilewrightError if nothing can be measured.
+    Args:
+        threads: that the kernels run on.
+
+    Raises:
+        TilewrightError: nothing can be measured.
     """
     with peak_meter(threads) as meter:
         return meter.read()
@@ -171,7 +191,14 @@ class PeakMeter:
         self._benchmark = benchmark
 
     def read(self, rounds: int = _ROUNDS) -> Peak:
-        """The peak as it is now. Raises TilewrightError if nothing can be measured."""
+        """The peak as it is now.
+
+        Args:
+            rounds: times that each kernel is tried.
+
+        Raises:
+            TilewrightError: nothing can be measured.
+        """
         rates = _rates(self._benchmark, self._kernels, rounds)
         # What is far behind now is so the next time.
         best: dict[str, float] = {}
@@ -187,7 +214,14 @@ class PeakMeter:
 def peak_meter(threads: int) -> Iterator[PeakMeter]:
     """Compile the kernels and open a worker for them; all is gone at the end.
 
-    Raises TilewrightError if nothing can be measured.
+    Args:
+        threads: that the kernels run on.
+
+    Yields:
+        What reads the peak.
+
+    Raises:
+        TilewrightError: nothing can be measured.
     """
     machine = describe()
     request = PeakPlanRequest(

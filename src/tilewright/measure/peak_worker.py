@@ -71,7 +71,12 @@ class BestRequest:
 
 
 def plan_kernels(state: WorkerState, request: PeakPlanRequest) -> tuple[Kernel, ...]:
-    """Task: see PeakPlanRequest. The arithmetic kernels come first."""
+    """Task: see PeakPlanRequest. The arithmetic kernels come first.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+    """
     name, found, vector_bytes = processor(state, request.flags)
     features = frozenset(f[1:] for f in found.split(",") if f.startswith("+"))
     target = parse_target("cpu").with_vectors(vector_bytes, found, name)
@@ -92,7 +97,15 @@ def plan_kernels(state: WorkerState, request: PeakPlanRequest) -> tuple[Kernel, 
 
 
 def build_kernel(state: WorkerState, request: PeakBuildRequest) -> Path:
-    """Task: see PeakBuildRequest. Raises CompileError."""
+    """Task: see PeakBuildRequest.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Raises:
+        CompileError: this compiler has no code for it.
+    """
     from tilewright.ir import peak_kernels
 
     compiler = session(state, (*request.flags, _KEEP_F64))
@@ -101,7 +114,12 @@ def build_kernel(state: WorkerState, request: PeakBuildRequest) -> Path:
 
 
 def best_time(state: WorkerState, request: BestRequest) -> float:
-    """Task: see BestRequest. Seconds of the fastest call but the first."""
+    """Task: see BestRequest. Seconds of the fastest call but the first.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+    """
     program = kept_program(state, str(request.vmfb), NO_PARAMETERS)
     call = program.bind(MAIN, _data(state, request.kernel))
     call()
@@ -116,7 +134,15 @@ def best_time(state: WorkerState, request: BestRequest) -> float:
 
 
 def processor(state: WorkerState, flags: tuple[str, ...]) -> tuple[str, str, int]:
-    """Name, features and vector bytes of the processor as the compiler sees it."""
+    """Name, features and vector bytes of the processor as the compiler sees it.
+
+    Args:
+        state: what the worker keeps.
+        flags: of the compiler, for the processor.
+
+    Returns:
+        Its name as LLVM has it, its features with `+` or `-` and commas between, bytes of a vector.
+    """
     from iree.compiler import ir
 
     from tilewright.ir import peak_kernels

@@ -141,7 +141,14 @@ class WorkerPool:
         return sorted(worker.pid for worker in self._workers)
 
     def submit(self, *jobs: Job[Any, Any]) -> None:
-        """Queue jobs; idle workers begin at once."""
+        """Queue jobs; idle workers begin at once.
+
+        Args:
+            jobs: to be done in any order.
+
+        Raises:
+            WorkerStartError: no worker can be started.
+        """
         self._check_usable()
         for job in jobs:
             self._queue.append((self._next_number, job, False))
@@ -149,9 +156,16 @@ class WorkerPool:
         self._assign()
 
     def poll(self, timeout_s: float | None = None) -> list[Result[Any]]:
-        """Wait until a job is done and return what is; [] when none is pending or time is up.
+        """Wait until a job is done.
 
-        `timeout_s` 0 looks without waiting. Raises WorkerStartError when no worker can be started.
+        Args:
+            timeout_s: seconds to wait at most; 0 looks without waiting, None waits for ever.
+
+        Returns:
+            What is done; nothing when no job is pending or time is up.
+
+        Raises:
+            WorkerStartError: no worker can be started.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -173,6 +187,17 @@ class WorkerPool:
         """Run jobs; `on_result` gets each result as it comes. Returns them in the jobs' order.
 
         Must not be mixed with jobs submitted before and not yet polled.
+
+        Args:
+            jobs: all to be done.
+            on_result: called with each result as it comes.
+
+        Returns:
+            The results, in the order of the jobs.
+
+        Raises:
+            RuntimeError: jobs submitted before are not finished.
+            WorkerStartError: no worker can be started.
         """
         if self.pending:
             raise RuntimeError(f"{self.pending} jobs submitted before are not finished")
@@ -195,7 +220,13 @@ class WorkerPool:
         request: Request,
         timeout_s: float | None = None,
     ) -> Reply | WorkerFailure:
-        """Run one job: its task's reply, or why there is none."""
+        """Run one job: its task's reply, or why there is none.
+
+        Args:
+            task: what to do.
+            request: what the task is called with.
+            timeout_s: seconds; the pool's own if left out.
+        """
         (result,) = self.run([Job(task, request, timeout_s)])
         return result.outcome
 

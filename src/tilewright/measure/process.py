@@ -89,6 +89,11 @@ class WorkerProcess:
         return self._process.pid
 
     def queue(self, data: bytes) -> None:
+        """Have bytes sent when the socket takes them.
+
+        Args:
+            data: whole frames.
+        """
         self._outgoing += data
 
     def write(self) -> bool:

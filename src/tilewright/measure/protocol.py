@@ -35,6 +35,12 @@ class ProtocolError(Exception):
 
 
 def frame(kind: FrameKind, body: bytes) -> bytes:
+    """A message as it travels.
+
+    Args:
+        kind: what it carries.
+        body: its content.
+    """
     return _HEADER.pack(_MAGIC, kind, len(body)) + body
 
 
@@ -45,7 +51,17 @@ class FrameReader:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
-        """The frames completed by `data`. Raises ProtocolError."""
+        """Take bytes in.
+
+        Args:
+            data: as they arrived.
+
+        Yields:
+            The frames that they complete.
+
+        Raises:
+            ProtocolError: they are no frames.
+        """
         self._data += data
         while len(self._data) >= _HEADER.size:
             magic, kind, length = _HEADER.unpack_from(self._data)

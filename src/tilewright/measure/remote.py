@@ -53,7 +53,13 @@ class Transport:
         self.announce = announce
 
     def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
-        """Return when all of the keys have results, or `stop` says so."""
+        """Return when all of the keys have results, or `stop` says so.
+
+        Args:
+            batch: with the requests.
+            keys: of the results that are wanted.
+            stop: says whether to stop waiting.
+        """
         wanted = set(keys)
         reminded = -_REMIND_S
         begin = time.monotonic()
@@ -97,6 +103,13 @@ class SshTransport(Transport):
         self._device = "".join(f" --device {shlex.quote(uri.strip())}" for uri in uris)
 
     def measure(self, batch: Batch, keys: Sequence[str], stop: Callable[[], bool]) -> None:
+        """As there; raises UserError where measuring over there fails.
+
+        Args:
+            batch: with the requests.
+            keys: of the results that are wanted.
+            stop: says whether the run is to stop.
+        """
         self._send(batch)
         place = shlex.quote(self.place)
         status, _, log = self._run(f"{self._command} measure {place}{self._device}")
@@ -193,6 +206,11 @@ class RemoteBenchmark(Benchmark):
 
     @contextlib.contextmanager
     def ahead(self, label: str = "") -> Iterator[None]:
+        """As there: what is asked for inside is measured in one batch.
+
+        Args:
+            label: what it is for, in words.
+        """
         self._collected = []
         try:
             yield
@@ -202,7 +220,15 @@ class RemoteBenchmark(Benchmark):
         self.prefetch(jobs, label)
 
     def prefetch(self, jobs: Sequence[Job[Any, Any]], label: str = "") -> None:
-        """Measure many things in one batch; asking for them one by one then finds the answers."""
+        """Measure many things in one batch; asking for them one by one then finds the answers.
+
+        Args:
+            jobs: what will be asked for.
+            label: what it is for, in words.
+
+        Raises:
+            Stopped: the run was asked to stop.
+        """
         entries: dict[str, ManifestEntry] = {}
         for job in jobs:
             entry = make_entry(job, self.exchange.files)
@@ -212,6 +238,7 @@ class RemoteBenchmark(Benchmark):
             self._measure(list(entries.values()), label)
 
     def close(self) -> None:
+        """Say that no more batches will come."""
         self.exchange.close()
 
     def _measure(self, entries: Sequence[ManifestEntry], label: str) -> None:
@@ -234,7 +261,17 @@ class RemoteBenchmark(Benchmark):
     def ask(
         self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
     ) -> Reply | WorkerFailure:
-        """As there. What is read is made of the few classes that an answer may hold."""
+        """As there. What is read is made of the few classes that an answer may hold.
+
+        Args:
+            task: a task of the benchmark worker's.
+            request: what is asked.
+            timeout_s: seconds for the worker over there.
+
+        Raises:
+            Stopped: the run was asked to stop.
+            UserError: what came back cannot be used.
+        """
         return cast(Reply | WorkerFailure, self._answer(Job(task, request, timeout_s)))
 
     def _answer(self, job: Job[Any, Any]) -> object:
@@ -276,7 +313,16 @@ def _meaningless(payload: object) -> object:
 def parse_runner(
     text: str, announce: Announce = lambda t: None, device: str | None = None
 ) -> RemoteBenchmark:
-    """`dir:PATH`, `ssh:HOST` or `ssh:HOST:PATH` (the folder there). Raises UserError."""
+    """`dir:PATH`, `ssh:HOST` or `ssh:HOST:PATH` (the folder there).
+
+    Args:
+        text: what `--runner` says.
+        announce: tells the user what is waited for.
+        device: what `--device` says, for the other side.
+
+    Raises:
+        UserError: it is none of these.
+    """
     kind, _, rest = text.partition(":")
     if kind == "dir" and rest:
         folder = Path(rest).expanduser()

@@ -37,10 +37,17 @@ def repeat(
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Repetition:
-    """One repetition of `iterations`, each of them `batch` calls in a row.
+    """One repetition of a benchmark.
 
-    iterations: None finds the number with which a repetition lasts `min_time_s`; one call comes
-    before, so that what happens only once (page faults, lazy loading) is not in it.
+    Args:
+        call: what is timed.
+        iterations: of `batch` calls each; None finds the number with which a repetition lasts
+            `min_time_s`, after one call so that what happens only once (page faults, lazy loading)
+            is not in it.
+        min_time_s: seconds.
+        batch: calls in a row that are one iteration.
+        clock: seconds.
+        cpu_clock: seconds of processor time of all threads.
     """
     if iterations is not None:
         return _timed(call, iterations, batch, clock, cpu_clock)

@@ -45,7 +45,11 @@ class DeviceOptions:
 
     @staticmethod
     def cpu(threads: int) -> DeviceOptions:
-        """The CPU with this many threads: the calling thread itself if one, else local-task."""
+        """The CPU with this many threads: the calling thread itself if one, else local-task.
+
+        Args:
+            threads: at least 1.
+        """
         return DeviceOptions("local-sync") if threads == 1 else DeviceOptions("local-task", threads)
 
 
@@ -112,12 +116,20 @@ class Device:
             ) from None
 
     def upload(self, array: NDArray[Any]) -> Any:
-        """A buffer view on the device with the array's shape, element type and data."""
+        """A buffer view on the device with the array's shape, element type and data.
+
+        Args:
+            array: of any element type that the runtime takes.
+        """
         # A copy of a memory-mapped array: the runtime wants a plain, C-contiguous buffer.
         return self.bindings.asdevicearray(self.hal, np.array(array, order="C"))._buffer_view
 
     def arguments(self, inputs: InputSet) -> list[Any]:
-        """The arguments of a call, tensors on the device."""
+        """The arguments of a call, tensors on the device.
+
+        Args:
+            inputs: as they were stored.
+        """
         made: list[Any] = []
         for argument in inputs.arguments:
             if isinstance(argument, InputFile):
@@ -127,7 +139,11 @@ class Device:
         return made
 
     def download(self, view: Any) -> NDArray[Any]:
-        """The contents of a buffer view, in its element type (bf16 and f8 by ml_dtypes)."""
+        """The contents of a buffer view, in its element type (bf16 and f8 by ml_dtypes).
+
+        Args:
+            view: a buffer view of this device.
+        """
         runtime = self.bindings
         buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
         kind = runtime.HalElementType.map_to_dtype(view.element_type)
@@ -171,13 +187,22 @@ class Device:
         return self.hal.create_semaphore(0)
 
     def fence(self, semaphore: Any, value: int) -> Any:
-        """What is passed when a timeline has come to a value."""
+        """What is passed when a timeline has come to a value.
+
+        Args:
+            semaphore: the timeline.
+            value: that it must have come to.
+        """
         return self.bindings.HalFence.create_at(semaphore, value)
 
     def exported(self, vmfb: str) -> list[ExportedFunction]:
         """The functions of a compiled module, in its order, without loading its code.
 
-        Raises UserError for a file that is no compiled module.
+        Args:
+            vmfb: path of the file.
+
+        Raises:
+            UserError: it is no compiled module that this runtime can load.
         """
         try:
             module = self.bindings.VmModule.mmap(self.instance, vmfb)
@@ -195,7 +220,12 @@ class Device:
         return found
 
     def load(self, vmfb: str | bytes, parameters: Parameters | None = None) -> LoadedProgram:
-        """Load a compiled program from a file or from memory, with its parameters."""
+        """Load a compiled program from a file or from memory, with its parameters.
+
+        Args:
+            vmfb: path of the file, or its bytes.
+            parameters: its weights.
+        """
         return LoadedProgram(self, vmfb, parameters or NO_PARAMETERS)
 
 
@@ -215,20 +245,35 @@ class LoadedProgram:
         self._context: Any = runtime.VmContext(device.instance, [*modules, self._module])
 
     def has(self, function: str) -> bool:
+        """Whether there is such a function.
+
+        Args:
+            function: its name.
+        """
         return self._module.lookup_function(function) is not None
 
     def argument_count(self, function: str) -> int:
-        """How many arguments a function takes; 0 if there is none."""
+        """How many arguments a function takes; 0 if there is none.
+
+        Args:
+            function: its name.
+        """
         found = self._module.lookup_function(function)
         # The bindings show the convention only in the function's text: `<VmFunction f(0rI_r), …`
         convention = str(found).partition("(0")[2].partition(")")[0]
         return len(convention.partition("_")[0]) if found is not None else 0
 
     def bind(self, function: str, arguments: Sequence[Any]) -> Callable[[], Any]:
-        """A call of `function` with these arguments, ready to be timed.
+        """A call of a function with these arguments, ready to be timed.
 
-        It returns when the results are complete, with the list of the results. Raises ValueError
-        if there is no such function.
+        It returns when the results are complete, with the list of the results.
+
+        Args:
+            function: its name.
+            arguments: on the device; numbers as they are.
+
+        Raises:
+            ValueError: there is no such function.
         """
         found, packed = self._function(function), self._packed(arguments)
         invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
@@ -243,7 +288,14 @@ class LoadedProgram:
     def bind_fenced(self, function: str, arguments: Sequence[Any]) -> Callable[[Any, Any], Any]:
         """A call that takes a fence to wait for and one to signal, and returns before its results
         are complete, with their list: of a program whose functions take fences, which IREE calls
-        the execution model `async-external`. Raises ValueError if there is no such function.
+        the execution model `async-external`.
+
+        Args:
+            function: its name.
+            arguments: on the device; numbers as they are.
+
+        Raises:
+            ValueError: there is no such function.
         """
         found = self._function(function)
         invoke, new_list = self._context.invoke, self._device.bindings.VmVariantList
@@ -274,7 +326,11 @@ class LoadedProgram:
         return packed
 
     def outputs(self, results: Any) -> list[NDArray[Any]]:
-        """The results of a call as arrays; scalars have shape () and type int64 or float64."""
+        """The results of a call as arrays; scalars have shape () and type int64 or float64.
+
+        Args:
+            results: the list that a call gave.
+        """
         runtime = self._device.bindings
         arrays: list[NDArray[Any]] = []
         for position in range(len(results)):

@@ -44,7 +44,12 @@ class SeveralDevices(RemoteBenchmark):
         super().__init__(self._here, policy)
 
     def prefetch(self, jobs: Sequence[Job[Any, Any]], label: str = "") -> None:
-        """As there; what a stop leaves out of a round is measured when it is asked for again."""
+        """As there; what a stop leaves out of a round is measured when it is asked for again.
+
+        Args:
+            jobs: what will be asked for.
+            label: what it is for, in words.
+        """
         self._here.station.stop = self.stop
         try:
             with contextlib.suppress(Stopped):
@@ -53,5 +58,6 @@ class SeveralDevices(RemoteBenchmark):
             self._here.station.stop = lambda: False
 
     def close(self) -> None:
+        """End the devices' workers."""
         self._here.station.close()
         scratch.remove(self._folder)

@@ -69,8 +69,17 @@ class Station:
     _deadline: float | None = field(default=None, init=False)
 
     def run(self, watch: bool = False) -> AnswerCounts:
-        """Measure every request that has no result; with `watch` go on until the asking side has
-        closed the folder. Raises UserError when no device can be opened."""
+        """Measure every request that has no result.
+
+        Args:
+            watch: go on until the asking side has closed the folder.
+
+        Returns:
+            What became of the requests.
+
+        Raises:
+            UserError: no device can be opened, or a manifest is not one of this version's.
+        """
         begin = time.monotonic()
         self._deadline = None if self.limit_s is None else begin + self.limit_s
         try:
@@ -86,7 +95,14 @@ class Station:
 
     def measure(self, batches: Sequence[Batch]) -> int:
         """Measure what has no result in these batches; how many requests that were. The devices
-        stay open."""
+        stay open.
+
+        Args:
+            batches: in the order in which they are done.
+
+        Raises:
+            UserError: a device cannot be opened, or a manifest is not one of this version's.
+        """
         waiting = [(batch, entry) for batch in batches for entry in self._open(batch)]
         if waiting and not self._pools:
             self._pools += [WorkerPool(1, setup=Job(tasks.setup, one)) for one in self.devices]
@@ -186,7 +202,14 @@ def _line(batch: Batch, entry: ManifestEntry, data: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`tilewright measure`: needs neither click nor rich, which come with the compiler's side."""
+    """`tilewright measure`: needs neither click nor rich, which come with the compiler's side.
+
+    Args:
+        arguments: of the command line; this process's if left out.
+
+    Returns:
+        The exit status.
+    """
     parser = argparse.ArgumentParser(
         prog="tilewright measure",
         description="Measure, on this machine's device, what `tilewright tune --runner` asks for "

@@ -91,7 +91,11 @@ class Measurement:
         return self.quartile_s / self.drift
 
     def interval(self, confidence: float = 0.95) -> Interval:
-        """Interval of the median as measured."""
+        """Interval of the median as measured.
+
+        Args:
+            confidence: between 0 and 1.
+        """
         return median_interval(self.samples, confidence)
 
 
@@ -116,6 +120,13 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> Inter
     """Confidence interval of the median for any continuous distribution, from order statistics.
 
     95% takes at least 6 samples; with fewer the interval is (0, infinity): nothing is claimed.
+
+    Args:
+        samples: independent, of any continuous distribution.
+        confidence: between 0 and 1.
+
+    Raises:
+        ValueError: there are no samples.
     """
     centre = median(samples)
     # 0.5 ** n leaves the range of a double near n = 1000; the last 1000 samples say enough.
@@ -135,9 +146,18 @@ def bootstrap_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic, the median by default.
+    """Percentile bootstrap interval of a statistic, the median by default. Equal arguments give
+    equal intervals.
 
-    `statistic` maps an array [..., n] to [...]. Equal arguments give equal intervals.
+    Args:
+        samples: [n].
+        statistic: maps an array [..., n] to [...].
+        confidence: between 0 and 1.
+        resamples: that the interval is made from.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: there are no samples.
     """
     data = np.asarray(samples, dtype=np.float64)
     if data.size == 0:
@@ -160,6 +180,16 @@ def paired_ratio_interval(
     Both samples of a round are taken close together, so what slows the machine for longer than a
     round cancels in the ratio: two speeds of a bimodal machine do not widen the interval. With too
     few rounds for the confidence (`minimum_rounds`) the interval is (0, infinity).
+
+    Args:
+        times: [n], one sample for each round.
+        reference: [n], of the same rounds.
+        confidence: between 0 and 1.
+        resamples: that the interval is made from.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: there are not as many of both.
     """
     if len(times) != len(reference):
         raise ValueError(f"{len(times)} samples paired with {len(reference)}")
@@ -172,13 +202,22 @@ def paired_ratio_interval(
 
 
 def minimum_rounds(confidence: float) -> int:
-    """Fewest samples whose extremes enclose the median with this confidence (6 for 95%)."""
+    """Fewest samples whose extremes enclose the median with this confidence (6 for 95%).
+
+    Args:
+        confidence: between 0 and 1.
+    """
     return max(2, math.ceil(1 - math.log2(1 - confidence)))
 
 
 def judge(ratio: Interval, margin: float = 0.0) -> Verdict:
     """`faster` or `slower` where the whole interval of time / reference time lies beyond
-    1 - margin or 1 + margin, else `same`."""
+    1 - margin or 1 + margin, else `same`.
+
+    Args:
+        ratio: time over the reference's time.
+        margin: differences below this part are `same` even when they are certain.
+    """
     if ratio.high < 1 - margin:
         return Verdict.FASTER
     if ratio.low > 1 + margin:

@@ -95,10 +95,15 @@ def measure(
     best_s: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Time `call`, which runs the program `executions` times before it returns.
+    """Time a program: warm-up, then samples until they say enough.
 
-    probe: runs it once; the first look at a candidate that may be slow (`call` by default).
-    best_s: seconds of the best candidate so far, on the machine as it is now.
+    Args:
+        call: runs the program `executions` times before it returns.
+        policy: how many samples are taken.
+        executions: in one call.
+        probe: runs it once; the first look at a candidate that may be slow (`call` by default).
+        best_s: seconds of the best candidate so far, on the machine as it is now.
+        clock: seconds.
     """
     start = clock()
 

@@ -90,6 +90,11 @@ def float_format(element_type: str) -> Any:
 
 
 def is_float_type(element_type: str) -> bool:
+    """Whether it is a float type.
+
+    Args:
+        element_type: its MLIR name.
+    """
     return element_type.startswith(("f", "bf"))
 
 
@@ -98,9 +103,11 @@ def tolerance(
 ) -> tuple[float, float]:
     """(rtol, atol_scale) of the formula above; (0, 0) for integers and booleans.
 
-    `element_type` is the coarsest float format that a result is rounded to on its way (its own type
-    if nothing else), `reduction_length` the number of terms that are added up to an element,
-    `accumulation_type` the format in which they are (default: `element_type`).
+    Args:
+        element_type: the coarsest float format that a result is rounded to on its way (its own type
+            if nothing else).
+        reduction_length: number of terms that are added up to an element.
+        accumulation_type: the format in which they are (default: `element_type`).
     """
     if not is_float_type(element_type):
         return 0.0, 0.0
@@ -123,12 +130,19 @@ def compare(
     sensitivity: npt.ArrayLike | None = None,
     size: float | None = None,
 ) -> Comparison:
-    """Compare an output with its reference (float64, or exact integers) element by element.
+    """Compare an output with its reference element by element.
 
-    `integer_slack`: the difference that is allowed in at most a thousandth of the elements of an
-    integer output that the program rounds from floats, where a value may fall on either side of a
-    rounding boundary. `sensitivity`: how much each element moves with the inputs' last digit.
-    `size`: what `reference_size` says of the reference, for who compares with it many times.
+    Args:
+        actual: the output.
+        expected: the reference, of the same shape: float64, or exact integers.
+        element_type: the coarsest format that a result is rounded to on its way.
+        reduction_length: terms that are added up to an element.
+        accumulation_type: the format in which they are (default: `element_type`).
+        integer_slack: the difference that is allowed in at most a thousandth of the elements of an
+            integer output that the program rounds from floats, where a value may fall on either
+            side of a rounding boundary.
+        sensitivity: how much each element moves with the inputs' last digit.
+        size: what `reference_size` says of the reference, for who compares with it many times.
     """
     got, want = np.asarray(actual), np.asarray(expected)
     if got.shape != want.shape:
@@ -193,7 +207,12 @@ def _matches(
 
 
 def reference_size(expected: npt.ArrayLike, element_type: str) -> float:
-    """`typical_size` of what a float type can hold of a reference; 0 for other types."""
+    """`typical_size` of what a float type can hold of a reference; 0 for other types.
+
+    Args:
+        expected: the reference, of any shape.
+        element_type: the coarsest format that a result is rounded to on its way.
+    """
     if not is_float_type(element_type):
         return 0.0
     want = np.asarray(expected).astype(np.float64, copy=False)
@@ -244,6 +263,9 @@ def typical_size(values: npt.NDArray[np.float64]) -> float:
     Values that stand for minus infinity in a mask (-1e9, the lowest finite float) would otherwise
     excuse any error in the rest: magnitudes count up to 1024 times the lower quartile of those that
     are not zero. 0 for nothing but zeros.
+
+    Args:
+        values: of any shape.
     """
     sizes = np.abs(values.ravel()[:: max(1, values.size // _SAMPLE)])
     present = sizes[sizes > 0]

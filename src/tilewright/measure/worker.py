@@ -33,6 +33,7 @@ _LOG_CHECK_MS = 1000
 
 
 def main() -> None:
+    """Serve the pool that started this process, until it is gone."""
     channel_fd, lifeline_fd, parent, bound_to_thread, memory_limit, log_limit = map(
         int, sys.argv[1:]
     )

@@ -25,7 +25,11 @@ class WorkerState:
         self._kept: dict[type[Any], object] = {}
 
     def keep(self, value: object) -> None:
-        """Keep an object, in place of the one of its class that was kept before."""
+        """Keep an object, in place of the one of its class that was kept before.
+
+        Args:
+            value: of the caller's own class.
+        """
         self._kept[type(value)] = value
 
     def get(self, kind: type[Kept]) -> Kept:
@@ -33,13 +37,20 @@ class WorkerState:
 
         Raises:
             TypeError: none is kept, and the class has to be given something to be made.
+
+        Args:
+            kind: the class.
         """
         if kind not in self._kept:
             self._kept[kind] = kind()
         return cast(Kept, self._kept[kind])
 
     def drop(self, kind: type[Any]) -> None:
-        """Forget the object of this class, if there is one."""
+        """Forget the object of this class, if there is one.
+
+        Args:
+            kind: the class.
+        """
         self._kept.pop(kind, None)
 
 
@@ -51,7 +62,12 @@ class RecentlyUsed(Generic[Key, Value]):
         self._values: collections.OrderedDict[Key, Value] = collections.OrderedDict()
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not there: room for it is made first."""
+        """The value of a key, made where it is not there: room for it is made first.
+
+        Args:
+            key: of the value.
+            make: makes it.
+        """
         if key not in self._values:
             while len(self._values) >= self._limit:
                 self._values.popitem(last=False)

@@ -35,7 +35,11 @@ def create() -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder made by `create`, with all that is in it; what cannot be removed stays."""
+    """Remove a folder made by `create`, with all that is in it; what cannot be removed stays.
+
+    Args:
+        path: of the folder.
+    """
     shutil.rmtree(path, ignore_errors=True)
     lock = _held.pop(path, None)
     if lock is not None:

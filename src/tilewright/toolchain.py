@@ -53,7 +53,11 @@ _LINK_HINT = (
 
 
 def installed_version(package: str) -> str:
-    """The version of an installed distribution; '' when it is not installed."""
+    """The version of an installed distribution; '' when it is not installed.
+
+    Args:
+        package: name of the distribution.
+    """
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -131,10 +135,20 @@ class Toolchain:
     ) -> CompileOutcome:
         """Compile a program; `output` appears whole and only on success.
 
-        An `output` of an earlier compile stays when this one fails. `extra`: flags that do not
-        change the result (dumps), kept apart from those that the user is shown. The compiler
-        runs in its own process group, which is ended with everything in it after `timeout_s`.
-        One that has stopped for good is ended at once, and run again without threads.
+        An `output` of an earlier compile stays when this one fails. The compiler runs in its own
+        process group, which is ended with everything in it after `timeout_s`. One that has stopped
+        for good is ended at once, and run again without threads.
+
+        Args:
+            program: the source.
+            output: the file to be made.
+            flags: of `iree-compile`.
+            timeout_s: seconds.
+            extra: flags that do not change the result (dumps), kept apart from those that the user
+                is shown.
+
+        Returns:
+            What became of it; a program that does not compile raises nothing.
         """
         outcome = self._compile(program, output, flags, timeout_s, extra)
         if outcome.stood_still and WITHOUT_THREADS not in (*flags, *extra):
@@ -175,9 +189,18 @@ class Toolchain:
             partial.unlink(missing_ok=True)
 
     def compile_many(self, jobs: Sequence[CompileJob], workers: int) -> list[CompileOutcome]:
-        """Compile `workers` jobs at a time; one outcome for each job, in their order.
+        """Compile many programs at a time. When it is interrupted, the compilers still running are
+        ended.
 
-        When it is interrupted, the compilers still running are ended.
+        Args:
+            jobs: the compiles.
+            workers: how many at a time, at least 1.
+
+        Returns:
+            One outcome for each job, in their order.
+
+        Raises:
+            ValueError: `workers` is below 1.
         """
         if workers < 1:
             raise ValueError(f"workers = {workers}, must be at least 1")
@@ -202,7 +225,11 @@ class Toolchain:
     ) -> str:
         """The command as one line for a POSIX shell.
 
-        `plain`: `iree-compile` as users have it on their path; else this toolchain's own.
+        Args:
+            program: the source.
+            output: the file to be made.
+            flags: of `iree-compile`.
+            plain: `iree-compile` as users have it on their path; else this toolchain's own.
         """
         tool = IREE_COMPILE if plain else str(self.iree_compile)
         return shlex.join([tool, str(program), *flags, "-o", str(output)])
@@ -220,7 +247,14 @@ class Toolchain:
         return lines[-1] if lines else ""
 
     def check_processor(self, name: str) -> None:
-        """Raises UnknownNameError, with all names there are, unless LLVM knows the processor."""
+        """See whether LLVM knows a processor.
+
+        Args:
+            name: as LLVM names it.
+
+        Raises:
+            UnknownNameError: it does not; the message has all names there are.
+        """
         with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
             program = Path(folder) / "empty.mlir"
             program.write_text("module {}\n")
@@ -303,7 +337,11 @@ def _find(iree_bin: Path | None) -> Path:
 
 
 def error_line(log: str) -> str:
-    """The line of a compiler's or linker's output that says why it failed; '' where none does."""
+    """The line of a compiler's or linker's output that says why it failed; '' where none does.
+
+    Args:
+        log: all that was printed.
+    """
     lines = [line.strip() for line in log.splitlines()]
     for mark in (" error: ", "LLVM ERROR: ", "Assertion "):
         for line in lines:

@@ -31,7 +31,11 @@ def change_lines(
 
 
 def print_changes(applied: AppliedProgram) -> None:
-    """Every dispatch whose configuration changed, with both."""
+    """Every dispatch whose configuration changed, with both.
+
+    Args:
+        applied: the program with the spec.
+    """
     for note in applied.notes:
         click.echo(f"note: {note}", err=True)
     if not applied.entries:

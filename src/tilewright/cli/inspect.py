@@ -81,7 +81,11 @@ def _print_variant(variant: VariantInfo) -> None:
 
 
 def dispatch_lines(dispatch: DispatchInfo) -> list[str]:
-    """A dispatch and its space in words."""
+    """A dispatch and its space in words.
+
+    Args:
+        dispatch: as it was inspected.
+    """
     first, *others = dispatch.names
     lines = [f"{first}, {words.plural(dispatch.count, 'run')}"]
     lines.append(f"  computes  {dispatch.workload}, {words.count(dispatch.flops)} operations")

@@ -42,6 +42,12 @@ class Interrupts:
         self._aborted_at: float | None = None
 
     def on_sigint(self, number: int, frame: FrameType | None) -> None:
+        """Ask the run to stop; the second time, abort it.
+
+        Args:
+            number: of the signal.
+            frame: where it came.
+        """
         if self.stopping:
             self.on_sigterm(number, frame)
             return
@@ -49,6 +55,15 @@ class Interrupts:
         self._run.request_stop()
 
     def on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """Abort the run, unless an abort has just begun.
+
+        Args:
+            number: of the signal.
+            frame: where it came.
+
+        Raises:
+            KeyboardInterrupt: in the main thread.
+        """
         now = time.monotonic()
         if self._aborted_at is not None and now - self._aborted_at < _SAME_ABORT_S:
             return
@@ -60,7 +75,14 @@ class Interrupts:
 
 @contextmanager
 def interruptible(run: Stoppable) -> Iterator[Interrupts]:
-    """Handle signals for a run. Outside the main thread signals are left alone."""
+    """Handle signals for a run. Outside the main thread signals are left alone.
+
+    Args:
+        run: what is asked to stop.
+
+    Yields:
+        What the handlers do.
+    """
     interrupts = Interrupts(run)
     if threading.current_thread() is not threading.main_thread():
         yield interrupts

@@ -27,9 +27,20 @@ class LazyGroup(click.Group):
         self.places = dict(places)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of their places.
+
+        Args:
+            ctx: click's context.
+        """
         return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command.
+
+        Args:
+            ctx: click's context.
+            cmd_name: its name.
+        """
         place = self.places.get(cmd_name)
         if place is None:
             return None
@@ -39,10 +50,25 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does.
+
+        Args:
+            ctx: click's context.
+            args: the name and what follows.
+
+        Raises:
+            UnknownNameError: there is no such command.
+        """
         if args and not args[0].startswith("-") and args[0] not in self.places:
             raise UnknownNameError("command", args[0], self.places)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview, without importing the commands.
+
+        Args:
+            ctx: click's context.
+            formatter: click's.
+        """
         with formatter.section("Commands"):
             formatter.write_dl([(name, place.summary) for name, place in self.places.items()])

@@ -50,7 +50,11 @@ class LiveView(RunView):
         self._live.stop()
 
     def listen(self, event: events.Event) -> None:
-        """As there; the picture follows."""
+        """As there; the picture follows.
+
+        Args:
+            event: what happened.
+        """
         with self._lock:
             self.progress.add(event)
             if isinstance(event, events.TrialDone | events.DispatchesRanked):
@@ -58,7 +62,12 @@ class LiveView(RunView):
         super().listen(event)
 
     def tell(self, text: str, style: str = "") -> None:
-        """Print a line above the picture."""
+        """Print a line above the picture.
+
+        Args:
+            text: the line.
+            style: its colour.
+        """
         self._console.print(Text(text, style=style))
 
     def _picture(self) -> RenderableType:
@@ -72,7 +81,11 @@ class LiveView(RunView):
 
 
 def status_line(progress: RunProgress) -> str:
-    """Phase, time, trials and time left, in one line."""
+    """Phase, time, trials and time left, in one line.
+
+    Args:
+        progress: of the run.
+    """
     parts = [progress.phase + (f" ({progress.detail})" if progress.detail else "")]
     if progress.stopping:
         parts[0] += ", stopping: Ctrl-C again to abort"
@@ -88,7 +101,11 @@ def status_line(progress: RunProgress) -> str:
 
 
 def dispatch_table(progress: RunProgress) -> Table:
-    """The hottest dispatches with what was found for them so far."""
+    """The hottest dispatches with what was found for them so far.
+
+    Args:
+        progress: of the run.
+    """
     table = output.table(_COLUMNS, right=_COLUMNS[1:])
     rows = [(variant, row) for variant, ranked in progress.rankings.items() for row in ranked]
     measured = [(v, row, row.default_s) for v, row in rows if row.default_s is not None]

@@ -48,6 +48,14 @@ class Commands(LazyGroup):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
+        """As click does; what goes wrong is one line and an exit status.
+
+        Args:
+            args: of the command line.
+            prog_name: for help.
+            complete_var: see click.
+            standalone_mode: see click; without it errors pass.
+        """
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         sys.exit(self._guarded(args, prog_name, complete_var, extra))

@@ -27,6 +27,9 @@ def module_options(function: F) -> F:
     """Adds the options of `ModuleOptions`, and `--function`, `--input` and `--seed`.
 
     Values arrive as text, and as None or () when they were not given.
+
+    Args:
+        function: of the command.
     """
     options = (
         tuning_options("function", "inputs", "parameters"),
@@ -67,7 +70,11 @@ def module_options(function: F) -> F:
 def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
     """The module's options, and what was given for the call: `function`, `inputs`, `seed`.
 
-    Raises UserError, which names the option.
+    Args:
+        given: what click gives, by name.
+
+    Raises:
+        UserError: an option has a wrong value.
     """
     from tilewright.modules.module_source import read_options
     from tilewright.tuning.parse import parse_count
@@ -78,7 +85,12 @@ def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
 
 
 def show_ir(module: Path, options: ModuleOptions) -> None:
-    """Compile up to `options.compile_to`, and print the IR unless it is saved."""
+    """Compile up to `options.compile_to`, and print the IR unless it is saved.
+
+    Args:
+        module: the program.
+        options: with `compile_to`.
+    """
     from tilewright.modules.compiling import compiled_program
     from tilewright.modules.ready_module import is_compiled
 
@@ -94,7 +106,11 @@ def show_ir(module: Path, options: ModuleOptions) -> None:
 
 
 def tell(compiled: CompiledModule | None) -> None:
-    """What compiling did beside making the module, on stderr: stdout is for results."""
+    """What compiling did beside making the module, on stderr: stdout is for results.
+
+    Args:
+        compiled: what was compiled; None: nothing was.
+    """
     if compiled is None:
         return
     for note in compiled.notes:

@@ -18,7 +18,11 @@ _FILE_WIDTH = 400
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that writes plain text as it is: no markup, no highlighting of its own."""
+    """A console that writes plain text as it is: no markup, no highlighting of its own.
+
+    Args:
+        stderr: write there, not to stdout.
+    """
     found = Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
     if not found.is_terminal:
         found.width = _FILE_WIDTH
@@ -26,7 +30,13 @@ def console(stderr: bool = False) -> Console:
 
 
 def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") -> RichTable:
-    """An empty table without lines; the columns in `right` are numbers."""
+    """An empty table without lines; the columns in `right` are numbers.
+
+    Args:
+        columns: their names.
+        right: those that are numbers.
+        title: above the table.
+    """
     made = RichTable(
         box=None,
         pad_edge=False,
@@ -46,7 +56,11 @@ def table(columns: Sequence[str], right: Sequence[str] = (), title: str = "") ->
 
 
 def print_table(made: Table) -> None:
-    """A table of plain data."""
+    """A table of plain data.
+
+    Args:
+        made: the table.
+    """
     shown = table(made.columns, made.right, made.title)
     for cells in made.rows:
         shown.add_row(*cells)

@@ -30,7 +30,11 @@ class PlainView(RunView):
             os.write(sys.__stderr__.fileno(), _STOPPING.encode())  # type: ignore[union-attr]
 
     def listen(self, event: events.Event) -> None:
-        """As there; phases, dispatches and new bests are told as well."""
+        """As there; phases, dispatches and new bests are told as well.
+
+        Args:
+            event: what happened.
+        """
         new_best = self.progress.add(event)
         match event:
             case events.PhaseStarted(name, detail):
@@ -45,7 +49,12 @@ class PlainView(RunView):
                 super().listen(event)
 
     def tell(self, text: str, style: str = "") -> None:
-        """Write a line, with the time."""
+        """Write a line, with the time.
+
+        Args:
+            text: the line.
+            style: is not shown.
+        """
         self._write(f"[{self.progress.elapsed_s:7.1f} s] {text}")
 
     def _best_line(self, event: events.TrialDone) -> str:
@@ -59,7 +68,11 @@ class PlainView(RunView):
 
 
 def row_line(row: events.DispatchRow) -> str:
-    """A dispatch in one line."""
+    """A dispatch in one line.
+
+    Args:
+        row: of the ranking.
+    """
     if row.default_s is None:
         return f"{row.name}: skipped: {row.note}"
     parts = [

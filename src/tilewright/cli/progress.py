@@ -56,8 +56,14 @@ class RunProgress:
         self._done_before = 0
 
     def add(self, event: events.Event) -> bool:
-        """Take an event in; whether it is a trial that is the best of its dispatch so far, and by
-        enough to be told."""
+        """Take an event in.
+
+        Args:
+            event: what happened.
+
+        Returns:
+            Whether it is a trial that is the best of its dispatch so far, and by enough to be told.
+        """
         match event:
             case events.PhaseStarted(name, detail):
                 self.phase, self.detail = name, detail
@@ -93,7 +99,12 @@ class RunProgress:
         return event.trial.ok
 
     def label(self, variant: str, task: str) -> str:
-        """A dispatch's name, with its variant where dispatches of several are searched."""
+        """A dispatch's name, with its variant where dispatches of several are searched.
+
+        Args:
+            variant: that the dispatch belongs to.
+            task: its name.
+        """
         return f"{task} ({variant})" if variant and len(self.rankings) > 1 else task
 
     @property

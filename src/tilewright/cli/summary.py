@@ -15,7 +15,13 @@ _TUNED = ("tuned", "reused")
 
 
 def print_summary(result: TuneResult, console: Console, page: Path | None = None) -> None:
-    """Everything that a user wants to know of a result, on the console. page: its report."""
+    """Everything that a user wants to know of a result, on the console.
+
+    Args:
+        result: of the run.
+        console: to write to.
+        page: its report.
+    """
     say = console.print
     say()
     _print_dispatches(result, console)
@@ -33,7 +39,11 @@ def print_summary(result: TuneResult, console: Console, page: Path | None = None
 
 
 def program_lines(result: TuneResult) -> list[str]:
-    """The whole program before and after, and what was changed."""
+    """The whole program before and after, and what was changed.
+
+    Args:
+        result: of the run.
+    """
     program = result.program
     default, tuned = words.significant(program.default_ms), words.significant(program.tuned_ms)
     lines = []
@@ -64,7 +74,11 @@ def program_lines(result: TuneResult) -> list[str]:
 
 
 def output_lines(result: TuneResult) -> list[str]:
-    """Where the result is, and the line that makes the program without tilewright."""
+    """Where the result is, and the line that makes the program without tilewright.
+
+    Args:
+        result: of the run.
+    """
     lines = [f"Results are in {shlex.quote(str(result.output))}. The same program by hand:"]
     try:
         lines.append("  " + (Path(result.output) / "command.txt").read_text().strip())

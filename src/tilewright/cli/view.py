@@ -53,14 +53,23 @@ class RunView(ABC):
 
 
 def program_line(event: events.ProgramMeasured) -> str:
-    """What was measured of a whole program, in words."""
+    """What was measured of a whole program, in words.
+
+    Args:
+        event: of a program that was measured.
+    """
     if event.time_s is None:
         return f"variant {event.variant}: does not count: {event.error}"
     return f"variant {event.variant}: {words.milliseconds(event.time_s)} ms"
 
 
 def winner_line(event: events.WinnerFound, name: str) -> str:
-    """The outcome of a dispatch in one line, which begins with what it is called."""
+    """The outcome of a dispatch in one line, which begins with what it is called.
+
+    Args:
+        event: of a dispatch whose winner is known.
+        name: what it is called.
+    """
     if not event.kept:
         return f"{name}: the compiler's choice stays: {event.reason}"
     return (

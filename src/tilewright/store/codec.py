@@ -20,7 +20,11 @@ MESSAGE_LIMIT = 16_384
 
 
 def dumps(value: object) -> str:
-    """Strict, compact JSON with sorted keys; numbers that JSON cannot say become null."""
+    """Strict, compact JSON with sorted keys; numbers that JSON cannot say become null.
+
+    Args:
+        value: what JSON can say.
+    """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -38,7 +42,11 @@ def _finite(value: object) -> object:
 
 
 def clean(text: str) -> str:
-    """Text that can be stored: lone surrogates, as in undecodable output, are written out."""
+    """Text that can be stored: lone surrogates, as in undecodable output, are written out.
+
+    Args:
+        text: any.
+    """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -47,6 +55,9 @@ def configuration_to_json(configuration: Configuration) -> dict[str, Value]:
 
     Raises:
         TypeError: a value is of another type than those that knobs have.
+
+    Args:
+        configuration: of knobs.
     """
     for name, value in configuration.items:
         if not (
@@ -58,7 +69,14 @@ def configuration_to_json(configuration: Configuration) -> dict[str, Value]:
 
 
 def configuration_from_json(data: Json) -> Configuration:
-    """The configuration of a parsed JSON object; ValueError when it is none."""
+    """The configuration of a parsed JSON object.
+
+    Args:
+        data: what JSON was.
+
+    Raises:
+        ValueError: it is no configuration.
+    """
     if not isinstance(data, dict):
         raise ValueError(f"a configuration is an object, not {data!r}")
     values: dict[str, Value] = {}

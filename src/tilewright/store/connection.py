@@ -129,11 +129,20 @@ class Connection:
                 self.sqlite.execute("ROLLBACK")
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[sqlite3.Row]:
-        """All rows of one SELECT."""
+        """All rows of one SELECT.
+
+        Args:
+            sql: the SELECT.
+            parameters: of its question marks.
+
+        Raises:
+            UserError: the file or the disk is at fault.
+        """
         with self._lock, self._translated():
             return self.sqlite.execute(sql, parameters).fetchall()
 
     def close(self) -> None:
+        """Close the file."""
         with self._lock:
             self.sqlite.close()
 

@@ -54,11 +54,18 @@ class Database:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """Open the database at `path` (default: :func:`default_path`), making it if `create`.
+        """Open the database; an older version is migrated.
 
-        An older version is migrated. UserError: no such file (without `create`), not a database,
-        a database of another program or of a newer version, no permission, a full disk, or locked
-        by another process for longer than `busy_timeout_s`.
+        Args:
+            path: the file; :func:`default_path` if left out.
+            create: make it where there is none.
+            busy_timeout_s: seconds to wait for other processes.
+            clock: seconds since 1970.
+
+        Raises:
+            UserError: there is no such file (without `create`), it is not a database or one of
+                another program or of a newer version, there is no permission, the disk is full, or
+                another process keeps it locked.
         """
         where = default_path() if path is None else Path(path)
         return cls(Connection(where, create, busy_timeout_s), clock)
@@ -68,6 +75,7 @@ class Database:
         return self.connection.path
 
     def close(self) -> None:
+        """Close the file."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -84,7 +92,14 @@ class Database:
     # Runs
 
     def begin_run(self, run: RunRecord) -> int:
-        """Store a new run that belongs to this process; gives its id."""
+        """Store a new run that belongs to this process.
+
+        Args:
+            run: the record; what the database fills in is not read.
+
+        Returns:
+            Its id.
+        """
         with self.connection.transaction() as sqlite:
             filled_in = {
                 "uid": uuid.uuid4().hex,
@@ -101,8 +116,14 @@ class Database:
     ) -> RunRecord | None:
         """The newest unfinished run of the same program, target, compiler version and options.
 
-        A run whose process is gone comes before one that still goes on (which
-        :meth:`resume_run` refuses).
+        A run whose process is gone comes before one that still goes on (which :meth:`resume_run`
+        refuses).
+
+        Args:
+            program_digest: as the run stored it.
+            target: as the run stored it.
+            compiler: the version.
+            options_digest: as the run stored it.
         """
         found = self.connection.query(
             "SELECT * FROM runs WHERE program_digest = ? AND target = ? AND compiler = ?"
@@ -120,7 +141,17 @@ class Database:
         return min(runs, key=_goes_on_elsewhere, default=None)
 
     def resume_run(self, run_id: int) -> RunRecord:
-        """Take over an unfinished run; UserError when its process is still alive or it is done."""
+        """Take over an unfinished run.
+
+        Args:
+            run_id: the run.
+
+        Returns:
+            Its record.
+
+        Raises:
+            UserError: its process is still alive, or there is nothing to resume.
+        """
         with self.connection.transaction() as sqlite:
             row = sqlite.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
             if row is None:
@@ -142,7 +173,12 @@ class Database:
         return self.run(run_id)
 
     def finish_run(self, run_id: int, status: RunStatus = RunStatus.FINISHED) -> None:
-        """Say that a run has ended: FINISHED, or INTERRUPTED when it can be resumed."""
+        """Say that a run has ended: FINISHED, or INTERRUPTED when it can be resumed.
+
+        Args:
+            run_id: the run.
+            status: FINISHED, or INTERRUPTED when it can be resumed.
+        """
         with self.connection.transaction() as sqlite:
             sqlite.execute(
                 "UPDATE runs SET status = ?, finished = ?, owner = '' WHERE id = ?",
@@ -150,7 +186,14 @@ class Database:
             )
 
     def run(self, run_id: int) -> RunRecord:
-        """The run with this id; UserError when there is none."""
+        """The run with this id.
+
+        Args:
+            run_id: the id.
+
+        Raises:
+            UserError: there is none.
+        """
         found = self.connection.query("SELECT * FROM runs WHERE id = ?", (run_id,))
         if not found:
             raise UserError(f"database {self.path}: there is no run {run_id}")
@@ -165,7 +208,10 @@ class Database:
     def task_id(self, key: TaskKey, default_s: float | None = None, space: Json = None) -> int:
         """The id of the task, stored now if it is new.
 
-        `default_s` updates its default time, `space` what its search space is made from.
+        Args:
+            key: of the task.
+            default_s: updates its default time, in seconds.
+            space: updates what its search space is made from.
         """
         with self.connection.transaction() as sqlite:
             task_id, _ = rows.find_or_add_task(sqlite, key)
@@ -174,7 +220,11 @@ class Database:
 
     def similar_tasks(self, key: TaskKey) -> list[TaskRecord]:
         """Tasks of other shapes: of the same kind of workload, target and compiler, whose space is
-        known, in the order stored."""
+        known, in the order stored.
+
+        Args:
+            key: of the task that they are similar to.
+        """
         found = self.connection.query(
             "SELECT * FROM tasks WHERE target = ? AND compiler = ? AND workload_key != ?"
             " AND space IS NOT NULL ORDER BY id",
@@ -184,18 +234,43 @@ class Database:
         return [task for task in tasks if task.key.workload.kind == key.workload.kind]
 
     def task(self, task_id: int) -> TaskRecord:
-        """The task with this id; UserError when there is none."""
+        """The task with this id.
+
+        Args:
+            task_id: the id.
+
+        Raises:
+            UserError: there is none.
+        """
         found = self.connection.query("SELECT * FROM tasks WHERE id = ?", (task_id,))
         if not found:
             raise UserError(f"database {self.path}: there is no task {task_id}")
         return rows.task_of(found[0])
 
     def record_trial(self, run_id: int, task_id: int, trial: Trial) -> bool:
-        """Store a trial; False when the run has this configuration already: the first stays."""
+        """Store a trial.
+
+        Args:
+            run_id: the run that made it.
+            task_id: of the task.
+            trial: with its configuration.
+
+        Returns:
+            False when the run has this configuration already: the first stays.
+        """
         return self.record_trials(run_id, task_id, [trial]) == 1
 
     def record_trials(self, run_id: int, task_id: int, trials: Iterable[Trial]) -> int:
-        """Store several trials in one transaction; gives how many the run did not have yet."""
+        """Store several trials in one transaction.
+
+        Args:
+            run_id: the run that made them.
+            task_id: of the task.
+            trials: in the order to be stored.
+
+        Returns:
+            How many the run did not have yet.
+        """
         stored = 0
         with self.connection.transaction() as sqlite:
             last = sqlite.execute(
@@ -215,7 +290,12 @@ class Database:
     def trial_records(
         self, run_id: int | None = None, task_id: int | None = None
     ) -> list[TrialRecord]:
-        """The trials of a run, of a task, or of a task in a run, in the order stored."""
+        """The trials of a run, of a task, or of a task in a run, in the order stored.
+
+        Args:
+            run_id: the run; any if left out.
+            task_id: of the task; any if left out.
+        """
         given = {"run_id": run_id, "task_id": task_id}
         terms = {name: value for name, value in given.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in terms) or "1"
@@ -225,11 +305,20 @@ class Database:
         return [rows.trial_of(row) for row in found]
 
     def trials(self, run_id: int | None = None, task_id: int | None = None) -> list[Trial]:
-        """As :meth:`trial_records`, without their places."""
+        """As :meth:`trial_records`, without their places.
+
+        Args:
+            run_id: the run; any if left out.
+            task_id: of the task; any if left out.
+        """
         return [record.trial for record in self.trial_records(run_id, task_id)]
 
     def count_trials(self, run_id: int) -> int:
-        """How many trials the run has, its parts before a resume included."""
+        """How many trials the run has, its parts before a resume included.
+
+        Args:
+            run_id: the run.
+        """
         found = self.connection.query("SELECT count(*) FROM trials WHERE run_id = ?", (run_id,))
         return int(found[0][0])
 
@@ -238,7 +327,10 @@ class Database:
     def record_result(self, task_id: int, result: TaskResult, run_id: int | None = None) -> None:
         """Store the outcome of a task; it takes the place of an older one.
 
-        `run_id` and `created` of the result itself are not read: they are filled in.
+        Args:
+            task_id: of the task.
+            result: its `run_id` and `created` are not read: they are filled in.
+            run_id: the run that found it.
         """
         with self.connection.transaction() as sqlite:
             winner = result.configuration
@@ -251,7 +343,11 @@ class Database:
             rows.RESULTS.insert(sqlite, {**vars(result), **filled_in}, replace=True)
 
     def result_for(self, key: TaskKey) -> TaskResult | None:
-        """The result of the same workload, target, compiler version and flags, from any run."""
+        """The result of the same workload, target, compiler version and flags, from any run.
+
+        Args:
+            key: of the task.
+        """
         found = self.connection.query(
             "SELECT results.* FROM results JOIN tasks ON tasks.id = results.task_id"
             " WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
@@ -265,6 +361,12 @@ class Database:
         """Store what was measured of a `kind` (such as `variant`) of thing; replaces an older one.
 
         Numbers that JSON cannot say (NaN, infinities) become null.
+
+        Args:
+            run_id: the run.
+            kind: of thing that was measured, such as `variant`.
+            name: of the thing.
+            data: numbers that JSON cannot say (NaN, infinities) become null.
         """
         with self.connection.transaction() as sqlite:
             place = {"run_id": run_id, "kind": kind, "name": name}
@@ -272,7 +374,12 @@ class Database:
             rows.MEASUREMENTS.insert(sqlite, fields, replace=True)
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
-        """What was measured in a run, oldest first."""
+        """What was measured in a run, oldest first.
+
+        Args:
+            run_id: the run.
+            kind: of thing; any if left out.
+        """
         found = self.connection.query(
             "SELECT * FROM measurements WHERE run_id = ? AND kind = coalesce(?, kind)"
             " ORDER BY created, kind, name",
@@ -281,12 +388,23 @@ class Database:
         return [rows.measurement_of(row) for row in found]
 
     def put_state(self, run_id: int, key: str, value: Json) -> None:
-        """Store a checkpoint of a run under a name; replaces the one before."""
+        """Store a checkpoint of a run under a name; replaces the one before.
+
+        Args:
+            run_id: the run.
+            key: name of the checkpoint.
+            value: its content.
+        """
         with self.connection.transaction() as sqlite:
             rows.STATE.insert(sqlite, {"run_id": run_id, "key": key, "value": value}, replace=True)
 
     def get_state(self, run_id: int, key: str) -> Json:
-        """The checkpoint stored last under this name; None when there is none."""
+        """The checkpoint stored last under this name; None when there is none.
+
+        Args:
+            run_id: the run.
+            key: name of the checkpoint.
+        """
         found = self.connection.query(
             "SELECT * FROM state WHERE run_id = ? AND key = ?", (run_id, key)
         )
@@ -296,7 +414,11 @@ class Database:
     # The database as a whole
 
     def listing(self, which: Filter = EVERYTHING) -> list[ListingRow]:
-        """One row for each task, the most recently used first."""
+        """One row for each task, the most recently used first.
+
+        Args:
+            which: tasks to list.
+        """
         condition, values = rows.where_task(which)
         with self.connection.snapshot() as sqlite:
             found = sqlite.execute(
@@ -342,13 +464,31 @@ class Database:
 
         The format is that of :mod:`tilewright.store.transfer`. The file appears whole or not at
         all; UserError when it cannot be written.
+
+        Args:
+            which: tasks to export.
+            path: of the file, in the format of :mod:`tilewright.store.transfer`.
+
+        Returns:
+            How many rows of each kind were written.
+
+        Raises:
+            UserError: the file cannot be written; nothing is left of it then.
         """
         return transfer.export(self.connection, Path(path), which)
 
     def import_(self, path: str | os.PathLike[str]) -> RowCounts:
-        """Merge an exported file; gives what was new. All of it or, on a UserError, nothing.
+        """Merge an exported file, all of it or nothing; importing it twice adds nothing the second
+        time.
 
-        Importing the same file twice adds nothing the second time.
+        Args:
+            path: of the file.
+
+        Returns:
+            How many rows of each kind were new.
+
+        Raises:
+            UserError: it cannot be read or is not an export.
         """
         return transfer.import_(self.connection, Path(path))
 
@@ -362,12 +502,22 @@ class Database:
         keep_results: bool = True,
         dry_run: bool = False,
     ) -> RowCounts:
-        """Delete runs that meet every condition given, with their trials; gives what went.
+        """Delete runs that meet every condition given, with their trials. A run that is still going
+        on is kept.
 
-        The conditions: begun more than `older_than_s` seconds ago, for that target, by that
-        compiler version, by any compiler version but `not_compiler`. A run that is still going on
-        is kept. The results of tasks outlive their runs unless `keep_results` is False. With
-        `dry_run` nothing is deleted, only counted. UserError without any condition.
+        Args:
+            older_than_s: begun more than so many seconds ago.
+            target: for that target.
+            compiler: by that compiler version.
+            not_compiler: by any compiler version but that.
+            keep_results: the results of tasks outlive their runs.
+            dry_run: delete nothing, only count.
+
+        Returns:
+            How many rows of each kind went.
+
+        Raises:
+            UserError: there is no condition.
         """
         since = None if older_than_s is None else self._clock() - older_than_s
         condition = prune.Condition(since, target, compiler, not_compiler)

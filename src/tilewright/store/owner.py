@@ -27,7 +27,11 @@ def _token(pid: int) -> str:
 
 
 def pid_of(token: str) -> str:
-    """The process id within a token, for messages."""
+    """The process id within a token, for messages.
+
+    Args:
+        token: what `this_process` gave.
+    """
     return token.split("/")[1] if token.count("/") == 2 else "?"
 
 

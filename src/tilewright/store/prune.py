@@ -22,7 +22,15 @@ class Condition:
     not_compiler: str | None
 
     def sql(self, created: str, table: str) -> tuple[str, list[object]]:
-        """The condition on a table with the columns target and compiler, and a creation time."""
+        """The condition on a table with the columns target and compiler, and a creation time.
+
+        Args:
+            created: the column with the creation time.
+            table: with the columns target and compiler.
+
+        Returns:
+            The condition with question marks, and its parameters.
+        """
         terms = (
             (f"{created} < ?", self.before),
             (f"{table}.target = ?", self.target),
@@ -38,7 +46,20 @@ class _DryRun(Exception):
 
 
 def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: bool) -> RowCounts:
-    """See :meth:`tilewright.store.Store.prune`."""
+    """See :meth:`tilewright.store.Database.prune`.
+
+    Args:
+        db: the database.
+        condition: which runs.
+        keep_results: the results of tasks outlive their runs.
+        dry_run: delete nothing, only count.
+
+    Returns:
+        How many rows of each kind went.
+
+    Raises:
+        UserError: there is no condition.
+    """
     which, values = condition.sql("runs.created", "runs")
     if not which:
         raise UserError(

@@ -62,7 +62,11 @@ class StoredTable:
         self._marks = ", ".join("?" * len(columns))
 
     def fields(self, row: sqlite3.Row) -> Fields:
-        """The fields of a row, by the names of the columns."""
+        """The fields of a row, by the names of the columns.
+
+        Args:
+            row: with all columns of the table.
+        """
         found = {}
         for name, convert in self._columns.items():
             value = row[name]
@@ -168,13 +172,21 @@ STATE = StoredTable("state", run_id=int, key=_text, value=codec.dumps)
 
 
 def run_of(row: sqlite3.Row) -> RunRecord:
-    """A row of `runs` as a record."""
+    """A row of `runs` as a record.
+
+    Args:
+        row: with all columns.
+    """
     fields = RUNS.fields(row)
     return RunRecord(**{**fields, "id": row["id"], "status": RunStatus(fields["status"])})
 
 
 def task_of(row: sqlite3.Row) -> TaskRecord:
-    """A row of `tasks` as a record."""
+    """A row of `tasks` as a record.
+
+    Args:
+        row: with all columns.
+    """
     fields = TASKS.fields(row)
     workload = Workload.from_json(fields["workload"])
     key = TaskKey(workload, fields["target"], fields["compiler"], fields["flags"])
@@ -182,7 +194,11 @@ def task_of(row: sqlite3.Row) -> TaskRecord:
 
 
 def trial_of(row: sqlite3.Row) -> TrialRecord:
-    """A row of `trials` as a record."""
+    """A row of `trials` as a record.
+
+    Args:
+        row: with all columns.
+    """
     fields = TRIALS.fields(row)
     return TrialRecord(
         fields["run_id"],
@@ -194,7 +210,11 @@ def trial_of(row: sqlite3.Row) -> TrialRecord:
 
 
 def result_of(row: sqlite3.Row) -> TaskResult:
-    """A row of `results` as a record."""
+    """A row of `results` as a record.
+
+    Args:
+        row: with all columns.
+    """
     fields = RESULTS.fields(row)
     del fields["task_id"]
     if fields["configuration"] is not None:
@@ -203,7 +223,11 @@ def result_of(row: sqlite3.Row) -> TaskResult:
 
 
 def measurement_of(row: sqlite3.Row) -> ProgramMeasurement:
-    """A row of `measurements` as a record."""
+    """A row of `measurements` as a record.
+
+    Args:
+        row: with all columns.
+    """
     return ProgramMeasurement(**MEASUREMENTS.fields(row))
 
 
@@ -212,6 +236,9 @@ def trial_fields(trial: Trial) -> Fields:
 
     Raises:
         TypeError: a value of the configuration cannot be stored.
+
+    Args:
+        trial: a trial.
     """
     finite = trial.time_s is not None and math.isfinite(trial.time_s)
     return {
@@ -232,6 +259,9 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
     Raises:
         KeyError: a field is missing.
         ValueError: a field is not what it should be; TypeError and AttributeError as well.
+
+    Args:
+        fields: by the names of the columns.
     """
     return Trial(
         configuration=codec.configuration_from_json(fields["configuration"]),
@@ -246,7 +276,11 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
 
 
 def where_task(which: Filter) -> tuple[str, tuple[object, ...]]:
-    """A condition on the table `tasks`, with its parameters."""
+    """A condition on the table `tasks`, with its parameters.
+
+    Args:
+        which: tasks that are wanted.
+    """
     parts, values = ["1"], list[object]()
     for column in ("target", "compiler"):
         value = getattr(which, column)
@@ -260,7 +294,12 @@ def where_task(which: Filter) -> tuple[str, tuple[object, ...]]:
 
 
 def find_or_add_task(sqlite: sqlite3.Connection, key: TaskKey) -> tuple[int, bool]:
-    """The id of the task with this key, and whether it had to be added."""
+    """The id of the task with this key, and whether it had to be added.
+
+    Args:
+        sqlite: in a transaction.
+        key: of the task.
+    """
     found = sqlite.execute(
         "SELECT id FROM tasks WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
         (key.workload.key, key.target, key.compiler, key.flags),
@@ -307,11 +346,27 @@ def tell_task(
 
 
 def add_trial(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
-    """Store a trial unless its run has this configuration of the task already."""
+    """Store a trial unless its run has this configuration of the task already.
+
+    Args:
+        sqlite: in a transaction.
+        fields: of the trial, with its place.
+
+    Returns:
+        Whether it was stored.
+    """
     conflict = "ON CONFLICT (run_id, task_id, configuration) DO NOTHING"
     return TRIALS.insert(sqlite, fields, conflict).rowcount == 1
 
 
 def put_result(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
-    """Store the result of a task unless there is one that is as new or newer."""
+    """Store the result of a task unless there is one that is as new or newer.
+
+    Args:
+        sqlite: in a transaction.
+        fields: of the result.
+
+    Returns:
+        Whether it was stored.
+    """
     return RESULTS.insert(sqlite, fields, f"ON CONFLICT (task_id) {RESULTS.newer}").rowcount == 1

@@ -106,11 +106,20 @@ MIGRATIONS: list[tuple[str, ...]] = [_VERSION_1, _VERSION_2]
 
 
 def version_of(connection: sqlite3.Connection) -> int:
+    """The version of a database's schema; 0 for an empty file.
+
+    Args:
+        connection: to the file.
+    """
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def is_foreign(connection: sqlite3.Connection) -> bool:
-    """Whether the file is an SQLite database that another program made."""
+    """Whether the file is an SQLite database that another program made.
+
+    Args:
+        connection: to the file.
+    """
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     if application == APPLICATION_ID:
         return False
@@ -122,6 +131,9 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema to this version. Call it inside a write transaction.
 
     The version is read again here: another process may have migrated while this one waited.
+
+    Args:
+        connection: in a write transaction.
     """
     for statements in MIGRATIONS[version_of(connection) :]:
         for statement in statements:

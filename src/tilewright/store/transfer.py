@@ -46,7 +46,19 @@ VERSION = 1
 
 
 def export(db: Connection, path: Path, which: Filter) -> RowCounts:
-    """See :meth:`tilewright.store.Store.export`."""
+    """See :meth:`tilewright.store.Database.export`.
+
+    Args:
+        db: the database.
+        path: of the file.
+        which: tasks to export.
+
+    Returns:
+        How many rows of each kind were written.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
     try:
         with (
             whole_file(path) as partial,
@@ -115,7 +127,18 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
 
 
 def import_(db: Connection, path: Path) -> RowCounts:
-    """See :meth:`tilewright.store.Store.import_`."""
+    """See :meth:`tilewright.store.Database.import_`.
+
+    Args:
+        db: the database.
+        path: of the file.
+
+    Returns:
+        How many rows of each kind were new.
+
+    Raises:
+        UserError: it cannot be read or is not an export.
+    """
     try:
         with path.open(encoding="utf-8") as file:
             # Parsed before the transaction begins, so that the write lock is held briefly.

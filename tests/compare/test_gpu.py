@@ -81,6 +81,7 @@ def test_iree_on_a_device(vulkan: CompareOptions, tmp_path: Path) -> None:
     providers = find_providers("iree,iree-variant:data-tiling,iree-tuned,numpy,torch")
     options = replace(vulkan, db=tmp_path / "database.db")
     result = compare(find_workloads([], ["32x32x32"]), providers, options)
+    assert len(result.rows) == len(providers)
     for one in result.rows[:3]:
         assert one.outcome is ProviderOutcome.OK, one.reason
         assert len(one.samples) == 6

@@ -37,7 +37,9 @@ def test_a_library_where_it_is_installed(label: str) -> None:
     (provider,) = find_providers(label)
     if provider.absent():
         pytest.skip(provider.absent())
-    for row in compare(find_workloads(OPERATIONS), [provider], OPTIONS).rows:
+    rows = compare(find_workloads(OPERATIONS), [provider], OPTIONS).rows
+    assert len(rows) == len(OPERATIONS)
+    for row in rows:
         assert row.outcome is ProviderOutcome.OK, row.reason
         assert row.cores is not None
         assert row.cores <= 1.15
@@ -56,7 +58,10 @@ def test_a_library_where_it_is_installed(label: str) -> None:
 )
 def test_numpy_and_torch_have_every_kind(operation: str) -> None:
     labels = [p for p in find_providers("numpy,torch") if not p.absent()]
-    for row in compare(find_workloads([operation]), labels, OPTIONS).rows:
+    rows = compare(find_workloads([operation]), labels, OPTIONS).rows
+    assert [row.provider for row in rows] == [p.label for p in labels]
+    assert labels[0].label == "numpy"
+    for row in rows:
         assert row.outcome is ProviderOutcome.OK, f"{row.provider}: {row.reason}"
 
 

@@ -19,6 +19,9 @@ WITH_COMMANDS = [page for page in PAGES if commands(page)]
 FEW_TRIALS = "tilewright tune --max-trials 1"
 
 
+_LINK = re.compile(r"\]\(([^)]+)\)")
+
+
 def page_id(page: Path) -> str:
     return page.name
 
@@ -54,7 +57,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+    for target in _LINK.findall(page.read_text()):
         if target.startswith("http"):
             continue
         name, _, anchor = target.partition("#")
@@ -62,6 +65,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert file.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in headings(file), f"{page.name}: {target}"
+
+
+def test_the_links_are_seen() -> None:
+    assert sum(len(_LINK.findall(page.read_text())) for page in PAGES) > 40
 
 
 def headings(page: Path) -> set[str]:
@@ -86,9 +93,10 @@ def test_the_configuration_file_on_its_page_is_the_example() -> None:
 
 
 def test_python_blocks_are_python() -> None:
-    for page in PAGES:
-        for block in blocks(page, "python"):
-            compile(block, page.name, "exec")
+    found = [(page.name, block) for page in PAGES for block in blocks(page, "python")]
+    assert len({name for name, _ in found}) >= 3
+    for name, block in found:
+        compile(block, name, "exec")
 
 
 def test_the_result_folder_page_names_every_key_and_column() -> None:

@@ -25,6 +25,7 @@ def operations(kind: OperationKind) -> list[Operation]:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 def test_every_operation_is_what_its_name_says(kind: OperationKind) -> None:
     names = set()
+    assert operations(kind)
     for operation in operations(kind):
         name = operation.name
         assert parse_operation(name) == operation

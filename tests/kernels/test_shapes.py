@@ -50,6 +50,7 @@ def test_every_dimension_of_every_kind_has_an_option() -> None:
 @pytest.mark.parametrize("file", ["matmul.json", "conv.json"])
 def test_the_shape_files_of_the_benchmarks_can_be_read(file: str) -> None:
     shapes = read_shapes(SHAPES / file)
+    assert shapes
     assert len(shapes) == len(json.loads((SHAPES / file).read_text()))
     assert all(shape.types is not None and shape.types.name == "f32" for shape in shapes)
 

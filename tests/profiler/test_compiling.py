@@ -279,10 +279,14 @@ def test_a_killed_compile_is_gone_on_with(tmp_path: Path) -> None:
             time.sleep(0.05)
     assert summary.kept == len(made)
     assert summary.compiled == len(sizes) - len(made)
+    assert made
+    assert len(dispatches(generated)) == len(sizes)
     for dispatch in dispatches(generated):
         assert dispatch.vmfb.is_file()
         if dispatch.name in made:
             assert dispatch.vmfb.stat().st_mtime_ns == made[dispatch.name]
     assert not list(tmp_path.rglob("*.part"))
-    for manifest in tmp_path.rglob(MANIFEST):
+    manifests = list(tmp_path.rglob(MANIFEST))
+    assert len(manifests) == len(sizes)
+    for manifest in manifests:
         json.loads(manifest.read_text())

@@ -243,7 +243,9 @@ def test_every_variant_type_and_layout(tmp_path: Path, kind: OperationKind) -> N
     generated = make(tmp_path, *(operation.name for operation in operations), jobs=2)
     selected = dispatches(generated)
     compile_dispatches(generated, selected, replace(COMPILE, jobs=2))
-    for outcome in run_dispatches(selected, VERIFY):
+    outcomes = list(run_dispatches(selected, VERIFY))
+    assert len(outcomes) == len(operations) > 0
+    for outcome in outcomes:
         name = outcome.dispatch.name
         if outcome.status is Status.COMPILE_ERROR:
             assert any(

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class Hanging(Peer):
 class Raising(Peer):
     name = "raising"
 
-    def build(self, task: ProviderTask, context: Any) -> Built:
+    def build(self, task: ProviderTask, options: Any, folder: Path) -> Built:
         raise UserError("it does not compile")
 
 

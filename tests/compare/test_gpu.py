@@ -23,11 +23,12 @@ from tilewright.compare import (
     find_providers,
     find_workloads,
 )
+from tilewright.compare.comparison_options import NO_BUDGET, Budget, Place
 from tilewright.compare.diff import DiffVerdict
 from tilewright.compare.machine_state import MachineState
-from tilewright.compare.providers.interface import NO_BUDGET, Budget, Built, Place, PreparedTask
+from tilewright.compare.providers.interface import Built, PreparedTask
 from tilewright.compare.providers.torch import Torch as TorchProvider
-from tilewright.compare.reference import TaskOptions, made_task
+from tilewright.compare.reference import made_task
 from tilewright.compare.tables import rows_table
 from tilewright.errors import UserError
 from tilewright.measure.devices import devices
@@ -116,7 +117,7 @@ def test_only_some_run_on_a_gpu() -> None:
 def test_a_target_that_no_flag_names_stands_in_the_program(tmp_path: Path) -> None:
     target = parse_target("cuda:sm_90")
     (workload,) = find_workloads([], ["16x16x16"])
-    with made_task(workload, TaskOptions(target, ON_CARD), tmp_path) as task:
+    with made_task(workload, CompareOptions(target), tmp_path) as task:
         vmfb = tmp_path / "p.vmfb"
         assert Toolchain().compile(task.mlir, vmfb, task.flags, timeout_s=300).ok
         assert task.target.name.startswith("cuda:")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.compare import PROVIDERS, CompareOptions, ProviderOutcome, compare, find_providers
-from tilewright.compare.providers.interface import Budget
+from tilewright.compare.comparison_options import Budget
 from tilewright.compare.workloads import find_workloads
 from tilewright.errors import UserError
 from tilewright.targets import parse_target

@@ -13,9 +13,9 @@ from tilewright.cli import output
 from tilewright.cli.tuning_options import tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.compare.comparison_options import CompareOptions
+    from tilewright.compare.comparison_options import Budget, CompareOptions
     from tilewright.compare.diff import TimeChange
-    from tilewright.compare.providers.interface import Budget, Provider
+    from tilewright.compare.providers.interface import Provider
     from tilewright.compare.results import ComparisonRow, ComparisonRun, ResultFile
 
 _PATH = click.Path(path_type=Path)
@@ -227,7 +227,7 @@ def _providers(text: str | None, options: CompareOptions) -> list[Provider]:
 
 
 def _budget(text: str | None) -> Budget:
-    from tilewright.compare.providers.interface import Budget
+    from tilewright.compare.comparison_options import Budget
     from tilewright.errors import UserError
     from tilewright.tuning.parse import parse_count, parse_duration
 

@@ -3,10 +3,10 @@
 run = compare(find_workloads(["matmul"]), find_providers("iree,numpy"), options)
 """
 
-from tilewright.compare.comparison_options import CompareOptions
+from tilewright.compare.comparison_options import Budget, CompareOptions
 from tilewright.compare.diff import TimeChange, diff
 from tilewright.compare.harness import compare
-from tilewright.compare.providers.interface import Budget, PreparedTask, Provider, Threads
+from tilewright.compare.providers.interface import PreparedTask, Provider, Threads
 from tilewright.compare.providers.registry import PROVIDERS, find_providers
 from tilewright.compare.results import (
     ComparisonRow,

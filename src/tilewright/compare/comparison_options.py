@@ -6,12 +6,49 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.compare.providers.interface import NO_BUDGET, Budget, Place
-from tilewright.compare.reference import TaskOptions
 from tilewright.errors import UserError
 from tilewright.gpu_target import GpuTarget
+from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target, usable_cores
 from tilewright.tuning.parse import ParameterFile
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a provider that searches may spend on a workload: candidates, seconds, or both.
+
+    None: no limit of that kind; without any limit nothing is searched."""
+
+    trials: int | None = None
+    seconds: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.trials is not None or self.seconds is not None
+
+
+NO_BUDGET = Budget()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker computes.
+
+    threads: of this machine's processors. device: '' for those, else a GPU as the runtime takes it
+    (`cuda://0`), of the kind `backend` (cuda, rocm, vulkan, metal).
+    """
+
+    threads: int
+    device: str = ""
+    backend: str = ""
+
+    @property
+    def is_gpu(self) -> bool:
+        return bool(self.backend)
+
+    @property
+    def options(self) -> DeviceOptions:
+        """The device of IREE's runtime."""
+        return DeviceOptions(self.device) if self.is_gpu else DeviceOptions.cpu(self.threads)
 
 
 @dataclass(frozen=True)
@@ -51,12 +88,6 @@ class CompareOptions:
         if not isinstance(self.target, GpuTarget):
             return Place(self.threads)
         return Place(self.threads, self.device or self.target.device, self.target.backend)
-
-    @property
-    def task_options(self) -> TaskOptions:
-        return TaskOptions(
-            self.target, self.place, self.iree_flags, self.inputs, self.parameters, self.seed
-        )
 
     def cpus(self) -> tuple[int, ...] | None:
         """The processors to stay on. Raises UserError where there are too few."""

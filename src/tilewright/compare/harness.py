@@ -19,7 +19,7 @@ from tilewright.compare import worker as tasks
 from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.machine_state import MachineState, Moment, machine_facts, moment
 from tilewright.compare.peer import Peer, PeerEntry
-from tilewright.compare.providers.interface import BuildContext, Built, Provider
+from tilewright.compare.providers.interface import Provider
 from tilewright.compare.reference import made_task
 from tilewright.compare.results import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.compare.rounds import measure
@@ -157,7 +157,7 @@ def _workload(
     if all(entry.peer is None for entry in entries):
         return [entry.row for entry in entries]
     try:
-        with made_task(workload, options.task_options, folder) as task:
+        with made_task(workload, options, folder) as task:
             for entry in entries:
                 entry.row = replace(entry.row, reference=task.reference)
                 if entry.peer is not None:
@@ -206,22 +206,11 @@ def _prepare(
     assert peer is not None
     provider = peer.provider
     folder.mkdir(parents=True, exist_ok=True)
-    context = BuildContext(
-        task.target,
-        options.place,
-        folder,
-        options.iree_flags,
-        options.inputs,
-        options.budget,
-        options.db,
-        options.seed,
-        say,
-    )
     if provider.searches and options.budget:
         say(f"  {provider.label}: searching")
     begin = time.perf_counter()
     try:
-        built: Built = provider.build(task, context)
+        built = provider.build(task, options, folder)
     except UserError as error:
         entry.fail(ProviderOutcome.ERROR, str(error))
         return

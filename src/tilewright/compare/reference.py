@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import Place
+from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
@@ -36,11 +36,9 @@ from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.worker_state import WorkerState
 from tilewright.modules.compiling import find_limits
-from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
 _TIMEOUT_S = 1800.0
@@ -49,22 +47,9 @@ INTERPRETER = "the program evaluated in float64"
 _DEFAULT = "IREE's default, which is not float64"
 
 
-@dataclass(frozen=True)
-class TaskOptions:
-    """target, place: what IREE compiles for, and where that runs. inputs, parameters: of programs,
-    as `--input` and `--parameters` take them."""
-
-    target: Target
-    place: Place
-    iree_flags: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    parameters: tuple[ParameterFile, ...] = ()
-    seed: int = 0
-
-
 @contextmanager
 def made_task(
-    workload: ComparedWorkload, options: TaskOptions, folder: Path
+    workload: ComparedWorkload, options: CompareOptions, folder: Path
 ) -> Iterator[ProviderTask]:
     """A workload made ready; what belongs to it is gone at the end, but for what is in `folder`.
 
@@ -94,7 +79,9 @@ def made_task(
             yield _program_task(workload, opened, options, folder)
 
 
-def _operation_task(workload: ComparedWorkload, options: TaskOptions, folder: Path) -> ProviderTask:
+def _operation_task(
+    workload: ComparedWorkload, options: CompareOptions, folder: Path
+) -> ProviderTask:
     operation = workload.operation
     assert operation is not None
     mlir = folder / f"{workload.name}.mlir"
@@ -126,7 +113,7 @@ def _operation_task(workload: ComparedWorkload, options: TaskOptions, folder: Pa
 
 
 def _program_task(
-    workload: ComparedWorkload, opened: OpenProgram, options: TaskOptions, folder: Path
+    workload: ComparedWorkload, opened: OpenProgram, options: CompareOptions, folder: Path
 ) -> ProviderTask:
     program = opened.program
     name = pick_function(program.functions, None)
@@ -160,7 +147,7 @@ def _program_task(
 
 
 def _by_default(
-    task: ProviderTask, toolchain: Toolchain, options: TaskOptions, why: WorkerFailure
+    task: ProviderTask, toolchain: Toolchain, options: CompareOptions, why: WorkerFailure
 ) -> ProviderTask:
     """The task with the results of IREE's default to compare with, where nothing better is."""
     assert task.expected is not None

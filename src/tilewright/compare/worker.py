@@ -10,14 +10,8 @@ from statistics import mean
 import numpy as np
 
 from tilewright.argument import element_type_of
-from tilewright.compare.providers.interface import (
-    Budget,
-    Built,
-    Place,
-    PreparedTask,
-    Provider,
-    Threads,
-)
+from tilewright.compare.comparison_options import Budget, Place
+from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ProviderTask
 from tilewright.measure.inputs import load_arguments, read_outputs
 from tilewright.measure.repetition import repeat

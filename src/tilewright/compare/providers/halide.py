@@ -9,14 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import (
-    Budget,
-    Built,
-    Place,
-    PreparedTask,
-    Provider,
-    Threads,
-)
+from tilewright.compare.comparison_options import Budget, Place
+from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.kernels.operation import Operation
 from tilewright.target import Target

@@ -16,13 +16,12 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from tilewright.compare.comparison_options import Budget, CompareOptions, Place
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import Target
 
 Array = NDArray[Any]
-Say = Callable[[str], object]
 
 #: How a provider is told its threads by the environment, before its library is loaded.
 THREAD_VARIABLES = (
@@ -33,63 +32,6 @@ THREAD_VARIABLES = (
     "TVM_NUM_THREADS",
     "HL_NUM_THREADS",
 )
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a provider that searches may spend on a workload: candidates, seconds, or both.
-
-    None: no limit of that kind; without any limit nothing is searched."""
-
-    trials: int | None = None
-    seconds: float | None = None
-
-    def __bool__(self) -> bool:
-        return self.trials is not None or self.seconds is not None
-
-
-NO_BUDGET = Budget()
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a worker computes.
-
-    threads: of this machine's processors. device: '' for those, else a GPU as the runtime takes it
-    (`cuda://0`), of the kind `backend` (cuda, rocm, vulkan, metal).
-    """
-
-    threads: int
-    device: str = ""
-    backend: str = ""
-
-    @property
-    def is_gpu(self) -> bool:
-        return bool(self.backend)
-
-    @property
-    def options(self) -> DeviceOptions:
-        """The device of IREE's runtime."""
-        return DeviceOptions(self.device) if self.is_gpu else DeviceOptions.cpu(self.threads)
-
-
-@dataclass(frozen=True)
-class BuildContext:
-    """What a provider may use to build a workload in the main process.
-
-    folder: its own, for this workload. inputs: of programs, as the user wrote them. db: the tuning
-    database (None: the user's).
-    """
-
-    target: Target
-    place: Place
-    folder: Path
-    iree_flags: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    budget: Budget = NO_BUDGET
-    db: Path | None = None
-    seed: int = 0
-    say: Say = lambda line: None
 
 
 @dataclass(frozen=True)
@@ -192,8 +134,17 @@ class Provider(abc.ABC):
     def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         """Why it does not have this workload, on a target that it runs on; '' when it does."""
 
-    def build(self, task: ProviderTask, context: BuildContext) -> Built:
-        """Compile, in the main process, what the worker will run. Raises UserError."""
+    def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
+        """Compile, in the main process, what the worker will run.
+
+        Args:
+            task: the workload, and all that is needed to compute it.
+            options: how to compare.
+            folder: the provider's own, for this workload.
+
+        Raises:
+            UserError: it cannot be built.
+        """
         return Built()
 
     def prepare_s(self, budget: Budget) -> float:

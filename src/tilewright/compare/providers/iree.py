@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewright.compare.comparison_options import Budget, CompareOptions, Place
 from tilewright.compare.providers.interface import (
-    Budget,
-    BuildContext,
     Built,
-    Place,
     PreparedTask,
     Provider,
     SearchPoint,
@@ -44,22 +42,19 @@ class Iree(Provider):
     def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
         return ""
 
-    def build(self, task: ProviderTask, context: BuildContext) -> Built:
-        return self._compile(task, context, ())
+    flags: tuple[str, ...] = ()
 
-    def _compile(
-        self, task: ProviderTask, context: BuildContext, more: tuple[str, ...], note: str = ""
-    ) -> Built:
-        vmfb = context.folder / "program.vmfb"
+    def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
+        vmfb = folder / "program.vmfb"
         outcome = Toolchain().compile(
             task.mlir,
             vmfb,
-            (*task.flags, *more, *in_flight_flags(context)),
+            (*task.flags, *self.flags, *in_flight_flags(options)),
             timeout_s=_COMPILE_TIMEOUT_S,
         )
         if not outcome.ok:
             raise UserError(f"it does not compile: {outcome.error}")
-        return Built(str(vmfb), note)
+        return Built(str(vmfb), " ".join(self.flags))
 
     def open(self, place: Place) -> None:
         self._is_gpu = place.is_gpu
@@ -105,10 +100,7 @@ class IreeVariant(Iree):
 
     def __init__(self, argument: str = "") -> None:
         super().__init__(argument)
-        self._variant = find_variant(argument)
-
-    def build(self, task: ProviderTask, context: BuildContext) -> Built:
-        return self._compile(task, context, self._variant.flags, " ".join(self._variant.flags))
+        self.flags = find_variant(argument).flags
 
 
 class IreeTuned(Iree):
@@ -119,7 +111,7 @@ class IreeTuned(Iree):
     about = "IREE tuned by tilewright: from the database, or within --budget"
     searches = True
 
-    def build(self, task: ProviderTask, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
         from tilewright import api
         from tilewright.tuning.apply import apply
 
@@ -145,37 +137,37 @@ class IreeTuned(Iree):
                 if not task.workload.is_program:
                     progress.append(point)
 
-        output = context.folder / "tuned"
+        output = folder / "tuned"
         result = api.tune(
             task.mlir,
-            target=context.target.name,
-            threads=context.target.cores,
-            device=context.place.device or None,
+            target=task.target.name,
+            threads=task.target.cores,
+            device=options.place.device or None,
             function=task.function,
-            inputs=context.inputs,
+            inputs=options.inputs,
             parameters=dict(task.parameters),
-            iree_flags=(*_own_flags(task), *context.iree_flags),
-            max_trials=context.budget.trials if context.budget else 1,
-            time_limit=context.budget.seconds,
-            db=context.db,
-            seed=context.seed,
+            iree_flags=(*_own_flags(task), *options.iree_flags),
+            max_trials=options.budget.trials if options.budget else 1,
+            time_limit=options.budget.seconds,
+            db=options.db,
+            seed=options.seed,
             output=output,
             on_event=listen,
         )
         vmfb = output / "program.vmfb"
-        if context.place.is_gpu:
+        if options.place.is_gpu:
             # The same once more, to be called without the host waiting.
-            vmfb = context.folder / "program.vmfb"
-            apply(task.mlir, output, vmfb, iree_flags=in_flight_flags(context))
+            vmfb = folder / "program.vmfb"
+            apply(task.mlir, output, vmfb, iree_flags=in_flight_flags(options))
         note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
-        if context.budget:
+        if options.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"
         return Built(str(vmfb), note, tuple(progress))
 
 
-def in_flight_flags(context: BuildContext) -> tuple[str, ...]:
+def in_flight_flags(options: CompareOptions) -> tuple[str, ...]:
     """What a program for this place is compiled with so that it can be timed there."""
-    return (IN_FLIGHT_FLAG,) if context.place.is_gpu else ()
+    return (IN_FLIGHT_FLAG,) if options.place.is_gpu else ()
 
 
 def _own_flags(task: ProviderTask) -> tuple[str, ...]:

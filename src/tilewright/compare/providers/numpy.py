@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.providers.interface import Budget, Built, PreparedTask, Provider, Threads
+from tilewright.compare.comparison_options import Budget
+from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.target import Target
 

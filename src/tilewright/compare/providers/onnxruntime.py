@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.compare.providers.interface import (
-    Budget,
-    Built,
-    Place,
-    PreparedTask,
-    Provider,
-    Threads,
-)
+from tilewright.compare.comparison_options import Budget, Place
+from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.target import Target
 

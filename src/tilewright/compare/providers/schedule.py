@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.compare.providers.interface import BuildContext, Built
+from tilewright.compare.comparison_options import CompareOptions
+from tilewright.compare.providers.interface import Built
 from tilewright.compare.providers.iree import Iree, in_flight_flags
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
@@ -37,7 +38,7 @@ class ScheduleFile(Iree):
             return "schedules are for operations"
         return "" if self._made(workload) is not None else f"{self.argument} has no schedule for it"
 
-    def build(self, task: ProviderTask, context: BuildContext) -> Built:
+    def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
         from tilewright import te
 
         made = self._made(task.workload)
@@ -47,12 +48,12 @@ class ScheduleFile(Iree):
         function = te.build(
             schedule,
             tensors,
-            context.target,
+            task.target,
             task.function,
-            threads=context.target.cores,
-            flags=in_flight_flags(context),
+            threads=task.target.cores,
+            flags=in_flight_flags(options),
         )
-        vmfb = context.folder / "schedule.vmfb"
+        vmfb = folder / "schedule.vmfb"
         vmfb.write_bytes(function.vmfb)
         return Built(str(vmfb))
 

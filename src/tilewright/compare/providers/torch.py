@@ -8,15 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.compare.providers.interface import (
-    Array,
-    Budget,
-    Built,
-    Place,
-    PreparedTask,
-    Provider,
-    Threads,
-)
+from tilewright.compare.comparison_options import Budget, Place
+from tilewright.compare.providers.interface import Array, Built, PreparedTask, Provider, Threads
 from tilewright.compare.providers.torch_device import BACKENDS, Gpu, Processors, open_device
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.gpu_target import GpuTarget

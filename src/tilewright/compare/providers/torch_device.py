@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.compare.providers.interface import Place, Threads
+from tilewright.compare.comparison_options import Place
+from tilewright.compare.providers.interface import Threads
 from tilewright.errors import UserError
 from tilewright.gpu_target import CUDA, ROCM
 

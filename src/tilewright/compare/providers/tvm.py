@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compare.comparison_options import Budget, Place
 from tilewright.compare.providers.interface import (
-    Budget,
     Built,
-    Place,
     PreparedTask,
     Provider,
     SearchPoint,

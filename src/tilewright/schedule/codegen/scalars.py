@@ -11,7 +11,6 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, math
 
-from tilewright.schedule.codegen import wide_functions
 from tilewright.schedule.types import BOOL, INDEX, bits, is_float
 
 _TYPES = {BOOL: "i1"}
@@ -67,6 +66,7 @@ _MATH = {
     "pow": math.PowFOp,
     "atan2": math.Atan2Op,
     "fma": math.FmaOp,
+    "copysign": math.CopySignOp,
 }
 # Exact in any format, so that the narrow ones need not be computed in f32.
 _EXACT = ("abs", "floor", "ceil", "round", "trunc")
@@ -285,8 +285,6 @@ def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:
         return cast(call(name, wide, "f32"), "f32", dtype)
     if name == "abs":
         return math.AbsFOp(args[0]).result
-    if dtype == "f64" and name in wide_functions.FUNCTIONS:
-        return wide_functions.FUNCTIONS[name](*args)
     if name == "log10":
         logarithm = math.LogOp(args[0]).result
         return arith.MulFOp(logarithm, like(logarithm, _LOG10_E)).result

@@ -6,7 +6,7 @@ registers over loops is LLVM's to decide, which is told that buffers do not over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
@@ -18,6 +18,7 @@ from iree.compiler.dialects import arith, memref, scf, vector
 from tilewright.schedule.arith import Arithmetic, Atom, Linear, holds, number
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
+from tilewright.schedule.codegen.wide_functions import FUNCTIONS
 from tilewright.schedule.expr import (
     COMPARISONS,
     LOGICAL,
@@ -100,6 +101,8 @@ class ValueEmitter:
         self._index = ir.IndexType.get()
         self._bound: dict[Var, Linear] = {}
         self._made: list[dict[Any, ir.Value]] = [{}]
+        #: The parameters of a function that is written out, and what has been computed of them.
+        self._known: dict[Expr, ir.Value] = {}
         self._versions: dict[ir.Value, int] = {}
 
     # -- where code stands -------------------------------------------------------------------------
@@ -319,6 +322,11 @@ class ValueEmitter:
         return self.once((dtype, key), lambda: scalars.constant(dtype, value))
 
     def _computed(self, expr: Expr) -> ir.Value:
+        if self._known and expr not in self._known:
+            self._known[expr] = self._made_of(expr)
+        return self._known[expr] if self._known else self._made_of(expr)
+
+    def _made_of(self, expr: Expr) -> ir.Value:
         match expr:
             case Select():
                 return self._select(expr)
@@ -331,8 +339,7 @@ class ValueEmitter:
             case Call():
                 args = self._alike(*(self.value(arg) for arg in expr.args))
                 dtype = expr.args[0].dtype
-                key = (expr.name, dtype, *args)
-                return self.once(key, lambda: scalars.call(expr.name, args, dtype))
+                return self.once((expr.name, dtype, *args), lambda: self._call(expr, args))
             case _ if expr.dtype == INDEX:
                 place = self.linear(expr)
                 return self.lanes_of(place) if self.lane in place.variables else self.sum(place)
@@ -342,6 +349,17 @@ class ValueEmitter:
                 a, b = self.value(expr.a), self.value(expr.b)
                 return self._operation(expr.op, expr.a.dtype, a, b, isinstance(expr.b, Const))
         raise TypeError(f"no value for {type(expr).__name__}")
+
+    def _call(self, call: Call, args: Sequence[ir.Value]) -> ir.Value:
+        dtype = call.args[0].dtype
+        if dtype != "f64" or call.name not in FUNCTIONS:
+            return scalars.call(call.name, list(args), dtype)
+        parameters = [Var(call.name, dtype) for _ in args]
+        outer = self._known
+        self._known = {**outer, **dict(zip(parameters, args, strict=True))}
+        result = self.value(FUNCTIONS[call.name](*parameters))
+        self._known = outer
+        return result
 
     def _operation(
         self, op: str, dtype: str, a: ir.Value, b: ir.Value, constant_divisor: bool = False

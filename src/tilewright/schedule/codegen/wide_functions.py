@@ -1,19 +1,18 @@
 """Functions of f64 that the compiler has no code for on CPUs: it would call a library's.
 
 Rational approximations and range reductions of S. L. Moshier's Cephes library (netlib.org/cephes,
-double precision), written without branches so that they work on vectors.
+double precision), in the schedule language and without branches, so that they work on vectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from iree.compiler import ir
-from iree.compiler.dialects import arith, math
+from tilewright.schedule import functions as te
+from tilewright.schedule.expr import Call, Expr, const
 
 _LOG2_E = 1.4426950408889634074
-_LOG10_E = 0.4342944819032518276511289
-_HALF_PI, _QUARTER_PI, _PI = 1.5707963267948966, 0.7853981633974483, 3.141592653589793
+_HALF_PI, _PI = 1.5707963267948966, 3.141592653589793
 # What pi / 2 is beyond its f64.
 _MORE_BITS = 6.123233995736765886130e-17
 
@@ -90,176 +89,107 @@ _ATAN_Q = (
     1.945506571482613964425e2,
 )
 _TAN_3_PI_8 = 2.41421356237309504880
-_OLT, _OGT = 4, 2
 
 
-class _Number:
-    """A value with Python's operators."""
-
-    def __init__(self, value: ir.Value) -> None:
-        self.value = value
-
-    def of(self, number: float) -> _Number:
-        """A constant of this type."""
-        type_ = self.value.type
-        if isinstance(type_, ir.VectorType):
-            one = ir.FloatAttr.get(ir.VectorType(type_).element_type, number)
-            splat = ir.DenseElementsAttr.get_splat(type_, one)
-            return _Number(arith.ConstantOp(type_, splat).result)
-        return _Number(arith.ConstantOp(type_, ir.FloatAttr.get(type_, number)).result)
-
-    def _with(self, other: _Number | float) -> ir.Value:
-        return other.value if isinstance(other, _Number) else self.of(other).value
-
-    def __add__(self, other: _Number | float) -> _Number:
-        return _Number(arith.AddFOp(self.value, self._with(other)).result)
-
-    def __sub__(self, other: _Number | float) -> _Number:
-        return _Number(arith.SubFOp(self.value, self._with(other)).result)
-
-    def __mul__(self, other: _Number | float) -> _Number:
-        return _Number(arith.MulFOp(self.value, self._with(other)).result)
-
-    def __truediv__(self, other: _Number | float) -> _Number:
-        return _Number(arith.DivFOp(self.value, self._with(other)).result)
-
-    def less(self, other: _Number | float) -> ir.Value:
-        return arith.CmpFOp(_OLT, self.value, self._with(other)).result
-
-    def more(self, other: _Number | float) -> ir.Value:
-        return arith.CmpFOp(_OGT, self.value, self._with(other)).result
-
-    def signed_as(self, other: _Number) -> _Number:
-        return _Number(math.CopySignOp(self.value, other.value).result)
-
-    def polynomial(self, factors: tuple[float, ...]) -> _Number:
-        """Horner's scheme, highest power first."""
-        total = self.of(factors[0])
-        for factor in factors[1:]:
-            total = total * self + factor
-        return total
+def _polynomial(x: Expr, factors: tuple[float, ...]) -> Expr:
+    """Horner's scheme, highest power first."""
+    total: Expr = const(factors[0], "f64")
+    for factor in factors[1:]:
+        total = total * x + factor
+    return total
 
 
-def _absolute(x: _Number) -> _Number:
-    return _Number(math.AbsFOp(x.value).result)
+def _signed_as(size: Expr, x: Expr) -> Expr:
+    """A value with the sign of another, that of -0 too."""
+    return Call("copysign", (size, x), "f64")
 
 
-def _exp(x: _Number) -> _Number:
-    return _Number(math.ExpOp(x.value).result)
+def _tanh(x: Expr) -> Expr:
+    size, square = te.abs(x), x * x
+    large = 1.0 - 2.0 / (te.exp(size + size) + 1.0)
+    ratio = _polynomial(square, _TANH_P) / _polynomial(square, _TANH_Q)
+    return te.select(size > 0.625, _signed_as(large, x), x * square * ratio + x)
 
 
-def _floor(x: _Number) -> _Number:
-    return _Number(math.FloorOp(x.value).result)
-
-
-def _chosen(condition: ir.Value, a: _Number, b: _Number) -> _Number:
-    return _Number(arith.SelectOp(condition, a.value, b.value).result)
-
-
-def _tanh(x: _Number) -> _Number:
-    size = _absolute(x)
-    large = x.of(1.0) - x.of(2.0) / (_exp(size + size) + 1.0)
-    square = x * x
-    ratio = square.polynomial(_TANH_P) / square.polynomial(_TANH_Q)
-    return _chosen(size.more(0.625), large.signed_as(x), x * square * ratio + x)
-
-
-def _erf(x: _Number) -> _Number:
-    size = _absolute(x)
-    square = x * x
-    small = x * (square.polynomial(_ERF_T) / square.polynomial(_ERF_U))
+def _erf(x: Expr) -> Expr:
+    size, square = te.abs(x), x * x
+    small = x * (_polynomial(square, _ERF_T) / _polynomial(square, _ERF_U))
     # From 6 on the error function is 1 to the last digit.
-    near = _chosen(size.less(6.0), size, x.of(6.0))
-    rest = _exp(x.of(0.0) - near * near) * (near.polynomial(_ERFC_P) / near.polynomial(_ERFC_Q))
-    large = (x.of(1.0) - rest).signed_as(x)
-    is_number = arith.CmpFOp(7, x.value, x.value).result
-    return _chosen(is_number, _chosen(size.less(1.0), small, large), x)
+    near = te.select(size < 6.0, size, const(6.0, "f64"))
+    rest = te.exp(0.0 - near * near) * (_polynomial(near, _ERFC_P) / _polynomial(near, _ERFC_Q))
+    large = _signed_as(1.0 - rest, x)
+    return te.select(te.isnan(x), x, te.select(size < 1.0, small, large))
 
 
-def _octants(x: _Number) -> tuple[_Number, _Number]:
+def _octants(x: Expr) -> tuple[Expr, Expr]:
     """The even octant of |x|, 0 to 6, and the angle from it."""
-    size = _absolute(x)
-    octant = _floor(size * (4.0 / _PI))
-    octant = _floor((octant + 1.0) * 0.5) * 2.0
+    size = te.abs(x)
+    octant = te.floor(size * (4.0 / _PI))
+    octant = te.floor((octant + 1.0) * 0.5) * 2.0
     angle = size
     for part in _PI_PARTS:
         angle = angle - octant * part
-    return octant - _floor(octant * 0.125) * 8.0, angle
+    return octant - te.floor(octant * 0.125) * 8.0, angle
 
 
-def _sine_and_cosine(angle: _Number) -> tuple[_Number, _Number]:
+def _sine_and_cosine(angle: Expr) -> tuple[Expr, Expr]:
     square = angle * angle
-    sine = angle + angle * square * square.polynomial(_SIN)
-    cosine = square.of(1.0) - square * 0.5 + square * square * square.polynomial(_COS)
+    sine = angle + angle * square * _polynomial(square, _SIN)
+    cosine = 1.0 - square * 0.5 + square * square * _polynomial(square, _COS)
     return sine, cosine
 
 
-def _sin(x: _Number) -> _Number:
+def _sin(x: Expr) -> Expr:
     octant, angle = _octants(x)
     sine, cosine = _sine_and_cosine(angle)
     # 0: sin, 2: cos, 4: -sin, 6: -cos.
-    folded = _chosen(octant.more(3.0), octant - 4.0, octant)
-    result = _chosen(folded.more(1.0), cosine, sine)
-    result = _chosen(octant.more(3.0), x.of(0.0) - result, result)
-    return _chosen(x.less(0.0), x.of(0.0) - result, result)
+    folded = te.select(octant > 3.0, octant - 4.0, octant)
+    result = te.select(folded > 1.0, cosine, sine)
+    result = te.select(octant > 3.0, 0.0 - result, result)
+    return te.select(x < 0.0, 0.0 - result, result)
 
 
-def _cos(x: _Number) -> _Number:
+def _cos(x: Expr) -> Expr:
     octant, angle = _octants(x)
     sine, cosine = _sine_and_cosine(angle)
     # 0: cos, 2: -sin, 4: -cos, 6: sin.
-    folded = _chosen(octant.more(3.0), octant - 4.0, octant)
-    result = _chosen(folded.more(1.0), x.of(0.0) - sine, cosine)
-    return _chosen(octant.more(3.0), x.of(0.0) - result, result)
+    folded = te.select(octant > 3.0, octant - 4.0, octant)
+    result = te.select(folded > 1.0, 0.0 - sine, cosine)
+    return te.select(octant > 3.0, 0.0 - result, result)
 
 
-def _atan(x: _Number) -> _Number:
-    size = _absolute(x)
-    large, middle = size.more(_TAN_3_PI_8), size.more(0.66)
-    reduced = _chosen(middle, (size - 1.0) / (size + 1.0), size)
-    reduced = _chosen(large, x.of(-1.0) / size, reduced)
-    start = _chosen(large, x.of(_HALF_PI), _chosen(middle, x.of(_QUARTER_PI), x.of(0.0)))
-    more = _chosen(large, x.of(_MORE_BITS), _chosen(middle, x.of(_MORE_BITS / 2), x.of(0.0)))
+def _atan(x: Expr) -> Expr:
+    size, zero = te.abs(x), const(0.0, "f64")
+    large, middle = size > _TAN_3_PI_8, size > 0.66
+    reduced = te.select(middle, (size - 1.0) / (size + 1.0), size)
+    reduced = te.select(large, -1.0 / size, reduced)
+
+    def part(right: float) -> Expr:
+        """Of the angle that was taken off: a right one, half of it, or none."""
+        half = te.select(middle, const(right / 2, "f64"), zero)
+        return te.select(large, const(right, "f64"), half)
+
     square = reduced * reduced
-    ratio = square * square.polynomial(_ATAN_P) / square.polynomial(_ATAN_Q)
-    # Beyond this size the squares would overflow, and the angle is a right one.
-    result = start + (reduced * ratio + reduced + more)
-    return result.signed_as(x)
+    ratio = square * _polynomial(square, _ATAN_P) / _polynomial(square, _ATAN_Q)
+    # Beyond some size the squares would overflow, and the angle is a right one.
+    return _signed_as(part(_HALF_PI) + (reduced * ratio + reduced + part(_MORE_BITS)), x)
 
 
-def _atan2(y: _Number, x: _Number) -> _Number:
-    size_y, size_x = _absolute(y), _absolute(x)
-    none = arith.CmpFOp(1, (size_x + size_y).value, x.of(0.0).value).result
-    angle = _chosen(none, x.of(0.0), _atan(size_y / size_x))
-    # The sign of x, that of -0 too.
-    backwards = x.of(1.0).signed_as(x).less(0.0)
-    angle = _chosen(backwards, x.of(_PI) - angle, angle)
-    return angle.signed_as(y)
+def _atan2(y: Expr, x: Expr) -> Expr:
+    size_y, size_x, zero = te.abs(y), te.abs(x), const(0.0, "f64")
+    angle = te.select((size_x + size_y).equal(0.0), zero, _atan(size_y / size_x))
+    backwards = _signed_as(const(1.0, "f64"), x) < 0.0
+    return _signed_as(te.select(backwards, _PI - angle, angle), y)
 
 
-def _asin(x: _Number) -> _Number:
-    return _atan2(x, _leg(x))
-
-
-def _acos(x: _Number) -> _Number:
-    return _atan2(_leg(x), x)
-
-
-def _leg(x: _Number) -> _Number:
+def _leg(x: Expr) -> Expr:
     """sqrt(1 - x^2)."""
-    one = x.of(1.0)
-    return _Number(math.SqrtOp(((one - x) * (one + x)).value).result)
+    leg: Expr = te.sqrt((1.0 - x) * (1.0 + x))
+    return leg
 
 
-def _log(x: _Number) -> _Number:
-    return _Number(math.LogOp(x.value).result)
-
-
-def _on_values(function: Callable[..., _Number]) -> Callable[..., ir.Value]:
-    return lambda *args: function(*map(_Number, args)).value
-
-
-_ON_NUMBERS: dict[str, Callable[..., _Number]] = {
+#: By name, what a function is of f64 expressions.
+FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "tanh": _tanh,
     "erf": _erf,
     "sin": _sin,
@@ -267,10 +197,7 @@ _ON_NUMBERS: dict[str, Callable[..., _Number]] = {
     "tan": lambda x: _sin(x) / _cos(x),
     "atan": _atan,
     "atan2": _atan2,
-    "asin": _asin,
-    "acos": _acos,
-    "log2": lambda x: _log(x) * _LOG2_E,
-    "log10": lambda x: _log(x) * _LOG10_E,
+    "asin": lambda x: _atan2(x, _leg(x)),
+    "acos": lambda x: _atan2(_leg(x), x),
+    "log2": lambda x: te.log(x) * _LOG2_E,
 }
-#: By name, functions of f64 scalars or vectors.
-FUNCTIONS = {name: _on_values(function) for name, function in _ON_NUMBERS.items()}

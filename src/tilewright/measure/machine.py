@@ -70,7 +70,7 @@ class Machine:
 
 def describe() -> Machine:
     """The facts about this machine as they are now."""
-    info = _cpuinfo()
+    info = cpuinfo()
     flags = tuple(sorted((info.get("flags") or info.get("Features") or "").split()))
     name = info.get("model name") or info.get("Processor") or platform.processor()
     frequency = _read(_SYS_CPU / "cpu0/cpufreq/scaling_cur_freq")
@@ -137,7 +137,7 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _cpuinfo() -> dict[str, str]:
+def cpuinfo() -> dict[str, str]:
     """The fields of the first processor in /proc/cpuinfo."""
     text = (_read(Path("/proc/cpuinfo")) or "").split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in text.splitlines())

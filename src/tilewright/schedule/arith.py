@@ -10,6 +10,7 @@ compute with these sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from math import gcd
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ FAR = 1 << 62
 _LEAST = {"min": min, "max": max}
 
 
+@dataclass(eq=False, slots=True)
 class Atom:
     """What a sum is made of; known by identity, an :class:`Arithmetic` makes equal ones one.
 
@@ -37,26 +39,15 @@ class Atom:
     number: atoms are numbered as they are made.
     """
 
-    __slots__ = ("args", "expr", "high", "kind", "low", "number", "variables", "volatile")
-
-    def __init__(
-        self,
-        number: int,
-        kind: str,
-        args: tuple[Any, ...],
-        bounds: Bounds,
-        variables: frozenset[Var],
-        volatile: bool,
-    ) -> None:
-        self.number = number
-        self.kind = kind
-        self.args = args
-        self.low = max(bounds[0], -FAR)
-        self.high = min(bounds[1], FAR)
-        self.variables = variables
-        self.volatile = volatile
-        #: The expression that it stands for, once somebody has asked for that.
-        self.expr: Expr | None = args[0] if kind == "var" else None
+    number: int
+    kind: str
+    args: tuple[Any, ...]
+    low: int
+    high: int
+    variables: frozenset[Var]
+    volatile: bool
+    #: The expression that it stands for, once somebody has asked for that.
+    expr: Expr | None = None
 
     def divided(self, kind: str) -> tuple[Linear, int] | None:
         """What is divided and by which number, if this is such a quotient or remainder."""
@@ -231,7 +222,10 @@ class Arithmetic:
         low, high = self.bounds.get(var, (-FAR, FAR))
         if low == high:
             return number(low)
-        return self._sum((var, low, high), "var", (var,), (low, high), frozenset((var,)), False)
+        made = self._sum((var, low, high), "var", (var,), (low, high), frozenset((var,)), False)
+        (atom,) = made.terms
+        atom.expr = var
+        return made
 
     def opaque(
         self,
@@ -246,10 +240,20 @@ class Arithmetic:
             ("opaque", key), "opaque", (content,), bounds, frozenset(variables), volatile
         )
 
-    def _sum(self, key: object, kind: str, args: tuple[Any, ...], *rest: Any) -> Linear:
+    def _sum(
+        self,
+        key: object,
+        kind: str,
+        args: tuple[Any, ...],
+        bounds: Bounds,
+        variables: frozenset[Var],
+        volatile: bool,
+    ) -> Linear:
         atom = self._atoms.get(key)
         if atom is None:
-            atom = self._atoms[key] = Atom(len(self._atoms), kind, args, *rest)
+            low, high = max(bounds[0], -FAR), min(bounds[1], FAR)
+            atom = Atom(len(self._atoms), kind, args, low, high, variables, volatile)
+            self._atoms[key] = atom
         return Linear({atom: 1}, 0)
 
     def _pair(self, op: str, a: Linear, b: Linear, low: int, high: int) -> Linear:
@@ -371,11 +375,6 @@ class Arithmetic:
         return self._pair(op, a, b, least(a.low, b.low), least(a.high, b.high))
 
     # -- questions ---------------------------------------------------------------------------------
-
-    def expr_bounds(self, expr: Expr) -> Bounds:
-        """The smallest and largest value of an index expression."""
-        form = self.linear(expr)
-        return form.low, form.high
 
     def difference(self, a: Expr, b: Expr) -> int | None:
         """`a - b` where that is a known number."""

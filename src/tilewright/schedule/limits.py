@@ -11,54 +11,51 @@ from tilewright.schedule.nest import Kernel, LoopProgram, statements
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import bits
 
-# Threads of a workgroup in each dimension, and altogether. Vulkan's are the least that a device
-# may have with the subgroup operations that IREE expects.
-_THREADS = {CUDA: (1024, 1024, 64), ROCM: (1024, 1024, 1024)}
-_OTHER_THREADS = (1024, 1024, 64)
+# Threads of a workgroup and workgroups, in each dimension. Where nothing is said they are the least
+# that a device may have with the subgroup operations that IREE expects.
+_THREADS = {ROCM: (1024, 1024, 1024)}
+_LEAST_THREADS = (1024, 1024, 64)
 _ALL_THREADS = 1024
-_WORKGROUPS = {
-    CUDA: (2**31 - 1, 65535, 65535),
-    ROCM: (2**31 - 1, 65535, 65535),
-}
-_OTHER_WORKGROUPS = (65535, 65535, 65535)
+_WORKGROUPS = dict.fromkeys((CUDA, ROCM), (2**31 - 1, 65535, 65535))
+_LEAST_WORKGROUPS = (65535, 65535, 65535)
 
 
 def check_limits(program: LoopProgram, target: GpuTarget) -> None:
-    """Raises ScheduleError where a kernel needs more threads, workgroups or shared memory than
-    the target has, with the numbers."""
+    """Checks that a target has the threads, workgroups and shared memory that kernels need.
+
+    Args:
+        program: whose kernels are looked at.
+        target: the GPU.
+
+    Raises:
+        ScheduleError: a kernel needs more; it says how much, and how much there is.
+    """
+    limits = (
+        *zip(THREAD_TAGS, _THREADS.get(target.backend, _LEAST_THREADS), strict=True),
+        *zip(BLOCK_TAGS, _WORKGROUPS.get(target.backend, _LEAST_WORKGROUPS), strict=True),
+    )
     for kernel in program.kernels:
         where = f"kernel '{kernel.name}' on {target.name}"
-        _check_threads(kernel, target, where)
-        grid = _WORKGROUPS.get(target.backend, _OTHER_WORKGROUPS)
-        for tag, limit in zip(BLOCK_TAGS, grid, strict=True):
-            if kernel.grid.get(tag, 1) > limit:
-                raise ScheduleError(
-                    f"{where}: {kernel.grid[tag]} workgroups in {tag}; allowed: {limit}; split "
-                    "the axis further"
-                )
+        for tag, limit in limits:
+            used = {**kernel.block, **kernel.grid}.get(tag, 1)
+            if used > limit:
+                what, how = ("threads", "split the axis with a smaller factor")
+                if tag in BLOCK_TAGS:
+                    what, how = ("workgroups", "split the axis further")
+                raise ScheduleError(f"{where}: {used} {what} in {tag}; allowed: {limit}; {how}")
+        threads = prod(kernel.block.values())
+        if threads > _ALL_THREADS:
+            extents = " x ".join(f"{tag} {extent}" for tag, extent in kernel.block.items())
+            raise ScheduleError(
+                f"{where}: {threads} threads in a workgroup ({extents}); allowed: {_ALL_THREADS}; "
+                "split the axes with smaller factors"
+            )
         used = shared_bytes(kernel)
         if used > target.workgroup_memory:
             raise ScheduleError(
                 f"{where}: {used} bytes of shared memory; allowed: {target.workgroup_memory}; "
                 "compute the shared stages at an inner axis, or use smaller tiles"
             )
-
-
-def _check_threads(kernel: Kernel, target: GpuTarget, where: str) -> None:
-    limits = _THREADS.get(target.backend, _OTHER_THREADS)
-    for tag, limit in zip(THREAD_TAGS, limits, strict=True):
-        if kernel.block.get(tag, 1) > limit:
-            raise ScheduleError(
-                f"{where}: {kernel.block[tag]} threads in {tag}; allowed: {limit}; split the axis "
-                "with a smaller factor"
-            )
-    threads = prod(kernel.block.values())
-    if threads > _ALL_THREADS:
-        extents = " x ".join(f"{tag} {extent}" for tag, extent in kernel.block.items())
-        raise ScheduleError(
-            f"{where}: {threads} threads in a workgroup ({extents}); allowed: {_ALL_THREADS}; "
-            "split the axes with smaller factors"
-        )
 
 
 def shared_bytes(kernel: Kernel) -> int:

@@ -56,7 +56,7 @@ class StagePlan:
     mins: tuple[Expr, ...] = ()
     extents: tuple[int, ...] = ()
     sizes: dict[IterVar, int] = field(default_factory=dict)
-    loop_values: dict[IterVar, Expr] = field(default_factory=dict)
+    loop_values: dict[IterVar, Var] = field(default_factory=dict)
     values: dict[Expr, Expr] = field(default_factory=dict)
     past: dict[IterVar, Expr] = field(default_factory=dict)
     marks: dict[IterVar, int] = field(default_factory=dict)
@@ -87,6 +87,14 @@ class StagePlan:
     def thread(self, leaf: IterVar) -> str:
         """The tag that a loop is bound to, or nothing."""
         return self.stage.marked(leaf).tag
+
+    def around(self) -> list[tuple[StagePlan, IterVar]]:
+        """The loops around the stage, each with the stage that it is of, outermost first."""
+        outer = self.parent
+        if outer is None or self.at is None:
+            return []
+        leaves = outer.leaves[: outer.stage.position(self.at) + 1]
+        return [*outer.around(), *((outer, leaf) for leaf in leaves)]
 
     def subtree(self) -> Iterator[StagePlan]:
         """This stage and all that are computed inside of it."""
@@ -195,22 +203,12 @@ class Plan:
             return
         readers = self._readers.get(plan, [])
         for reader, _ in readers:
-            if not self._is_inside(reader, plan.parent, plan.at):
+            if reader is not plan.parent and (plan.parent, plan.at) not in reader.around():
                 raise ScheduleError(
                     f"compute_at of '{plan.name}': '{reader.name}' reads it, but runs outside of "
                     f"axis '{plan.at.name}' of '{plan.parent.name}'; compute '{plan.name}' "
                     f"further out, or '{reader.name}' further in"
                 )
-
-    @staticmethod
-    def _is_inside(reader: StagePlan, stage: StagePlan, axis: IterVar) -> bool:
-        if reader is stage:
-            return True
-        while reader.parent is not None and reader.at is not None:
-            if reader.parent is stage:
-                return stage.stage.position(reader.at) >= stage.stage.position(axis)
-            reader = reader.parent
-        return False
 
     # -- ranges ------------------------------------------------------------------------------------
 
@@ -223,7 +221,7 @@ class Plan:
 
     def _infer(self, plan: StagePlan) -> None:
         stage, op = plan.stage, plan.stage.compute
-        plan.path = self._path(plan)
+        plan.path = tuple(outer.loop_values[leaf] for outer, leaf in plan.around())
         plan.scope = self._scope(plan)
         shape = op.outputs[0].shape
         full = plan.parent is None and any(t in self.whole for t in op.outputs)
@@ -294,24 +292,6 @@ class Plan:
                 f"'{plan.parent.name}' that is bound to {tag}"
             )
 
-    def _path(self, plan: StagePlan) -> tuple[Var, ...]:
-        if plan.parent is None or plan.at is None:
-            return ()
-        outer = plan.parent
-        leaves = outer.leaves[: outer.stage.position(plan.at) + 1]
-        values = [outer.loop_values[leaf] for leaf in leaves]
-        return (*outer.path, *(v for v in values if isinstance(v, Var)))
-
-    def _tags(self, plan: StagePlan) -> set[str]:
-        """The thread tags of the loops around a stage."""
-        found: set[str] = set()
-        inner, outer = plan, plan.parent
-        while outer is not None and inner.at is not None:
-            leaves = outer.leaves[: outer.stage.position(inner.at) + 1]
-            found.update(outer.thread(leaf) for leaf in leaves)
-            inner, outer = outer, outer.parent
-        return found - {""}
-
     def _scope(self, plan: StagePlan) -> str:
         if plan.stage.scope:
             inside = plan.parent is not None and bool(self._kernel_tags(plan))
@@ -324,7 +304,7 @@ class Plan:
             return plan.stage.scope
         if plan.parent is None:
             return GLOBAL
-        if self._tags(plan) & {*THREAD_TAGS, VTHREAD}:
+        if any(outer.thread(leaf) in (*THREAD_TAGS, VTHREAD) for outer, leaf in plan.around()):
             return LOCAL
         return SHARED if self._kernel_tags(plan) else GLOBAL
 
@@ -337,16 +317,8 @@ class Plan:
         """Loops around a stage that all share its storage: their iterations count together."""
         if plan.scope in (LOCAL, GLOBAL) or "." in plan.scope:
             return set()
-        found: set[Var] = set()
-        inner, outer = plan, plan.parent
-        while outer is not None and inner.at is not None:
-            for leaf in outer.leaves[: outer.stage.position(inner.at) + 1]:
-                if outer.thread(leaf) in (*THREAD_TAGS, VTHREAD):
-                    value = outer.loop_values[leaf]
-                    assert isinstance(value, Var)
-                    found.add(value)
-            inner, outer = outer, outer.parent
-        return found
+        tags = (*THREAD_TAGS, VTHREAD)
+        return {o.loop_values[leaf] for o, leaf in plan.around() if o.thread(leaf) in tags}
 
     def _needed_range(self, plan: StagePlan, shape: tuple[int, ...]) -> list[tuple[Expr, int]]:
         fixed = set(plan.path) - self._relaxed(plan)

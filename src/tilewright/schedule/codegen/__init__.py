@@ -1,9 +1,8 @@
-"""From loop nests to MLIR, in three steps: `expand` writes unrolled loops out and makes vectors,
-`registers` finds what need not be in memory, `kernel` and `values` emit operations."""
+"""From loop nests to MLIR, in one pass: `module` makes executables of a program's kernels, `kernel`
+emits statements, `values` expressions, `scalars` single operations."""
 
 from __future__ import annotations
 
-from tilewright.schedule.codegen.machine import Processor, machine_for
-from tilewright.schedule.codegen.module import FUNCTION, context, module_for
+from tilewright.schedule.codegen.module import module_for
 
-__all__ = ["FUNCTION", "Processor", "context", "machine_for", "module_for"]
+__all__ = ["module_for"]

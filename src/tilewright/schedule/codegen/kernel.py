@@ -13,6 +13,7 @@ from dataclasses import replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
 
+from tilewright.ir.hand_written import index
 from tilewright.schedule import nest
 from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen import scalars
@@ -24,7 +25,7 @@ from tilewright.schedule.codegen.unrolling import (
     widest_bytes,
 )
 from tilewright.schedule.codegen.values import Storage, ValueEmitter, is_vector
-from tilewright.schedule.codegen.versions import MOST_VERSIONED, checks, comparisons
+from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder, part_of
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Expr, Var
@@ -129,7 +130,7 @@ class KernelEmitter(ValueEmitter):
         """The iterations from `first` up to `end`, for which the `known` comparisons hold."""
 
         def body(value: Linear) -> None:
-            with self.bound({loop.var: value.plus(first)}), self.assuming(known):
+            with self.bound({loop.var: value.plus(first)}, known):
                 self.statement(loop.body)
 
         if end - first == 1:
@@ -139,16 +140,13 @@ class KernelEmitter(ValueEmitter):
 
     def _versions_of(self, loop: nest.For) -> None:
         """The loop cut where its checks begin and cease to hold."""
-        first, end, fixed = 0, loop.extent, []
-        found = list(comparisons(loop.body))
-        if found and statements(loop.body) <= MOST_VERSIONED:
-            var = self.loop_var(loop.var.name, loop.extent)
-            with self.bound({loop.var: self.sums.variable(var)}):
-                fixed = checks(self, found, frozenset((var,)))
-            fixed = [check for check in fixed if check.is_of(var)]
-            for check in fixed:
-                low, high = check.range(loop.extent)
-                first, end = max(first, low), min(end, high)
+        first, end = 0, loop.extent
+        var = self.loop_var(loop.var.name, loop.extent)
+        with self.bound({loop.var: self.sums.variable(var)}):
+            fixed = [c for c in self._checks(loop.body, frozenset((var,))) if c.is_of(var)]
+        for check in fixed:
+            low, high = check.range(loop.extent)
+            first, end = max(first, low), min(end, high)
         if not fixed or first >= end:
             self._range(loop, 0, loop.extent)
             return
@@ -160,12 +158,15 @@ class KernelEmitter(ValueEmitter):
         self._range(loop, end, loop.extent)
         self._versioned = True
 
+    def _checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
+        """The checks that decide on versions of a body, by the variables around it."""
+        if not self._versioned or statements(body) > MOST_VERSIONED:
+            return []
+        return checks(self, list(comparisons(body)), outer)
+
     def workgroup(self, body: Stmt, numbers: frozenset[Var]) -> None:
         """The code of a workgroup: a branch where checks depend on its numbers."""
-        found = list(comparisons(body)) if self._versioned else []
-        known = []
-        if found and statements(body) <= MOST_VERSIONED:
-            known = checks(self, found, numbers)
+        known = self._checks(body, numbers)
         holds: bool | ir.Value = True
         for check in known:
             holds = self.logical("logical_and", holds, self.compared(check.op, check.bound))
@@ -173,7 +174,7 @@ class KernelEmitter(ValueEmitter):
             self.statement(body)
             return
         branch = scf.IfOp(holds, has_else=True)
-        with self.block(branch.then_block), self.assuming(check.part for check in known):
+        with self.block(branch.then_block), self.bound({}, [check.part for check in known]):
             self.statement(body)
             scf.YieldOp([])
         self._versioned = False
@@ -324,16 +325,15 @@ class KernelEmitter(ValueEmitter):
             return self._aligned(made, size, buffer.dtype) if loose else made
 
     def _aligned(self, buffer: ir.Value, size: int, dtype: str) -> ir.Value:
-        """The part of a buffer that begins where a cache line does, apart from the kernel's
-        bindings (from other memory of the workgroup LLVM knows it to be by the offsets)."""
+        """The part of a buffer that begins where a cache line does, distinct from the bindings.
 
-        def constant(value: int) -> ir.Value:
-            return arith.ConstantOp(ir.IndexType.get(), value).result
-
+        It is not said to be distinct from a workgroup's other memory: all of that has one base, of
+        which LLVM would then believe that nothing in it overlaps, also within one buffer.
+        """
         address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
-        missing = arith.SubIOp(constant(0), address).result
-        missing = arith.AndIOp(missing, constant(_LINE_BYTES - 1)).result
-        start = arith.DivUIOp(missing, constant(max(1, bits(dtype) // 8))).result
+        missing = arith.SubIOp(index(0), address).result
+        missing = arith.AndIOp(missing, index(_LINE_BYTES - 1)).result
+        start = arith.DivUIOp(missing, index(max(1, bits(dtype) // 8))).result
         # IREE knows the memory space of what is allocated only.
         own = ir.MemRefType(buffer.type)
         plain = memref.MemorySpaceCastOp(ir.MemRefType.get(own.shape, own.element_type), buffer)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.machine import cpuinfo
 from tilewright.measure.peak_worker import processor
 from tilewright.schedule.nest import SHARED
 from tilewright.target import Target
@@ -154,11 +153,6 @@ def _of_compiler(target: Target) -> tuple[int, frozenset[str]]:
 @functools.cache
 def host_features() -> frozenset[str]:
     """Extensions of this processor, as Linux tells them; none elsewhere."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    key = "Features" if platform.machine() == "aarch64" else "flags"
-    line = next((one for one in text.splitlines() if one.startswith(key)), "")
-    names = line.partition(":")[2].split()
+    said = cpuinfo()
+    names = (said.get("flags") or said.get("Features") or "").split()
     return frozenset(_ARM_NAMES.get(name, name.replace("_", "")) for name in names)

@@ -11,7 +11,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal
 
-from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable
+from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.kernel import KernelEmitter, distinct
@@ -109,7 +109,7 @@ def _emitted(made: _Made, name: str, kernel: Kernel, processor: Processor) -> li
         if processor.is_llvm:
             memory = distinct(memory)
         # What is allocated goes before this operation, so that it is so once.
-        entry = arith.ConstantOp(ir.IndexType.get(), 0).operation
+        entry = index(0).owner
         ids = _ids(loops)
         scratch = [
             _own(own, size // prod(counts), ids, grid)
@@ -170,16 +170,12 @@ def _own(
     buffer: ir.Value, size: int, ids: Mapping[str, ir.Value], grid: Sequence[nest.For | None]
 ) -> ir.Value:
     """A workgroup's part of a buffer that has `size` elements for each of them."""
-
-    def constant(value: int) -> ir.Value:
-        return arith.ConstantOp(ir.IndexType.get(), value).result
-
-    number = constant(0)
+    number = index(0)
     for tag, loop in reversed(list(zip(BLOCK_TAGS, grid, strict=True))):
         if loop is not None:
-            outer = arith.MulIOp(number, constant(loop.extent)).result
+            outer = arith.MulIOp(number, index(loop.extent)).result
             number = arith.AddIOp(outer, ids[tag]).result
-    return part_of(buffer, arith.MulIOp(number, constant(size)).result, [size])
+    return part_of(buffer, arith.MulIOp(number, index(size)).result, [size])
 
 
 # -- the host --------------------------------------------------------------------------------------

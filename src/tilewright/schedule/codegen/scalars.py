@@ -74,23 +74,20 @@ _LOG10_E = 0.4342944819032518276511289
 
 
 @functools.cache
-def _parsed_type(context: ir.Context, text: str) -> ir.Type:
-    return ir.Type.parse(text, context)
-
-
-@functools.cache
-def _parsed_attribute(context: ir.Context, text: str) -> ir.Attribute:
-    return ir.Attribute.parse(text, context)
+def _parsed(kind: Any, context: ir.Context, text: str) -> Any:
+    return kind.parse(text, context)
 
 
 def parsed_type(text: str) -> ir.Type:
     """A type of the current context by its text."""
-    return _parsed_type(ir.Context.current, text)
+    made: ir.Type = _parsed(ir.Type, ir.Context.current, text)
+    return made
 
 
 def parsed_attribute(text: str) -> ir.Attribute:
     """An attribute of the current context by its text."""
-    return _parsed_attribute(ir.Context.current, text)
+    made: ir.Attribute = _parsed(ir.Attribute, ir.Context.current, text)
+    return made
 
 
 def element(dtype: str) -> ir.Type:
@@ -113,32 +110,20 @@ def memory_type(dtype: str, lanes: int) -> ir.Type:
     return ir.VectorType.get([lanes], memory_element(dtype))
 
 
-def zero(type_: ir.Type) -> ir.Value:
-    """A vector of zeros."""
-    one = ir.VectorType(type_).element_type
-    attribute = ir.FloatAttr.get(one, 0.0) if _floating(one) else ir.IntegerAttr.get(one, 0)
-    return arith.ConstantOp(type_, ir.DenseElementsAttr.get_splat(type_, attribute)).result
-
-
 def _floating(type_: ir.Type) -> bool:
     return isinstance(type_, ir.FloatType)
 
 
 def constant(dtype: str, value: Any) -> ir.Value:
     """A scalar constant, rounded or wrapped to its type."""
-    type_ = element(dtype)
-    if is_float(dtype):
-        return arith.ConstantOp(type_, ir.FloatAttr.get(type_, float(value))).result
-    if dtype == BOOL:
-        return arith.ConstantOp(type_, ir.BoolAttr.get(bool(value))).result
-    width = bits(dtype)
-    wrapped = (int(value) + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
-    return arith.ConstantOp(type_, ir.IntegerAttr.get(type_, wrapped)).result
+    if not is_float(dtype) and dtype != BOOL:
+        width = bits(dtype)
+        value = (int(value) + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
+    return filled(element(dtype), value)
 
 
-def like(reference: ir.Value, value: float | int | bool) -> ir.Value:
-    """A constant of the type of another value."""
-    type_ = reference.type
+def filled(type_: ir.Type, value: float | int | bool) -> ir.Value:
+    """A constant of a type, in all lanes of a vector."""
     one = ir.VectorType(type_).element_type if _is_vector(type_) else type_
     attribute = (
         ir.FloatAttr.get(one, float(value)) if _floating(one) else ir.IntegerAttr.get(one, value)
@@ -146,6 +131,11 @@ def like(reference: ir.Value, value: float | int | bool) -> ir.Value:
     if _is_vector(type_):
         attribute = ir.DenseElementsAttr.get_splat(type_, attribute)
     return arith.ConstantOp(type_, attribute).result
+
+
+def like(reference: ir.Value, value: float | int | bool) -> ir.Value:
+    """A constant of the type of another value."""
+    return filled(reference.type, value)
 
 
 def _is_vector(type_: ir.Type) -> bool:

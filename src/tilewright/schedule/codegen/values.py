@@ -114,20 +114,18 @@ class ValueEmitter:
         return var
 
     @contextmanager
-    def bound(self, values: Mapping[Var, Linear]) -> Iterator[None]:
-        """Variables have these values, instead of those that they may have had."""
-        outer = self._bound
-        self._bound = {**outer, **values}
-        yield
-        self._bound = outer
+    def bound(self, values: Mapping[Var, Linear], known: Iterable[Expr] = ()) -> Iterator[None]:
+        """Where variables have these values, instead of those that they may have had.
 
-    @contextmanager
-    def assuming(self, parts: Iterable[Expr]) -> Iterator[None]:
-        """These comparisons hold."""
-        outer = self.assumed
-        self.assumed = outer | {id(part) for part in parts}
+        Args:
+            values: by variable of the nest.
+            known: comparisons, as objects of the nest, that hold there.
+        """
+        outer, assumed = self._bound, self.assumed
+        self._bound = {**outer, **values}
+        self.assumed = assumed | {id(part) for part in known}
         yield
-        self.assumed = outer
+        self._bound, self.assumed = outer, assumed
 
     @contextmanager
     def vector(self, lane: Var, lanes: int) -> Iterator[None]:
@@ -489,11 +487,11 @@ class ValueEmitter:
                 type_, base, [self.sum(first)], alignment=_alignment(first, dtype)
             ).result
         elif step == 1 and self.processor.is_llvm:
-            nothing = scalars.zero(type_)
+            nothing = scalars.filled(type_, 0)
             read = vector.MaskedLoadOp(type_, base, [self.sum(first)], access.mask, nothing).result
         elif not self.processor.is_gpu:
             places, mask = self.lanes_of(access.place), self._mask(access)
-            nothing = scalars.zero(type_)
+            nothing = scalars.filled(type_, 0)
             read = vector.GatherOp(type_, base, [self.number(0)], places, mask, nothing).result
         else:
             read = self._one_by_one(access, type_)
@@ -536,7 +534,7 @@ class ValueEmitter:
         return self.spread(self.constant(True, BOOL)) if access.mask is None else access.mask
 
     def _one_by_one(self, access: _Access, type_: ir.Type) -> ir.Value:
-        base, read = access.storage.memory, scalars.zero(type_)
+        base, read = access.storage.memory, scalars.filled(type_, 0)
         element = ir.VectorType(type_).element_type
         for lane, place, wanted in self._lanes(access):
             if wanted is None:

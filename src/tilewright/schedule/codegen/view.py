@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
 
+from tilewright.ir.hand_written import index
 from tilewright.schedule.codegen import scalars
+from tilewright.schedule.codegen.machine import Processor
+from tilewright.schedule.codegen.values import ValueEmitter
 from tilewright.schedule.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from tilewright.schedule.codegen.machine import Processor
-    from tilewright.schedule.codegen.values import ValueEmitter
 
 
 def part_of(
@@ -33,6 +32,7 @@ def part_of(
     ).result
 
 
+@dataclass(frozen=True)
 class BufferView:
     """A region of a buffer.
 
@@ -40,19 +40,11 @@ class BufferView:
     type index). shape, strides: elements in each dimension, and from one to the next.
     """
 
-    def __init__(
-        self,
-        flat: ir.Value,
-        offset: ir.Value,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        dtype: str,
-    ) -> None:
-        self.flat = flat
-        self.offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
+    flat: ir.Value
+    offset: ir.Value
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
 
     @property
     def memref(self) -> ir.Value:
@@ -61,18 +53,14 @@ class BufferView:
 
     def at(self, *indices: int | ir.Value) -> ir.Value:
         """The position in `flat` of an element; leading indices that are left out are 0."""
-        type_ = ir.IndexType.get()
         strides = self.strides[len(self.strides) - len(indices) :]
         fixed, place = 0, self.offset
-        for index, stride in zip(indices, strides, strict=True):
-            if isinstance(index, int):
-                fixed += index * stride
+        for at, stride in zip(indices, strides, strict=True):
+            if isinstance(at, int):
+                fixed += at * stride
             else:
-                step = arith.ConstantOp(type_, stride).result
-                place = arith.AddIOp(place, arith.MulIOp(index, step).result).result
-        if not fixed:
-            return place
-        return arith.AddIOp(place, arith.ConstantOp(type_, fixed).result).result
+                place = arith.AddIOp(place, arith.MulIOp(at, index(stride)).result).result
+        return arith.AddIOp(place, index(fixed)).result if fixed else place
 
     def load(self, *indices: int | ir.Value, lanes: int = 0) -> ir.Value:
         """An element, or as many as `lanes` from it on, which must lie next to each other."""

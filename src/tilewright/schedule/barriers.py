@@ -59,7 +59,13 @@ class _Done(NamedTuple):
 def with_barriers(body: Stmt, arithmetic: Arithmetic, threads: dict[Var, int]) -> Stmt:
     """The body of a kernel with its barriers.
 
-    threads: the variables of the threads of a workgroup, with their extents.
+    Args:
+        body: of a kernel, without its thread loops.
+        arithmetic: knows the bounds of all its variables.
+        threads: the variables of the threads of a workgroup, with their extents.
+
+    Raises:
+        ScheduleError: threads would have to wait where not all of them come.
     """
     shared = any(isinstance(s, Allocate) and s.buffer.scope == SHARED for s in statements(body))
     if not shared or prod(threads.values()) == 1:

@@ -34,7 +34,15 @@ def reduced_by_threads(plan: StagePlan) -> list[str]:
 
 def lowered_across_threads(stage: StageLowering) -> Stmt:
     """Loops of the result, then this thread's part of the reduction into a `local` buffer, then
-    the combination of all threads' parts, stored."""
+    the combination of all threads' parts, stored.
+
+    Args:
+        stage: a reduction with loops bound to threads.
+
+    Raises:
+        ScheduleError: loops are in an order or fused in a way that threads cannot reduce, or
+            vectorized.
+    """
     plan, reduction = stage.plan, stage.reduction
     assert reduction is not None
     tags = tuple(reduced_by_threads(plan))

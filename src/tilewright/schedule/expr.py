@@ -123,7 +123,12 @@ class Expr(Node["Expr"]):
 
 
 def listed(exprs: Sequence[Expr], names: Mapping[Var, str]) -> str:
-    """The texts of expressions, with commas between them."""
+    """The texts of expressions, with commas between them.
+
+    Args:
+        exprs: the expressions.
+        names: of variables that are called otherwise here.
+    """
     return ", ".join(e.text(names) for e in exprs)
 
 
@@ -281,7 +286,14 @@ class Combiner(Node[Expr]):
     identity: tuple[Expr, ...]
 
     def combine(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> tuple[Expr, ...]:
-        """The combined values of two tuples."""
+        """The combined values of two tuples.
+
+        Args:
+            lhs, rhs: a value each for every variable.
+
+        Returns:
+            As many values.
+        """
         values: dict[Expr, Expr] = dict(zip((*self.lhs, *self.rhs), (*lhs, *rhs), strict=True))
         return tuple(substitute(r, values) for r in self.result)
 
@@ -290,7 +302,15 @@ class Combiner(Node[Expr]):
 
 
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """The expression with variables replaced by values."""
+    """The expression with variables replaced by values.
+
+    Args:
+        expr: an expression.
+        values: what stands for which variable.
+
+    Returns:
+        The expression itself where nothing changes.
+    """
     return transform(expr, values.get) if values else expr
 
 
@@ -303,6 +323,10 @@ def alike(a: Expr, b: Expr) -> bool:
     """Whether two nodes are of one kind and type and say the same but for their operands.
 
     Buffers, tensors and variables are compared by identity.
+
+    Args:
+        a: a node.
+        b: another one.
     """
     return (
         type(a) is type(b)
@@ -316,8 +340,8 @@ def same(a: Expr, b: Expr, renamed: Mapping[Var, Var] | None = None) -> bool:
     """Whether two expressions have one structure.
 
     Args:
-        a: An expression.
-        b: Another one.
+        a: an expression.
+        b: another one.
         renamed: variables of `a`, with those of `b` that stand for them.
     """
     if a is b and not renamed:
@@ -333,7 +357,15 @@ def same(a: Expr, b: Expr, renamed: Mapping[Var, Var] | None = None) -> bool:
 
 
 def const(value: Number, dtype: Any = None) -> Const:
-    """A constant of a type; without one bool, `i32` or `f32` by the value."""
+    """A constant of a type; without one bool, `i32` or `f32` by the value.
+
+    Args:
+        value: the number.
+        dtype: its type, by any of its names.
+
+    Returns:
+        The constant.
+    """
     if dtype is None:
         dtype = BOOL if isinstance(value, bool) else "i32" if isinstance(value, int) else "f32"
     name = canonical(dtype)
@@ -356,7 +388,18 @@ def index(value: int) -> Const:
 
 
 def as_expr(value: Operand, dtype: str | None = None) -> Expr:
-    """An expression of what a user may write for one: numbers, axes, tensors of no dimension."""
+    """An expression of what a user may write for one: numbers, axes, tensors of no dimension.
+
+    Args:
+        value: a number, an axis, an element of a tensor, a tensor without dimensions.
+        dtype: the type of a number.
+
+    Returns:
+        The expression.
+
+    Raises:
+        ScheduleError: it is nothing of these.
+    """
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool | int | float):
@@ -374,7 +417,15 @@ def as_expr(value: Operand, dtype: str | None = None) -> Expr:
 
 
 def cast(dtype: Any, value: Operand) -> Expr:
-    """The value converted to a type."""
+    """The value converted to a type.
+
+    Args:
+        dtype: the type, by any of its names.
+        value: the operand.
+
+    Returns:
+        The operand itself where it has the type, a constant for a constant.
+    """
     name = canonical(dtype)
     operand = as_expr(value)
     if operand.dtype == name:
@@ -407,7 +458,19 @@ def _number_as(value: Operand, other: Operand) -> Operand:
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
-    """`op` of two operands brought to one type, folded where both are index constants."""
+    """`op` of two operands brought to one type, folded where both are index constants.
+
+    Args:
+        op: one of :data:`ARITHMETIC`, :data:`EXTREMES`, :data:`BITWISE`, :data:`COMPARISONS`,
+            :data:`LOGICAL`.
+        a, b: the operands; a Python number takes the other's type.
+
+    Returns:
+        The expression.
+
+    Raises:
+        ScheduleError: the operation is not for this type, or divides by 0.
+    """
     x, y = _matched(op, a, b)
     dtype = x.dtype
     if op in LOGICAL and dtype != BOOL:
@@ -444,7 +507,15 @@ _FOLDED: dict[str, Callable[[int, int], int]] = {
 
 
 def fold_index(op: str, x: Expr, y: Expr) -> Expr | None:
-    """The result of index arithmetic where it is plain: two constants, or a neutral one."""
+    """The result of index arithmetic where it is plain: two constants, or a neutral one.
+
+    Args:
+        op: the operation.
+        x, y: its operands, of type `index`.
+
+    Returns:
+        The plainer expression, or None.
+    """
     if isinstance(y, Const):
         if isinstance(x, Const):
             folded = _FOLDED.get(op)

@@ -100,14 +100,23 @@ trunc = _unary("trunc", "The next integer towards 0, as a float.")
 
 
 def sigmoid(x: Operand) -> Expr:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Args:
+        x: a float.
+    """
     value = as_expr(x)
     one = const(1, value.dtype)
     return one / (one + _float_call("exp", -value))
 
 
 def power(x: Operand, y: Operand) -> Expr:
-    """x to the power of y, floats."""
+    """x to the power of y, floats.
+
+    Args:
+        x: the base.
+        y: the exponent.
+    """
     return _float_call("pow", x, y)
 
 
@@ -172,12 +181,26 @@ def _condition(value: Operand, where: str) -> Expr:
 
 
 def all(*conditions: Operand) -> Expr:
-    """Whether every condition holds."""
+    """Whether every condition holds.
+
+    Args:
+        conditions: one at least.
+
+    Raises:
+        ScheduleError: there is none, or one is no bool.
+    """
     return _joined("logical_and", "te.all", conditions)
 
 
 def any(*conditions: Operand) -> Expr:
-    """Whether one of the conditions holds."""
+    """Whether one of the conditions holds.
+
+    Args:
+        conditions: one at least.
+
+    Raises:
+        ScheduleError: there is none, or one is no bool.
+    """
     return _joined("logical_or", "te.any", conditions)
 
 
@@ -189,7 +212,11 @@ def _joined(op: str, where: str, conditions: tuple[Operand, ...]) -> Expr:
 
 
 def conjunction(conditions: list[Expr]) -> Expr:
-    """All conditions as one; true for none."""
+    """All conditions as one; true for none.
+
+    Args:
+        conditions: any number; those that always hold are left out.
+    """
     parts = [c for c in conditions if not (isinstance(c, Const) and c.value is True)]
     return all(*parts) if parts else TRUE
 
@@ -201,19 +228,40 @@ def logical_not(condition: Operand) -> Expr:
 
 def if_then_else(condition: Operand, a: Operand, b: Operand) -> Expr:
     """`a` where the condition holds, else `b`; only the one that is taken is evaluated, so the
-    other may read outside of a tensor."""
+    other may read outside of a tensor.
+
+    Args:
+        condition: a bool.
+        a, b: the values, brought to one type.
+
+    Raises:
+        ScheduleError: the condition is none.
+    """
     x, y = _matched("select", a, b)
     return Select(_condition(condition, "te.if_then_else"), x, y, guarded=True)
 
 
 def select(condition: Operand, a: Operand, b: Operand) -> Expr:
-    """`a` where the condition holds, else `b`; both may be evaluated."""
+    """`a` where the condition holds, else `b`; both may be evaluated.
+
+    Args:
+        condition: a bool.
+        a, b: the values, brought to one type.
+
+    Raises:
+        ScheduleError: the condition is none.
+    """
     x, y = _matched("select", a, b)
     return Select(_condition(condition, "te.select"), x, y, guarded=False)
 
 
 def var(name: str = "v", dtype: Any = "index") -> Var:
-    """A variable, for custom reducers and intrinsics."""
+    """A variable, for custom reducers and intrinsics.
+
+    Args:
+        name: shown in messages.
+        dtype: its type.
+    """
     return Var(name, canonical(dtype))
 
 

@@ -11,7 +11,14 @@ from tilewright.schedule.walk import transform
 
 
 def inlined_bodies(schedule: Schedule) -> dict[Stage, tuple[Expr, ...]]:
-    """The body of every computed stage, with inlined stages put in place of their reads."""
+    """The body of every computed stage, with inlined stages put in place of their reads.
+
+    Args:
+        schedule: the schedule.
+
+    Returns:
+        One expression for each output of every stage that computes something.
+    """
     bodies: dict[Stage, tuple[Expr, ...]] = {}
     inline: dict[Tensor, tuple[tuple[IterVar, ...], Expr]] = {}
 
@@ -40,7 +47,16 @@ def inlined_bodies(schedule: Schedule) -> dict[Stage, tuple[Expr, ...]]:
 def needed(
     schedule: Schedule, bodies: dict[Stage, tuple[Expr, ...]], whole: frozenset[Tensor]
 ) -> list[Stage]:
-    """The stages whose results reach the caller, in order."""
+    """The stages whose results reach the caller, in order.
+
+    Args:
+        schedule: the schedule.
+        bodies: as :func:`inlined_bodies` gives them.
+        whole: the tensors that the caller gets.
+
+    Returns:
+        Producers first, without inlined stages.
+    """
     found = {schedule[t] for t in whole}
     for stage in reversed(schedule.stages):
         if stage in found and stage in bodies:

@@ -62,17 +62,24 @@ def decl_tensor_intrin(
 ) -> TensorIntrinsic:
     """Declares an intrinsic for :meth:`Stage.tensorize`.
 
-    op: what it computes: the operation (or the tensor) of a `te.compute` over placeholders.
-    emit: called as `emit(builder, phase, inputs, outputs)` when code is written, with an MLIR
-        context and insertion point in force; `inputs` and `outputs` have a `memref` (a strided
-        view of the region), `shape` and `dtype` each.
-    phases: for a reduction, what `emit` can do: `body` (start and compute), `reset` (store the
-        start; it gets no inputs), `update` (add to what is there).
-    collective: whether all threads of `threadIdx.x` run it together (subgroup matrices), rather
-        than each for itself.
-
+    Args:
+        op: what it computes: the operation (or the tensor) of a `te.compute` over placeholders.
+        emit: called as `emit(builder, phase, inputs, outputs)` when code is written, with an MLIR
+            context and insertion point in force; `inputs` and `outputs` have a `memref` (a strided
+            view of the region), `shape` and `dtype` each.
+        name: by which traces know it; of several with one name the last counts.
+        phases: for a reduction, what `emit` can do: `body` (start and compute), `reset` (store the
+            start; it gets no inputs), `update` (add to what is there).
+        collective: whether all threads of `threadIdx.x` run it together (subgroup matrices), rather
+            than each for itself.
         def emit(builder, phase, inputs, outputs): ...
-        gemv = te.decl_tensor_intrin(c.op, emit, name="gemv")
+        gemv = te.decl_tensor_intrin(c.op, emit, name="gemv"):
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: the pattern is no computation of placeholders, or a phase is unknown.
     """
     if isinstance(op, Tensor):
         op = op.op
@@ -97,7 +104,17 @@ def decl_tensor_intrin(
 
 
 def registered(name: str) -> TensorIntrinsic:
-    """The intrinsic declared last under a name (for schedules loaded from a file)."""
+    """The intrinsic declared last under a name (for schedules loaded from a file).
+
+    Args:
+        name: as declared.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: there is none of that name.
+    """
     if name not in _REGISTERED:
         raise ScheduleError(
             f"intrinsic '{name}' is not declared{did_you_mean(name, list(_REGISTERED))}; declare "

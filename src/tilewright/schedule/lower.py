@@ -57,7 +57,14 @@ class Lowered:
         return self.text
 
     def mlir(self, target: str | Target | None = None) -> Any:
-        """The MLIR module for a target (without one: this machine's processor)."""
+        """The MLIR module for a target (without one: this machine's processor).
+
+        Args:
+            target: by name, or a Target.
+
+        Returns:
+            The module.
+        """
         from tilewright.schedule.codegen import module_for
 
         return module_for(self.program, target)
@@ -74,6 +81,9 @@ def lower(
             placeholder that is read, every output.
         name: of the function.
         simple_mode: accepted for TVM's sake; loops are always shown plainly.
+
+    Returns:
+        The loops.
 
     Raises:
         ScheduleError: the schedule cannot be carried out; names stage and axis.
@@ -169,7 +179,14 @@ def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, Buffer]) -> Kerne
 
 
 def lowered(stage: StageLowering) -> Stmt:
-    """The loops of one stage, with those of the stages computed inside of it."""
+    """The loops of one stage, with those of the stages computed inside of it.
+
+    Args:
+        stage: what the lowering knows of the stage.
+
+    Raises:
+        ScheduleError: the stage cannot be computed as its schedule says.
+    """
     stage.check_vectorized()
     level = tensorized_leaf(stage.plan)
     if level is not None:
@@ -180,7 +197,14 @@ def lowered(stage: StageLowering) -> Stmt:
 
 
 def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-    """The buffers from outside that a body reads and writes."""
+    """The buffers from outside that a body reads and writes.
+
+    Args:
+        body: of a kernel.
+
+    Returns:
+        The buffers that are read, and those that are written, in the order of their first use.
+    """
     own: set[Buffer] = set()
     read: dict[Buffer, None] = {}
     written: dict[Buffer, None] = {}
@@ -202,7 +226,15 @@ def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
 
 
 def aligned(shape: tuple[int, ...], alignments: dict[int, tuple[int, int]]) -> tuple[int, ...]:
-    """Strides such that `stride % factor == offset` for the aligned dimensions."""
+    """Strides such that `stride % factor == offset` for the aligned dimensions.
+
+    Args:
+        shape: extents.
+        alignments: the factor and the offset for some dimensions.
+
+    Returns:
+        Strides in elements.
+    """
     strides = [1] * len(shape)
     step = 1
     for i in reversed(range(len(shape))):

@@ -56,7 +56,14 @@ class Buffer:
 
 
 def compact(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides without gaps."""
+    """Row-major strides without gaps.
+
+    Args:
+        shape: extents.
+
+    Returns:
+        As many strides, in elements.
+    """
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -89,7 +96,14 @@ class Region(Node[Expr]):
     extents: tuple[int, ...]
 
     def at(self, indices: Sequence[Expr]) -> Load:
-        """An element of the region; it may have fewer dimensions, the inner ones."""
+        """An element of the region; it may have fewer dimensions, the inner ones.
+
+        Args:
+            indices: counted from where the region begins.
+
+        Returns:
+            The element, as it is loaded.
+        """
         lead = len(self.mins) - len(indices)
         inside = (low + i for low, i in zip(self.mins[lead:], indices, strict=True))
         return Load(self.buffer, (*self.mins[:lead], *inside))
@@ -299,7 +313,14 @@ class LoopProgram:
 
 
 def flat(*statements: Stmt | None) -> Stmt:
-    """Statements as one, without nested or empty sequences."""
+    """Statements as one, without nested or empty sequences.
+
+    Args:
+        statements: in order; None for nothing.
+
+    Returns:
+        The statement itself where there is one.
+    """
     body: list[Stmt] = []
     for statement in statements:
         if isinstance(statement, Seq):
@@ -310,7 +331,11 @@ def flat(*statements: Stmt | None) -> Stmt:
 
 
 def stored(stores: Sequence[Store]) -> Stmt:
-    """Stores as one statement: at once, where there are several."""
+    """Stores as one statement: at once, where there are several.
+
+    Args:
+        stores: one at least.
+    """
     return stores[0] if len(stores) == 1 else StoreAll(tuple(stores))
 
 

@@ -22,7 +22,18 @@ PRAGMAS = {
 
 
 def checked(name: Any, value: Any, axis: IterVar, stage: str) -> tuple[str, Any]:
-    """A pragma's name and value, or ScheduleError."""
+    """A pragma's name and value, or ScheduleError.
+
+    Args:
+        name, value: what the user gave.
+        axis, stage: for the message.
+
+    Returns:
+        The name and the value as loops carry them.
+
+    Raises:
+        ScheduleError: the pragma is unknown, or takes no such value.
+    """
     where = f"pragma of stage '{stage}', axis '{axis.name}'"
     if not isinstance(name, str) or name not in PRAGMAS:
         near = did_you_mean(str(name), list(PRAGMAS))

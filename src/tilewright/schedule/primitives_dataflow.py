@@ -45,11 +45,16 @@ class DataflowPrimitives(ScheduleState[S_co]):
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> Tensor:
         """Copies a tensor into other memory, from where some of its readers read it.
 
-        tensor: a placeholder or a computed tensor.
-        scope: `global`, `shared` or `local`.
-        readers: the stages (or tensors) that shall read the copy.
+        Args:
+            tensor: a placeholder or a computed tensor.
+            scope: `global`, `shared` or `local`.
+            readers: the stages (or tensors) that shall read the copy.
 
-        Gives the copy; place its stage with compute_at.
+        Returns:
+            The copy; place its stage with compute_at.
+
+        Raises:
+            ScheduleError: a reader does not read the tensor, or the scope is unknown.
 
         >>> s = te.create_schedule(S)
         >>> print(te.lower(s, [A, S]))
@@ -89,11 +94,19 @@ class DataflowPrimitives(ScheduleState[S_co]):
     def cache_write(self, tensor: Any, scope: str) -> Any:
         """Computes a tensor in other memory; what is left of its stage copies the result.
 
-        tensor: a computed tensor (for several outputs a list of all of them).
-        scope: `global`, `shared` or `local`.
+        Where the axes were split before, its dimensions are the loops: the result is laid out in
+        tiles.
 
-        Gives the tensor that holds the computation. Where the axes were split before, its
-        dimensions are the loops: the result is laid out in tiles.
+        Args:
+            tensor: a computed tensor (for several outputs a list of all of them).
+            scope: `global`, `shared` or `local`.
+
+        Returns:
+            The tensor that holds the computation.
+
+        Raises:
+            ScheduleError: something was said of a loop already, a reduction was split or fused, or
+                some outputs of several are missing.
 
         >>> s = te.create_schedule(C)
         >>> CC = s.cache_write(C, "local")
@@ -130,13 +143,20 @@ class DataflowPrimitives(ScheduleState[S_co]):
     def rfactor(self, tensor: Any, axis: IterVar, factor_axis: int = 0) -> Any:
         """Splits a reduction in two: one for every value of a loop, and one over that loop.
 
-        tensor: a reduction.
-        axis: one of its reduction loops.
-        factor_axis: where the new dimension goes.
+        The axis is one of its result, so it can be made parallel, vectorised or bound to threads;
+        `s[tensor].op.reduce_axis` has the axis of the second.
 
-        Gives the tensor of the first reduction. The axis is one of its result, so it can be made
-        parallel, vectorised or bound to threads; `s[tensor].op.reduce_axis` has the axis of the
-        second.
+        Args:
+            tensor: a reduction.
+            axis: one of its reduction loops.
+            factor_axis: where the new dimension goes, counted from the end where it is negative.
+
+        Returns:
+            The tensor of the first reduction.
+
+        Raises:
+            ScheduleError: it is no reduction, the axis is not one of its reduction's loops, or
+                something was said of these already.
 
         >>> s = te.create_schedule(S)
         >>> ro, ri = s[S].split(S.op.reduce_axis[0], factor=32)

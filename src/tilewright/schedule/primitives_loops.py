@@ -32,11 +32,20 @@ class LoopPrimitives(StageState):
     ) -> tuple[IterVar, IterVar]:
         """Splits a loop in two: `parent` becomes `outer * (iterations of inner) + inner`.
 
-        factor: iterations of the inner loop.
-        nparts: iterations of the outer loop; one of the two is given.
+        Where the given number does not divide the extent, a bound check is put where it is needed;
+        a number above the extent is cut to it. Pragmas and prefetches of the loop go along.
 
-        Gives the outer and the inner axis. Where the given number does not divide the extent, a
-        bound check is put where it is needed; a number above the extent is cut to it.
+        Args:
+            parent: a loop of the stage.
+            factor: iterations of the inner loop.
+            nparts: iterations of the outer loop; one of the two is given.
+
+        Returns:
+            The outer and the inner axis.
+
+        Raises:
+            ScheduleError: `parent` is no loop of the stage (any more), something but a hint was
+                said of it already, or not exactly one positive number is given.
 
         >>> s = te.create_schedule(S)
         >>> ro, ri = s[S].split(S.op.reduce_axis[0], factor=32)
@@ -87,9 +96,15 @@ class LoopPrimitives(StageState):
     def fuse(self, *args: Any) -> IterVar:
         """Makes one loop of neighbouring loops, the outermost first.
 
-        args: axes of which each is directly inside of the one before, or a list of them.
+        Args:
+            args: axes of which each is directly inside of the one before, or a list of them.
 
-        Gives the fused axis.
+        Returns:
+            The fused axis.
+
+        Raises:
+            ScheduleError: the loops are not one directly inside of the other, or something was said
+                of one already.
 
         >>> s = te.create_schedule(D)
         >>> print(te.lower(s, [A, B, D]))
@@ -129,7 +144,14 @@ class LoopPrimitives(StageState):
     def reorder(self, *args: IterVar) -> Self:
         """Puts loops in the given order, in the places that these loops have now.
 
-        args: the axes, the outermost first. Loops that are not named stay where they are.
+        Args:
+            args: the axes, the outermost first. Loops that are not named stay where they are.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: an axis is no loop of the stage, or given twice.
 
         >>> s = te.create_schedule(C)
         >>> print(te.lower(s, [A, B, C]))
@@ -171,10 +193,15 @@ class LoopPrimitives(StageState):
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         """Splits two axes and puts the tile's loops innermost.
 
-        x_parent, y_parent: the axes.
-        x_factor, y_factor: iterations of their inner loops.
+        Args:
+            x_parent, y_parent: the axes.
+            x_factor, y_factor: iterations of their inner loops.
 
-        Gives the axes `x_outer, y_outer, x_inner, y_inner`, which is also their order.
+        Returns:
+            The axes `x_outer, y_outer, x_inner, y_inner`, which is also their order.
+
+        Raises:
+            ScheduleError: as for :meth:`split`; nothing is changed then.
 
         >>> s = te.create_schedule(C)
         >>> xo, yo, xi, yi = s[C].tile(*C.op.axis, 32, 32)
@@ -203,7 +230,14 @@ class LoopPrimitives(StageState):
     def unroll(self, var: IterVar) -> Self:
         """Writes a loop's body out once for every iteration.
 
-        var: an axis with few iterations.
+        Args:
+            var: an axis with few iterations.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is bound to threads or tensorized.
 
         >>> s = te.create_schedule(C)
         >>> io, ii = s[C].split(C.op.axis[0], factor=4)
@@ -235,7 +269,14 @@ class LoopPrimitives(StageState):
     def vectorize(self, var: IterVar) -> Self:
         """Runs the iterations of a loop in the lanes of vectors.
 
-        var: an axis of the result, of any extent: what does not fill a vector is masked.
+        Args:
+            var: an axis of the result, of any extent: what does not fill a vector is masked.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is a reduction's, bound to threads or tensorized.
 
         >>> s = te.create_schedule(D)
         >>> jo, ji = s[D].split(D.op.axis[1], factor=16)
@@ -254,7 +295,15 @@ class LoopPrimitives(StageState):
     def parallel(self, var: IterVar) -> Self:
         """Runs the iterations of a loop on several workers at once.
 
-        var: an axis of the result; the outermost such loops are distributed, others run in order.
+        Args:
+            var: an axis of the result; the outermost such loops are distributed, others run in
+                order.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is a reduction's, bound to threads or tensorized.
 
         >>> s = te.create_schedule(C)
         >>> s[C].parallel(C.op.axis[0])
@@ -273,13 +322,21 @@ class LoopPrimitives(StageState):
     def bind(self, ivar: IterVar, thread_ivar: IterVar) -> Self:
         """Lets the iterations of a loop be the blocks or the threads of a GPU.
 
-        ivar: the axis.
-        thread_ivar: made by `te.thread_axis`: `blockIdx.x` to `blockIdx.z`, `threadIdx.x` to
-            `threadIdx.z`, or `vthread`, whose iterations are one thread's and go inside of what
-            the threads share.
-
         All loops of a kernel that are bound to one tag have the same number of iterations. A
         reduction axis bound to `threadIdx` is reduced across the threads.
+
+        Args:
+            ivar: the axis.
+            thread_ivar: made by `te.thread_axis`: `blockIdx.x` to `blockIdx.z`, `threadIdx.x` to
+                `threadIdx.z`, or `vthread`, whose iterations are one thread's and go inside of what
+                the threads share.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: something was said of the axis already, another one of the stage is bound
+                to the tag, or it is a reduction's and the tag not one of `threadIdx`.
 
         >>> s = te.create_schedule(D)
         >>> bx, tx = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
@@ -322,10 +379,18 @@ class LoopPrimitives(StageState):
     def pragma(self, var: IterVar, pragma_type: str, pragma_value: Any = None) -> Self:
         """Attaches a hint for code generation to a loop.
 
-        pragma_type: `unroll` or `vectorize` (this loop), `auto_unroll_max_step` (unroll the loops
-            inside of this one that have at most so many steps together), `auto_unroll_max_depth`,
-            `auto_unroll_max_extent`, `unroll_explicit`.
-        pragma_value: the number, where there is one.
+        Args:
+            var: a loop of the stage.
+            pragma_type: `unroll` or `vectorize` (this loop), `auto_unroll_max_step` (unroll the
+                loops inside of this one that have at most so many steps together),
+                `auto_unroll_max_depth`, `auto_unroll_max_extent`, `unroll_explicit`.
+            pragma_value: the number, where there is one.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the pragma is unknown, or its value is none of those that it takes.
 
         >>> s = te.create_schedule(C)
         >>> ko, ki = s[C].split(C.op.reduce_axis[0], factor=4)
@@ -351,9 +416,16 @@ class LoopPrimitives(StageState):
     def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> Self:
         """Asks the processor to fetch what a later iteration of a loop will read.
 
-        tensor: a tensor that this stage reads.
-        var: the loop.
-        offset: how many iterations later.
+        Args:
+            tensor: a tensor that this stage reads.
+            var: the loop.
+            offset: how many iterations later.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the stage does not read the tensor.
 
         >>> s = te.create_schedule(S)
         >>> s[S].prefetch(A, S.op.axis[0], 1)
@@ -380,9 +452,17 @@ class LoopPrimitives(StageState):
     def tensorize(self, var: IterVar, tensor_intrin: TensorIntrinsic) -> Self:
         """Puts an intrinsic in place of a loop and all loops inside of it.
 
-        var: the outermost of the loops that the intrinsic replaces.
-        tensor_intrin: made by `te.decl_tensor_intrin`. Its pattern has to compute what the loops
-            do; ScheduleError says how they differ.
+        Args:
+            var: the outermost of the loops that the intrinsic replaces.
+            tensor_intrin: made by `te.decl_tensor_intrin`. Its pattern has to compute what the
+                loops do; ScheduleError says how they differ.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is run in another way already. That the pattern fits is found
+                out by `te.lower`.
 
         >>> a = te.placeholder((1024,), name="a")
         >>> b = te.placeholder((1024, 16), name="b")

@@ -20,10 +20,18 @@ class PlacementPrimitives(Placed):
     def compute_at(self, parent: Any, scope: IterVar) -> Self:
         """Computes a stage inside of a loop of another stage, just what that iteration needs.
 
-        parent: the stage (or tensor) in whose loops.
-        scope: the loop, an axis of `parent`.
-
         Every stage that reads this one has to run inside of that loop.
+
+        Args:
+            parent: the stage (or tensor) in whose loops.
+            scope: the loop, an axis of `parent`.
+
+        Returns:
+            The stage, or the group.
+
+        Raises:
+            ScheduleError: the stage is an output, `parent` does not read it, or is not of its
+                group.
 
         >>> s = te.create_schedule(E)
         >>> print(te.lower(s, [A, B, E]))
@@ -79,6 +87,9 @@ class PlacementPrimitives(Placed):
     def compute_root(self) -> Self:
         """Computes a stage as a whole, at root level: undoes compute_at and compute_inline.
 
+        Returns:
+            The stage, or the group.
+
         >>> s = te.create_schedule(E)
         >>> s[D].compute_at(s[E], E.op.axis[0])
         Stage(D)
@@ -109,6 +120,12 @@ class ResultPrimitives(StageState):
 
         Not for reductions and outputs.
 
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: it is a reduction or an output.
+
         >>> s = te.create_schedule(E)
         >>> s[D].compute_inline()
         Stage(D)
@@ -134,8 +151,15 @@ class ResultPrimitives(StageState):
     def set_scope(self, scope: str) -> Self:
         """Says which memory a stage's result is in.
 
-        scope: `global`, `shared` (one workgroup's) or `local` (one thread's), or a name with a dot
-            for intrinsics, such as `wmma.accumulator`.
+        Args:
+            scope: `global`, `shared` (one workgroup's) or `local` (one thread's), or a name with a
+                dot for intrinsics, such as `wmma.accumulator`.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the scope is unknown, or not `global` for an output.
 
         >>> s = te.create_schedule(E)
         >>> s[D].compute_at(s[E], E.op.axis[0])
@@ -166,8 +190,15 @@ class ResultPrimitives(StageState):
         """Pads a stage's result so that the stride of an axis is `offset` more than a multiple of
         `factor` elements: rows that start in different banks or cache lines.
 
-        axis: an axis of the result.
-        factor, offset: `stride % factor == offset`.
+        Args:
+            axis: an axis of the result.
+            factor, offset: `stride % factor == offset`.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: the axis is not one of the result, or the stage is an output.
 
         >>> s = te.create_schedule(S)
         >>> AA = s.cache_read(A, "shared", [S])
@@ -208,8 +239,15 @@ class ResultPrimitives(StageState):
     def set_store_predicate(self, predicate: Any) -> Self:
         """Stores a stage's elements only where a condition holds.
 
-        predicate: a condition on axes of the stage and on thread axes. What is not stored keeps its
-            value: the condition has to leave one store of every element that is read.
+        Args:
+            predicate: a condition on axes of the stage and on thread axes. What is not stored keeps
+                its value: the condition has to leave one store of every element that is read.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ScheduleError: it is no condition.
 
         >>> s = te.create_schedule(S)
         >>> tx = te.thread_axis("threadIdx.x")

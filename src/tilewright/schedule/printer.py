@@ -31,7 +31,14 @@ _INDENT = "  "
 
 
 def show(program: LoopProgram | Kernel | Stmt) -> str:
-    """A program, a kernel or a statement as indented loops."""
+    """A program, a kernel or a statement as indented loops.
+
+    Args:
+        program: what to show.
+
+    Returns:
+        Lines, without an end of the last one.
+    """
     if isinstance(program, LoopProgram):
         lines = list(_program(program))
     elif isinstance(program, Kernel):

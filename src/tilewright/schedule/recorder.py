@@ -23,6 +23,12 @@ def primitive(function: Callable[P, R]) -> Callable[P, R]:
 
     Its calls are recorded; those that it makes of other primitives are part of it. Arguments that
     it does not have are a ScheduleError.
+
+    Args:
+        function: the method.
+
+    Returns:
+        The method, recorded.
     """
     signature = inspect.signature(function)
 

@@ -30,16 +30,25 @@ def comm_reducer(
 ) -> Callable[..., Any]:
     """A reduction of one's own.
 
-    fcombine: gives the combination of two values, or of two tuples of values as a tuple. It has
-        to be commutative and associative.
-    fidentity: gives the value that changes nothing, for the type (or types) of the values.
-
     The result is called as `te.sum` is: `argmax((index, value), axis=k)` gives a list of the
     outputs, to be returned by the function of a `compute`.
 
-        argmax = te.comm_reducer(
-            lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.maximum(x[1], y[1])),
-            lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+    Args:
+        fcombine: gives the combination of two values, or of two tuples of values as a tuple. It has
+            to be commutative and associative.
+        fidentity: gives the value that changes nothing, for the type (or types) of the values.
+        name: shown in nests.
+        argmax = te.comm_reducer( lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]),
+            te.maximum(x[1], y[1])), lambda t0, t1: (te.const(-1, t0), te.min_value(t1)),
+            name="argmax")
+
+    Returns:
+        A function of (expression, axis, where=None, init=None): `where` is a condition, `init` what
+        the reduction starts from.
+
+    Raises:
+        ScheduleError: (when called) an axis is not made by `te.reduce_axis`, or the numbers of
+            values do not agree.
     """
 
     def reducer(

@@ -20,7 +20,14 @@ from tilewright.schedule.trace import Step
 def create_schedule(ops: Any) -> Schedule:
     """The default schedule: every computation with its axes as serial loops, at root level.
 
-    ops: the output tensor or operation, or a list of them.
+    Args:
+        ops: the output tensor or operation, or a list of them.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        ScheduleError: there is no output, or one is neither a tensor nor an operation.
     """
     given = ops if isinstance(ops, list | tuple) else (ops,)
     outputs = []
@@ -52,12 +59,19 @@ class Schedule(DataflowPrimitives[Stage]):
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
         """Makes a group of stages, to be placed together.
 
-        outputs, inputs: stages (or tensors); the group has what lies on the ways from the inputs
-            to the outputs.
-        include_inputs: whether the inputs belong to it (placeholders never do).
+        Its stages can still be placed at each other.
 
-        Gives the group, which has compute_at and compute_root. Its stages can still be placed at
-        each other.
+        Args:
+            outputs, inputs: stages (or tensors); the group has what lies on the ways from the
+                inputs to the outputs.
+            include_inputs: whether the inputs belong to it (placeholders never do).
+
+        Returns:
+            The group, which has compute_at and compute_root.
+
+        Raises:
+            ScheduleError: there is nothing between them, an output would belong to it, or part of
+                another group.
 
         >>> s = te.create_schedule(E)
         >>> g = s.create_group(outputs=D, inputs=[A, B])
@@ -144,6 +158,12 @@ class Trace:
     def from_json(text: str) -> Trace:
         """The steps written by :meth:`to_json`.
 
+        Args:
+            text: JSON.
+
+        Returns:
+            The trace.
+
         Raises:
             ScheduleError: for anything else.
         """
@@ -157,18 +177,38 @@ class Trace:
     def from_python(text: str) -> Trace:
         """The steps written by :meth:`to_python`. Reads the source as data: nothing is run.
 
+        Args:
+            text: source of a function `schedule(s)`.
+
+        Returns:
+            The trace.
+
         Raises:
             ScheduleError: for any other source.
         """
         return Trace(trace.from_python(text))
 
     def save(self, path: str | Path) -> None:
-        """Writes a file: Python where the name ends in .py, JSON otherwise."""
+        """Writes a file: Python where the name ends in .py, JSON otherwise.
+
+        Args:
+            path: the file.
+        """
         trace.saved(self.steps, path)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Reads a file that :meth:`save` wrote."""
+        """Reads a file that :meth:`save` wrote.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The trace.
+
+        Raises:
+            ScheduleError: there is no such file, or it is no trace.
+        """
         return Trace(trace.loaded(path))
 
     def apply(self, outputs: Any) -> Schedule:
@@ -176,6 +216,9 @@ class Trace:
 
         Args:
             outputs: its output tensor or tensors.
+
+        Returns:
+            The schedule.
 
         Raises:
             ScheduleError: a step does not fit; says which.
@@ -185,5 +228,12 @@ class Trace:
         return schedule
 
     def replay(self, schedule: Schedule) -> None:
-        """Applies the steps to a schedule."""
+        """Applies the steps to a schedule.
+
+        Args:
+            schedule: of the same expression.
+
+        Raises:
+            ScheduleError: a step does not fit; says which.
+        """
         replay(self.steps, schedule)

@@ -113,7 +113,13 @@ class StageLowering:
         return flat(self.initialised(self.begin, checks), update)
 
     def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> Stmt:
-        """Loops over the result's axes from a level on that store the reduction's start."""
+        """Loops over the result's axes from a level on that store the reduction's start.
+
+        Args:
+            begin: the level.
+            checks: conditions with the levels where they stand; those further out than `begin` hold
+                here.
+        """
         renamed, loops = self.result_loops(begin, len(self.leaves))
         stmt = self.store(self.start(), renamed=renamed)
         own = [c for level, c in checks if level >= begin]
@@ -129,6 +135,9 @@ class StageLowering:
         self, begin: int, end: int
     ) -> tuple[dict[Expr, Expr], list[tuple[IterVar, Var]]]:
         """Loops of their own over the result's axes between two levels.
+
+        Args:
+            begin, end: levels; `end` is behind the last.
 
         Returns:
             The values of the stage's variables there, and each loop with its new variable.
@@ -154,7 +163,13 @@ class StageLowering:
         body: Callable[[], Stmt],
     ) -> Stmt:
         """Loops of the levels from `begin` to `end`, with the stages computed in them, around a
-        body; each check stands where its level says."""
+        body; each check stands where its level says.
+
+        Args:
+            begin, end: levels; `end` is behind the last.
+            checks: conditions with the levels where they stand.
+            body: makes what is innermost.
+        """
         stmt = body()
         for level in reversed(range(begin - 1, end)):
             here = [c for at, c in checks if max(at, begin - 1) == level]
@@ -167,7 +182,13 @@ class StageLowering:
         return stmt
 
     def loop(self, leaf: IterVar, body: Stmt, var: Var | None = None) -> Stmt:
-        """The loop of a leaf; nothing where it has one iteration or is a thread's."""
+        """The loop of a leaf; nothing where it has one iteration or is a thread's.
+
+        Args:
+            leaf: the leaf.
+            body: what is inside.
+            var: its variable, where it is not the leaf itself.
+        """
         marks = self.plan.stage.marked(leaf)
         extent, tag, pragmas = self.plan.sizes[leaf], marks.tag, dict(marks.pragmas)
         if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
@@ -259,8 +280,10 @@ class StageLowering:
     ) -> Stmt:
         """Stores of the values at the stage's element, under the stage's predicate.
 
-        renamed: variables that have other names in the loops around this.
-        reduction: the reduction that the values take up.
+        Args:
+            values: one for each output.
+            renamed: variables that have other names in the loops around this.
+            reduction: the reduction that the values take up.
         """
         buffers = self.result_buffers()
         indices, renamed = self.indices, renamed or {}
@@ -279,7 +302,8 @@ class StageLowering:
         """The condition under which elements are stored: the user's, and of all the threads that
         would do the same one alone where they would disturb each other.
 
-        together: tags of threads that store as one.
+        Args:
+            together: tags of threads that store as one.
         """
         conditions: list[Expr] = []
         given = self.plan.stage.store_predicate
@@ -343,7 +367,19 @@ class StageLowering:
 
     def read_region(self, tensor: Tensor, level: int, offset: int) -> Region:
         """What the stage reads of a tensor in the loops inside of a level, `offset` iterations of
-        that level's loop later."""
+        that level's loop later.
+
+        Args:
+            tensor: what is read.
+            level: of the loop.
+            offset: in iterations of that loop.
+
+        Returns:
+            The region; it may lie outside of the tensor.
+
+        Raises:
+            ScheduleError: the stage does not read the tensor any more.
+        """
         plan, arithmetic = self.plan, self.arithmetic
         fixed: set[Expr] = set(plan.path)
         fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])

@@ -74,7 +74,12 @@ class Placed(ABC):
     def place(
         self, attach: str, stage: StageState | None = None, axis: IterVar | None = None
     ) -> None:
-        """Lets it be computed at root level, inline, or at an axis of a stage."""
+        """Lets it be computed at root level, inline, or at an axis of a stage.
+
+        Args:
+            attach: `root`, `inline` or `at`.
+            stage, axis: where, for `at`.
+        """
         self.attach, self.attach_stage, self.attach_axis = attach, stage, axis
 
 
@@ -133,7 +138,18 @@ class StageState(Placed):
         return self.marks.get(axis) or LoopMarks()
 
     def leaf(self, axis: Any, where: str) -> IterVar:
-        """The axis, checked to be a loop of this stage."""
+        """The axis, checked to be a loop of this stage.
+
+        Args:
+            axis: what the user gave.
+            where: the primitive and the stage, for the message.
+
+        Returns:
+            The axis.
+
+        Raises:
+            ScheduleError: it is no loop of the stage; says what became of it.
+        """
         if not isinstance(axis, IterVar):
             raise ScheduleError(
                 f"{where}: stage '{self.name}' has no axis {axis!r} (loops: {self.loops()})"
@@ -161,7 +177,15 @@ class StageState(Placed):
         return ", ".join(a.name for a in self.leaf_iter_vars) or "none"
 
     def data_only(self, axis: IterVar, doing: str) -> None:
-        """Refuses a reduction's axis."""
+        """Refuses a reduction's axis.
+
+        Args:
+            axis: a loop.
+            doing: the primitive.
+
+        Raises:
+            ScheduleError: it is one.
+        """
         if axis.kind == REDUCE:
             raise ScheduleError(
                 f"{doing}: axis '{axis.name}' of stage '{self.name}' is a reduction axis, whose "
@@ -175,6 +199,9 @@ class StageState(Placed):
             axes: the loops.
             doing: the primitive that remakes them.
             hints: whether it takes along what is only a hint: pragmas and prefetches.
+
+        Raises:
+            ScheduleError: something was said.
         """
         for axis in axes:
             marks = self.marked(axis)
@@ -253,14 +280,35 @@ class ScheduleState(ABC, Generic[S_co]):
         raise ScheduleError(f"{key!r} is neither a tensor nor an operation nor a stage")
 
     def named(self, name: str) -> S_co:
-        """The stage with a name."""
+        """The stage with a name.
+
+        Args:
+            name: of the stage.
+
+        Returns:
+            The stage.
+
+        Raises:
+            UnknownStageError: there is none of that name.
+        """
         for stage in self.stages:
             if stage.name == name:
                 return stage
         raise UnknownStageError(name, [s.name for s in self.stages])
 
     def tensor(self, key: Any, where: str) -> Tensor:
-        """A tensor of this schedule, given itself or by an operation with one output."""
+        """A tensor of this schedule, given itself or by an operation with one output.
+
+        Args:
+            key: what the user gave.
+            where: the primitive, for the message.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            ScheduleError: it is none of this schedule.
+        """
         if isinstance(key, TensorOp) and key.num_outputs == 1:
             key = key.outputs[0]
         if not isinstance(key, Tensor):
@@ -280,7 +328,11 @@ class ScheduleState(ABC, Generic[S_co]):
         return [s for s in self.stages if any(r.tensor in outputs for r in self.reads_of(s))]
 
     def feeds(self, producer: StageState, consumer: StageState) -> bool:
-        """Whether a stage reads another, directly or through others."""
+        """Whether a stage reads another, directly or through others.
+
+        Args:
+            producer, consumer: stages.
+        """
         pending: list[StageState] = [consumer]
         seen: set[StageState] = set()
         while pending:
@@ -307,6 +359,9 @@ class ScheduleState(ABC, Generic[S_co]):
         Args:
             op: The operation.
             beside: a stage; the new one comes before it, or `after` it.
+
+        Returns:
+            The stage.
         """
         stage = self._enter(op, self.stages.index(self[beside]) + after)
         stage.group = beside.group
@@ -315,7 +370,12 @@ class ScheduleState(ABC, Generic[S_co]):
         return stage
 
     def replace_op(self, key: StageState, op: ComputeOp) -> None:
-        """Gives a stage another operation with the same outputs; its loops stay as they are."""
+        """Gives a stage another operation with the same outputs; its loops stay as they are.
+
+        Args:
+            key: the stage.
+            op: the operation.
+        """
         stage = self._of[op] = self[key]
         stage.op = op
 
@@ -345,14 +405,36 @@ def _in_order(outputs: Sequence[TensorOp]) -> list[TensorOp]:
 
 
 def positive(value: Any, what: str) -> int:
-    """The value as a positive integer, or ScheduleError."""
+    """The value as a positive integer, or ScheduleError.
+
+    Args:
+        value: what the user gave.
+        what: what it is, for the message.
+
+    Returns:
+        The integer.
+
+    Raises:
+        ScheduleError: it is none.
+    """
     if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 1:
         raise ScheduleError(f"{what} is {value!r} (allowed: integers from 1)")
     return int(value)
 
 
 def memory_scope(scope: Any, where: str) -> str:
-    """The name of a scope, or ScheduleError."""
+    """The name of a scope, or ScheduleError.
+
+    Args:
+        scope: what the user gave.
+        where: the primitive, for the message.
+
+    Returns:
+        The scope.
+
+    Raises:
+        ScheduleError: it is none.
+    """
     if not isinstance(scope, str) or not (scope in SCOPES or "." in scope):
         raise ScheduleError(
             f"{where}: unknown scope {scope!r} (allowed: {', '.join(SCOPES)}, and names with a dot "

@@ -63,7 +63,13 @@ class SplitChoice(Choice):
         return [-1, *(int(v) for v in inner if not isinstance(v, tuple))]
 
     def apply(self, schedule: Schedule, op: Any, axis: IterVar) -> list[IterVar]:
-        """Splits the axis; gives its parts, the outermost first."""
+        """Splits the axis; gives its parts, the outermost first.
+
+        Args:
+            schedule: the schedule.
+            op: the tensor, operation or stage.
+            axis: of it.
+        """
         parts: list[IterVar] = []
         for factor in reversed(self.size[1:]):
             axis, inner = schedule[op].split(axis, factor=factor)
@@ -81,7 +87,16 @@ class ReorderChoice(Choice):
         return value
 
     def apply(self, schedule: Schedule, op: Any, axes: Sequence[IterVar]) -> list[IterVar]:
-        """Reorders the axes; gives them in their new order."""
+        """Reorders the axes; gives them in their new order.
+
+        Args:
+            schedule: the schedule.
+            op: the tensor, operation or stage.
+            axes: as many as the choice is of.
+
+        Raises:
+            ScheduleError: there are more or fewer.
+        """
         if len(axes) != len(self.perm):
             raise ScheduleError(
                 f"reorder '{self.name}' is of {len(self.perm)} axes, applied to {len(axes)}"
@@ -99,7 +114,19 @@ class AnnotateChoice(Choice):
         return tuple(str(v) for v in self.values)
 
     def apply(self, schedule: Schedule, op: Any, axes: Sequence[IterVar]) -> list[IterVar]:
-        """Annotates the axes."""
+        """Annotates the axes.
+
+        Args:
+            schedule: the schedule.
+            op: the tensor, operation or stage.
+            axes: as many as the choice is of.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ScheduleError: there are more or fewer.
+        """
         if len(axes) != len(self.values):
             raise ScheduleError(
                 f"annotate '{self.name}' is of {len(self.values)} axes, applied to {len(axes)}"
@@ -165,12 +192,19 @@ class Config:
     ) -> None:
         """How an axis is split into `num_outputs` parts, the outermost taking what is left.
 
-        axis: the axis, or its extent.
-        policy: `factors` (sizes that divide the extent), `power2` (powers of two, which may leave
-            a rest), `verbose` (both), `candidate` (the sizes listed in `candidate`, with the
-            outermost, -1, first).
-        max_factor: the largest size of a part.
-        filter: says whether a combination of sizes is allowed.
+        Args:
+            name: of the choice; `cfg[name].apply` splits.
+            axis: the axis, or its extent.
+            policy: `factors` (sizes that divide the extent), `power2` (powers of two, which may
+                leave a rest), `verbose` (both), `candidate` (the sizes listed in `candidate`, with
+                the outermost, -1, first).
+            num_outputs: how many parts.
+            max_factor: the largest size of a part.
+            filter: says whether a combination of sizes is allowed.
+            candidate: lists of sizes, for policy `candidate`.
+
+        Raises:
+            ScheduleError: the policy is unknown, or has no candidates.
         """
         extent = axis if isinstance(axis, int) else _extent(axis, name)
         if num_outputs < 1:
@@ -205,9 +239,17 @@ class Config:
     ) -> None:
         """The order of some axes.
 
-        policy: `identity` (as given), `all` (every permutation, of five axes at most),
-            `interval_all` (every permutation of those in `interval`), `candidate` (the orders
-            listed in `candidate`).
+        Args:
+            name: of the choice; `cfg[name].apply` reorders.
+            axes: in the order of the default.
+            policy: `identity` (as given), `all` (every permutation, of five axes at most),
+                `interval_all` (every permutation of those in `interval`), `candidate` (the orders
+                listed in `candidate`).
+            candidate: orders of the axes, for policy `candidate`.
+            interval: the first place and the one behind the last, for policy `interval_all`.
+
+        Raises:
+            ScheduleError: the policy is unknown, there are too many orders, or none.
         """
         count = len(axes)
         orders: list[tuple[int, ...]]
@@ -235,8 +277,15 @@ class Config:
     def define_annotate(self, name: str, axes: Sequence[IterVar], policy: str) -> None:
         """Whether axes are unrolled or vectorised.
 
-        policy: `unroll` (each is unrolled), `try_unroll` (each may be), `try_vec` (the last may be
-            vectorised), `try_unroll_vec` (each may be unrolled, the last vectorised instead).
+        Args:
+            name: of the choice; `cfg[name].apply` annotates.
+            axes: the axes, the innermost last.
+            policy: `unroll` (each is unrolled), `try_unroll` (each may be), `try_vec` (the last may
+                be vectorised), `try_unroll_vec` (each may be unrolled, the last vectorised
+                instead).
+
+        Raises:
+            ScheduleError: the policy is unknown.
         """
         allowed = {
             "unroll": (("unroll",), ("unroll",)),
@@ -254,7 +303,15 @@ class Config:
         self._define(AnnotateChoice(name, knobs, []))
 
     def define_knob(self, name: str, candidate: Sequence[Value]) -> None:
-        """A value out of a list; `cfg[name].val` gives it."""
+        """A value out of a list; `cfg[name].val` gives it.
+
+        Args:
+            name: of the choice.
+            candidate: the values, the default first.
+
+        Raises:
+            ScheduleError: there is none.
+        """
         values = tuple(candidate)
         if not values:
             raise ScheduleError(f"define_knob '{name}': no candidate given")
@@ -359,13 +416,31 @@ class Template:
     ) -> tuple[Schedule, list[Any]]:
         """The schedule and its tensors for a configuration (by default the first of each choice).
 
-        args: what the template's function takes after `cfg`.
+        Args:
+            config: a member of the space.
+            args: what the template's function takes after `cfg`.
+
+        Returns:
+            The schedule, and the tensors in the order in which they are handed over.
+
+        Raises:
+            ScheduleError: the configuration is not one of this template.
         """
         _, schedule, tensors = self._run(args, config)
         return schedule, tensors
 
     def space(self, *args: Any) -> SearchSpace:
-        """The search space of the template's choices; its default is the first of each."""
+        """The search space of the template's choices; its default is the first of each.
+
+        Args:
+            args: what the template's function takes after `cfg`.
+
+        Returns:
+            The space.
+
+        Raises:
+            ScheduleError: the template leaves nothing to choose.
+        """
         config, _, _ = self._run(args, None)
         choices = config.choices.values()
         knobs = [k for c in choices for k in c.knobs]
@@ -380,5 +455,12 @@ class Template:
 
 
 def template(function: Callable[..., Any]) -> Template:
-    """Makes a template of a function `f(cfg, *sizes)` that returns a schedule and its tensors."""
+    """Makes a template of a function `f(cfg, *sizes)` that returns a schedule and its tensors.
+
+    Args:
+        function: the function.
+
+    Returns:
+        The template.
+    """
     return Template(function)

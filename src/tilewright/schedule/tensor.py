@@ -247,7 +247,15 @@ class ComputeOp(TensorOp):
 
 
 def distinct(name: str, taken: Collection[str]) -> str:
-    """The name, with a number where it is taken."""
+    """The name, with a number where it is taken.
+
+    Args:
+        name: the name that is wanted.
+        taken: the names that there are.
+
+    Returns:
+        A name that is not taken.
+    """
     unique, number = name, 0
     while unique in taken:
         number += 1
@@ -256,7 +264,18 @@ def distinct(name: str, taken: Collection[str]) -> str:
 
 
 def shape_of(shape: Any, where: str) -> tuple[int, ...]:
-    """A shape as positive integers."""
+    """A shape as positive integers.
+
+    Args:
+        shape: a size or a sequence of sizes.
+        where: what it is the shape of, for the message.
+
+    Returns:
+        The sizes.
+
+    Raises:
+        ScheduleError: one is no positive integer.
+    """
     given = shape if isinstance(shape, Sequence) else (shape,)
     sizes = []
     for extent in given:
@@ -274,8 +293,16 @@ def shape_of(shape: Any, where: str) -> tuple[int, ...]:
 def placeholder(shape: Any, dtype: Any = "f32", name: str = "placeholder") -> Tensor:
     """A tensor that the caller hands over.
 
-    shape: positive integers, () for a scalar.
-    dtype: its element type, "f32" or "float32".
+    Args:
+        shape: positive integers, () for a scalar.
+        dtype: its element type, "f32" or "float32".
+        name: shown in nests and messages.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ScheduleError: a size is no positive integer.
     """
     tensor = Tensor(name, shape_of(shape, f"placeholder '{name}'"), canonical(dtype))
     tensor.op = PlaceholderOp(name, (tensor,))
@@ -291,12 +318,21 @@ def compute(
 ) -> Any:
     """A tensor computed element by element.
 
-    shape: positive integers, () for a scalar.
-    fcompute: called once with an axis for each dimension; gives the element's expression, or a
-        list of them for several outputs of that shape, or a reduction (`te.sum`, ...).
+    A reduction stands alone: computing with its result takes another `compute`.
 
-    Gives the tensor, or a tuple of them where `fcompute` gave several. A reduction stands alone:
-    computing with its result takes another `compute`.
+    Args:
+        shape: positive integers, () for a scalar.
+        fcompute: called once with an axis for each dimension; gives the element's expression, or a
+            list of them for several outputs of that shape, or a reduction (`te.sum`, ...).
+        name: of the tensor; several outputs get `.v0` and so on.
+        tag, attrs: kept with the operation, for whoever schedules it.
+
+    Returns:
+        The tensor, or a tuple of them where `fcompute` gave several.
+
+    Raises:
+        ScheduleError: the shape and the parameters of `fcompute` do not go together, or a reduction
+            is part of a larger expression.
     """
     sizes = shape_of(shape, f"compute '{name}'")
     axes = tuple(
@@ -362,7 +398,18 @@ def _check_body(name: str, body: tuple[Expr, ...]) -> None:
 
 
 def reduce_axis(dom: Any, name: str = "rv") -> IterVar:
-    """An axis to reduce over: `reduce_axis(n, "k")` or `reduce_axis((begin, end), name="k")`."""
+    """An axis to reduce over: `reduce_axis(n, "k")` or `reduce_axis((begin, end), name="k")`.
+
+    Args:
+        dom: the number of values, or the first one and the one behind the last.
+        name: of the axis.
+
+    Returns:
+        The axis.
+
+    Raises:
+        ScheduleError: the range is empty or none.
+    """
     given = tuple(dom) if isinstance(dom, Sequence) else (0, dom)
     if len(given) != 2 or not all(
         hasattr(v, "__index__") and not isinstance(v, bool) for v in given
@@ -376,7 +423,20 @@ def reduce_axis(dom: Any, name: str = "rv") -> IterVar:
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
     """A thread axis to bind loops to: `thread_axis("threadIdx.x")`, or with its extent,
-    `thread_axis((0, 32), "threadIdx.x")`."""
+    `thread_axis((0, 32), "threadIdx.x")`.
+
+    Args:
+        dom: how many there are, or the range from 0 on; without it what is bound to the axis
+            decides. The tag may stand here.
+        tag: `blockIdx.x` to `blockIdx.z`, `threadIdx.x` to `threadIdx.z`, `vthread`.
+        name: of the axis; the tag unless given.
+
+    Returns:
+        The axis.
+
+    Raises:
+        ScheduleError: the tag is unknown, or the range does not begin at 0.
+    """
     if isinstance(dom, str):
         dom, tag = None, dom
     allowed = (*BLOCK_TAGS, *THREAD_TAGS, VTHREAD)

@@ -36,7 +36,15 @@ def tensorized_leaf(plan: StagePlan) -> int | None:
 
 
 def tensorized(stage: StageLowering, level: int) -> Stmt:
-    """The stage's loops with an intrinsic in place of those from a level on."""
+    """The stage's loops with an intrinsic in place of those from a level on.
+
+    Args:
+        stage: the stage.
+        level: of the tensorized loop.
+
+    Raises:
+        ScheduleError: the pattern does not compute what the loops do; says how they differ.
+    """
     plan = stage.plan
     match = _Match(stage, level)
     inputs, outputs = match.regions()

@@ -48,7 +48,17 @@ _UNROLLED = 16
 
 def serialize(program: LoopProgram) -> LoopProgram:
     """The program without threads: blocks become parallel loops, threads serial ones between their
-    barriers, reductions over threads loops."""
+    barriers, reductions over threads loops.
+
+    Args:
+        program: any program.
+
+    Returns:
+        A program that computes the same.
+
+    Raises:
+        ScheduleError: threads wait for each other where not all of them come.
+    """
     return replace(program, kernels=tuple(_serialized(k) for k in program.kernels))
 
 
@@ -75,7 +85,11 @@ def _without_threads(body: Stmt) -> tuple[Stmt, list[For]]:
 
 
 def virtual_serialized(body: Stmt) -> Stmt:
-    """The body with virtual threads as loops around each part that is theirs."""
+    """The body with virtual threads as loops around each part that is theirs.
+
+    Args:
+        body: of a kernel.
+    """
     if not any(isinstance(s, For) and s.tag == VTHREAD for s in statements(body)):
         return body
 
@@ -181,7 +195,13 @@ def _together(stmt: Stmt) -> bool:
 
 
 def moved(body: Stmt, old: Buffer, new: Buffer, prefix: tuple[Expr, ...]) -> Stmt:
-    """The body with elements of a buffer taken from another, under more leading indices."""
+    """The body with elements of a buffer taken from another, under more leading indices.
+
+    Args:
+        body: a statement.
+        old, new: buffers.
+        prefix: the indices that come before those of the old buffer.
+    """
 
     def change(node: Node[Any]) -> Node[Any] | None:
         match node:
@@ -200,7 +220,14 @@ def moved(body: Stmt, old: Buffer, new: Buffer, prefix: tuple[Expr, ...]) -> Stm
 
 
 def expand_reductions(kernel: Kernel) -> Kernel:
-    """The kernel with reductions over threads as trees in shared memory, with their barriers."""
+    """The kernel with reductions over threads as trees in shared memory, with their barriers.
+
+    Args:
+        kernel: any kernel.
+
+    Returns:
+        The kernel itself where it reduces nothing over threads.
+    """
     if not any(isinstance(s, ThreadReduce) for s in statements(kernel.body)):
         return kernel
     body, loops = _without_threads(kernel.body)

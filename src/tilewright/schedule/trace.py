@@ -53,13 +53,24 @@ class Record:
 
 
 def saved(steps: Sequence[Step], path: str | Path) -> None:
-    """Writes a file: Python where the name ends in .py, JSON otherwise."""
+    """Writes a file: Python where the name ends in .py, JSON otherwise.
+
+    Args:
+        steps: the steps.
+        path: the file.
+    """
     path = Path(path)
     path.write_text(to_python(steps) if path.suffix == ".py" else to_json(steps))
 
 
 def loaded(path: str | Path) -> list[Step]:
     """Reads a file that :func:`saved` wrote; nothing in it is run.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The steps.
 
     Raises:
         ScheduleError: there is none, or it is no trace.
@@ -95,7 +106,12 @@ def from_json(text: str) -> list[Step]:
 
 
 def references(value: Any, kind: str) -> Iterator[Any]:
-    """What the references of one kind in a step or in its arguments refer to."""
+    """What the references of one kind in a step or in its arguments refer to.
+
+    Args:
+        value: a step, or an argument of one.
+        kind: a kind of reference (:class:`Step`).
+    """
     if isinstance(value, Step):
         value = [value.stage, value.arguments]
     if isinstance(value, list):

@@ -40,7 +40,14 @@ _BITS = {"f64": 64, "f32": 32, "f16": 16, "bf16": 16, "i64": 64, "i32": 32, "i16
 def canonical(dtype: Any) -> str:
     """The short name of a type given by any of its names, or as a NumPy type.
 
-    Raises UnknownNameError for a type that the language does not have.
+    Args:
+        dtype: `f32`, `float32`, `numpy.float32`.
+
+    Returns:
+        The short name.
+
+    Raises:
+        UnknownNameError: for a type that the language does not have.
     """
     if isinstance(dtype, str):
         name = dtype
@@ -57,18 +64,33 @@ def is_float(dtype: str) -> bool:
 
 
 def is_integer(dtype: str) -> bool:
-    """Whether the type is an integer one (`index` is, `bool` is not)."""
+    """Whether the type is an integer one (`index` is, `bool` is not).
+
+    Args:
+        dtype: a short name.
+    """
     return dtype in INTEGERS or dtype == INDEX
 
 
 def bits(dtype: str) -> int:
-    """Bits of one element in memory (8 for bool, 64 for index)."""
+    """Bits of one element in memory (8 for bool, 64 for index).
+
+    Args:
+        dtype: a short name.
+    """
     return _BITS.get(dtype, 64 if dtype == INDEX else 8)
 
 
 def promoted(a: str, b: str) -> str:
     """The type in which values of two types meet: floats over integers, wide over narrow,
-    elements over `index`, `f32` for f16 with bf16."""
+    elements over `index`, `f32` for f16 with bf16.
+
+    Args:
+        a, b: short names.
+
+    Returns:
+        A short name.
+    """
     if a == b:
         return a
     for first, second in ((a, b), (b, a)):
@@ -84,7 +106,14 @@ def promoted(a: str, b: str) -> str:
 
 
 def numpy_type(dtype: str) -> Any:
-    """The NumPy type of elements (bf16 from ml_dtypes)."""
+    """The NumPy type of elements (bf16 from ml_dtypes).
+
+    Args:
+        dtype: a short name.
+
+    Returns:
+        A `numpy.dtype`.
+    """
     import numpy as np
 
     if dtype == "bf16":

@@ -29,6 +29,12 @@ class Node(Generic[C]):
         """The node with other values of its fields, in their order.
 
         A class whose nodes have a plainer form for some values gives that.
+
+        Args:
+            values: one for each field.
+
+        Returns:
+            A node, not always of the same class.
         """
         return type(self)(*values)
 

@@ -26,11 +26,19 @@ _ARM = {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))}
 def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
     """`c[r, i] += sum of a[r, 4 g + e] * b[g, i, e]` of i8 values, added up in i32, exactly.
 
-    lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm). k: length of the sums, a multiple of 4; with
-    k = 4, b has no dimension g. m: rows; with m = 1, c and a have no dimension r.
-
     VNNI multiplies unsigned bytes by signed ones: 128 is added to a's, and what that adds to the
     sums is taken off again, by one more instruction for each group.
+
+    Args:
+        lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm).
+        k: length of the sums, a multiple of 4; with k = 4, b has no dimension g.
+        m: rows; with m = 1, c and a have no dimension r.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers.
 
         s[C].tensorize(ji, te.intrinsics.byte_dot(16))
     """

@@ -28,11 +28,19 @@ def wmma(
     """`C[16, 16] += A[16, k] B[k, 16]` by all threads of a subgroup together, on CUDA and Vulkan
     devices with matrix units.
 
-    k: a multiple of 16: the accumulators stay in registers over it. dtype, accumulator: element
-    types of the operands (f16) and of the sums (f32, f16). b_columns: B is read as `B[16, k]`.
-
     `threadIdx.x` must be one subgroup (32 threads), bound to an axis of another stage, such as the
     one that fills shared memory: every thread takes part in every tile. On CPUs it is loops.
+
+    Args:
+        k: a multiple of 16: the accumulators stay in registers over it.
+        dtype, accumulator: element types of the operands (f16) and of the sums (f32, f16).
+        b_columns: B is read as `B[16, k]`.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers and types.
 
         s[C].tensorize(ii, te.intrinsics.wmma(64))
     """

@@ -25,11 +25,14 @@ def outer_product(
     """A tile `C[m, n] += sum over k of A[k, m] * B[k, n]` whose accumulators stay in registers,
     for processors with AVX2, AVX-512 or Neon.
 
-    m, n, k: the tile, and the length of the panels. dtype: `f32` or `f64`.
-    a_rows: A is read as `A[m, k]`, which is slower unless k is short.
-
     m rows of n elements must fit the registers: 6 x 16 (AVX2), 8 x 32 (AVX-512) and 8 x 8 (Neon)
     are good for f32.
+
+    Args:
+        m, n: the tile.
+        k: the length of the panels.
+        dtype: `f32` or `f64`.
+        a_rows: A is read as `A[m, k]`, which is slower unless k is short.
 
         s[C].tensorize(ii, te.intrinsics.outer_product(8, 32, 256))
     """

@@ -16,11 +16,15 @@ dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import transform
 from iree.compiler.dialects.transform import structured
+
+from tilewright.ir.walk import string_attribute, walk
 
 #: Attribute on a function that one of our entries configured; its value is the entry's id.
 MARKER = "tilewright.tuned"
@@ -72,33 +76,18 @@ def any_param() -> ir.Type:
     return transform.AnyParamType.get()
 
 
-def readonly() -> dict[str, ir.Attribute]:
-    return {"transform.readonly": ir.UnitAttr.get()}
-
-
 def text(attribute: ir.Attribute) -> str:
-    """The value of a string attribute or symbol reference."""
+    """The value of a string attribute or symbol reference (`a::b` for a nested one)."""
     if isinstance(attribute, ir.FlatSymbolRefAttr):
         return str(attribute.value)
+    if isinstance(attribute, ir.SymbolRefAttr):
+        return "::".join(attribute.value)
     return str(ir.StringAttr(attribute).value)
 
 
 def symbol(op: ir.Operation) -> str:
     """The symbol that `op` defines, or nothing."""
-    attributes = op.operation.attributes
-    return text(attributes["sym_name"]) if "sym_name" in attributes else ""
-
-
-def walk(root: ir.Operation) -> Iterator[ir.Operation]:
-    """Every op in `root`, itself included, outermost first."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return iter(found)
+    return string_attribute(op.operation, "sym_name")
 
 
 def new_module(header: dict[str, str]) -> ir.Module:
@@ -110,11 +99,73 @@ def new_module(header: dict[str, str]) -> ir.Module:
     return module
 
 
-def named_sequence(name: str, arguments: Sequence[ir.Type]) -> ir.Operation:
-    """A private sequence that only reads its arguments and yields nothing, its body still open."""
-    return transform.NamedSequenceOp(
-        name, list(arguments), [], arg_attrs=[readonly() for _ in arguments]
+def define(
+    name: str,
+    types: Sequence[ir.Type],
+    build: Callable[..., ir.Value | None],
+    *,
+    results: Sequence[ir.Type] = (),
+    consumes: bool = False,
+) -> ir.Operation:
+    """Define a sequence at the insertion point.
+
+    Args:
+        name: its symbol.
+        types: of its arguments.
+        build: emits its body, given the arguments; the value that it yields, if it yields one.
+        results: the type of that value.
+        consumes: whether it may consume its arguments; else it only reads them.
+
+    Returns:
+        The sequence.
+    """
+    access = "transform.consumed" if consumes else "transform.readonly"
+    sequence = transform.NamedSequenceOp(
+        name, list(types), list(results), arg_attrs=[{access: ir.UnitAttr.get()} for _ in types]
     )
+    with ir.InsertionPoint(sequence.body):
+        built = build(*sequence.body.arguments)
+        transform.YieldOp([] if built is None else [built])
+    return sequence.operation
+
+
+def define_entry_point(build: Callable[[ir.Value], ir.Value], consumes: bool) -> ir.Operation:
+    """Define what the compiler runs on the function of every dispatch.
+
+    Args:
+        build: emits the body, given the function; the handle of the function after it.
+        consumes: whether a step consumes the function's handle.
+
+    Returns:
+        The sequence.
+    """
+    sequence = define(ENTRY_POINT, [any_op()], build, results=[any_op()], consumes=consumes)
+    sequence.attributes[ENTRY_POINT_ATTR] = ir.UnitAttr.get()
+    return sequence
+
+
+def match(
+    root: ir.Value,
+    ops: Sequence[str] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None,
+    **filters: Any,
+) -> ir.Value:
+    """Match ops in `root`, itself included.
+
+    Args:
+        root: a handle.
+        ops: names, one of which they have; empty: any.
+        attributes: that they have.
+        filters: what else `transform.structured.match` takes.
+
+    Returns:
+        A handle to them in program order.
+    """
+    if attributes is not None:
+        filters["op_attrs"] = ir.DictAttr.get(dict(attributes))
+    if ops:
+        filters["ops"] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in ops])
+    return structured.MatchOp(any_op(), root, **filters).result
 
 
 def include(name: str, operands: Sequence[ir.Value]) -> None:
@@ -136,8 +187,7 @@ def integer(value: int) -> ir.Value:
 
 def match_tiled_ops(func: ir.Value) -> ir.Value:
     """A handle to the compute ops of `func`, in program order."""
-    interface = structured.MatchInterfaceEnum.TilingInterface
-    return structured.MatchOp(any_op(), func, interface=interface).result
+    return match(func, interface=structured.MatchInterfaceEnum.TilingInterface)
 
 
 # Helper sequences -------------------------------------------------------------------------------
@@ -147,6 +197,41 @@ COUNT_OPS = "tilewright_count_ops"
 COUNT_VALUES = "tilewright_count_values"
 COUNT_OPERANDS = "tilewright_count_operands"
 SAME_VALUE = "tilewright_same_value"
+
+#: Unit attribute on a function that an earlier spec of a merged one configured.
+CONFIGURED = "tilewright.configured"
+_FREE = PREFIX + "is_free_function"
+_ANY = PREFIX + "is_anything"
+_IN_CONFIGURED = PREFIX + "is_in_configured_function"
+_LEAVE = PREFIX + "leave"
+_MARK = PREFIX + "mark_configured"
+_HAS_MARK = PREFIX + "has_configured_mark"
+
+# A foreign `foreach_match` in a merged spec is kept from functions that are configured already in
+# two steps, because a spec may configure several ops of one function: before it starts, the
+# functions that have a configuration are marked; while it runs, the ops in marked ones are skipped.
+
+#: The (matcher, action) that takes up every op of a marked function and does nothing.
+GUARDING_PAIR = (_IN_CONFIGURED, _LEAVE)
+
+
+def mark_configured(func: ir.Value) -> ir.Value:
+    """Emit the step that marks a function if one of its ops is configured.
+
+    Args:
+        func: its handle, which is consumed.
+
+    Returns:
+        The handle after it.
+    """
+    matchers, actions = (
+        ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in names])
+        for names in ((_FREE, _ANY), (_LEAVE, _MARK))
+    )
+    # Without `restrict_root` the function itself, which is the root, would be passed over.
+    return transform.ForeachMatchOp(
+        any_op(), [], func, [], matchers, actions, restrict_root=True
+    ).updated
 
 
 def _unconfigured(func: ir.Value) -> None:
@@ -172,31 +257,74 @@ def _same_value(first: ir.Value, second: ir.Value) -> None:
     _count(transform.merge_handles([first, second], deduplicate=True), integer(1))
 
 
-_HELPERS: dict[str, tuple[Callable[[], list[ir.Type]], Callable[..., None]]] = {
-    UNCONFIGURED: (lambda: [any_op()], _unconfigured),
-    COUNT_OPS: (lambda: [any_op(), integer_type()], _count),
-    COUNT_VALUES: (lambda: [any_value(), integer_type()], _count),
-    COUNT_OPERANDS: (lambda: [any_op(), integer_type()], _count_operands),
-    SAME_VALUE: (lambda: [any_value(), any_value()], _same_value),
+def _is_free(func: ir.Value) -> ir.Value:
+    include(UNCONFIGURED, [func])
+    return func
+
+
+def _is_in_configured(op: ir.Value) -> ir.Value:
+    include(_HAS_MARK, [transform.GetParentOp(any_op(), op, op_name="func.func").result])
+    return op
+
+
+def _has_mark(func: ir.Value) -> None:
+    marked = match(func, ["func.func"], {CONFIGURED: ir.UnitAttr.get()})
+    include(COUNT_OPS, [marked, integer(1)])
+
+
+def _mark(func: ir.Value) -> None:
+    transform.AnnotateOp(func, CONFIGURED)
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """A helper sequence; a matcher hands on the op that it is given."""
+
+    build: Callable[..., ir.Value | None]
+    types: tuple[Callable[[], ir.Type], ...] = (any_op,)
+    is_matcher: bool = False
+
+
+# Each after those that it uses.
+_HELPERS = {
+    UNCONFIGURED: _Helper(_unconfigured),
+    COUNT_OPS: _Helper(_count, (any_op, integer_type)),
+    COUNT_VALUES: _Helper(_count, (any_value, integer_type)),
+    COUNT_OPERANDS: _Helper(_count_operands, (any_op, integer_type)),
+    SAME_VALUE: _Helper(_same_value, (any_value, any_value)),
+    _HAS_MARK: _Helper(_has_mark),
+    _FREE: _Helper(_is_free, is_matcher=True),
+    _ANY: _Helper(lambda op: op, is_matcher=True),
+    _IN_CONFIGURED: _Helper(_is_in_configured, is_matcher=True),
+    _LEAVE: _Helper(lambda op: None),
+    _MARK: _Helper(_mark),
 }
 
 
 def add_helpers(module: ir.Module) -> None:
-    """Define the helper sequences that `module` uses and does not have, at its start."""
-    used = {
-        text(op.attributes["target"])
-        for op in walk(module.operation)
-        if op.name == "transform.include"
-        and isinstance(op.attributes["target"], ir.FlatSymbolRefAttr)
-    }
+    """Define the helper sequences that a module uses and does not have, at its start.
+
+    Args:
+        module: a library of named sequences.
+    """
     defined = {symbol(op) for op in module.body.operations}
-    operations = list(module.body.operations)
-    point = ir.InsertionPoint(operations[0]) if operations else ir.InsertionPoint(module.body)
-    with point:
-        for name, (types, build) in _HELPERS.items():
-            if name not in used or name in defined:
-                continue
-            sequence = named_sequence(name, types())
-            with ir.InsertionPoint(sequence.body):
-                build(*sequence.body.arguments)
-                transform.YieldOp()
+    used = _used(module.operation)
+    for name, helper in reversed(_HELPERS.items()):
+        if name in defined or name not in used:
+            continue
+        with ir.InsertionPoint.at_block_begin(module.body):
+            results = [any_op()] if helper.is_matcher else []
+            types = [type_() for type_ in helper.types]
+            used |= _used(define(name, types, helper.build, results=results))
+
+
+def _used(root: ir.Operation) -> set[str]:
+    """The sequences that ops below `root` include or match with."""
+    found: set[str] = set()
+    for op in walk(root):
+        if op.name == "transform.include":
+            found.add(text(op.attributes["target"]))
+        elif op.name == "transform.foreach_match":
+            for name in ("matchers", "actions"):
+                found |= {text(reference) for reference in ir.ArrayAttr(op.attributes[name])}
+    return found

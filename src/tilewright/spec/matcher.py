@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import preprocessing_transform, transform
-from iree.compiler.dialects.transform import structured
 
 from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.walk import walk
 from tilewright.spec import library
 
 # Producers of an operand that are copied into the comparison; every other producer that is not a
@@ -124,15 +124,14 @@ class _OpCheck:
         self.counts.expect(library.COUNT_OPERANDS, self.handle, len(self.op.operands))
         types = ir.ArrayAttr.get([ir.TypeAttr.get(v.type) for v in self.op.operands])
         result = self.op.results[0].type if len(self.op.results) == 1 else None
-        match = structured.MatchOp(
-            library.any_op(),
+        found = library.match(
             self.handle,
-            ops=ir.ArrayAttr.get([ir.StringAttr.get(self.op.name)]),
-            op_attrs=ir.DictAttr.get(attributes),
+            [self.op.name],
+            attributes,
             filter_result_type=None if result is None else ir.TypeAttr.get(result),
             filter_operand_types=types if len(types) else None,
         )
-        self.counts.expect(library.COUNT_OPS, match.result, 1)
+        self.counts.expect(library.COUNT_OPS, found, 1)
 
     def _expect_body(self) -> None:
         """The op's regions are the same, op for op and value for value."""
@@ -144,16 +143,10 @@ class _OpCheck:
 
         For a body that uses values from outside, constants for the most part.
         """
-        inside = list(library.walk(self.op))
-        every_op = structured.MatchOp(library.any_op(), self.handle).result
-        self.counts.expect(library.COUNT_OPS, every_op, len(inside))
+        inside = list(walk(self.op))
+        self.counts.expect(library.COUNT_OPS, library.match(self.handle), 1 + len(inside))
         for name, attributes, count in _index_ops(inside):
-            found = structured.MatchOp(
-                library.any_op(),
-                self.handle,
-                ops=ir.ArrayAttr.get([ir.StringAttr.get(name)]),
-                op_attrs=attributes,
-            ).result
+            found = library.match(self.handle, [name], attributes)
             self.counts.expect(library.COUNT_OPS, found, count)
         terminators = [list(b.operations)[-1].operation for r in self.op.regions for b in r.blocks]
         if len(terminators) != 1:
@@ -167,9 +160,7 @@ class _OpCheck:
         ]
         if not checked:
             return
-        found = structured.MatchOp(
-            library.any_op(), self.handle, ops=ir.ArrayAttr.get([ir.StringAttr.get(end.name)])
-        ).result
+        found = library.match(self.handle, [end.name])
         self.counts.expect(library.COUNT_OPS, found, 1)
         for number, root in checked:
             producer = transform.GetProducerOfOperand(library.any_op(), found, number).result
@@ -311,9 +302,7 @@ def _is_inside(op: ir.Operation, ancestor: ir.Operation) -> bool:
 def _captured_values(op: ir.Operation) -> list[ir.Value]:
     """Values that the regions of `op` use and that are defined outside of `op`."""
     captured: list[ir.Value] = []
-    for inner in library.walk(op):
-        if inner == op:
-            continue
+    for inner in walk(op):
         for value in inner.operands:
             owner = value.owner
             holder = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
@@ -322,13 +311,15 @@ def _captured_values(op: ir.Operation) -> list[ir.Value]:
     return captured
 
 
-def _index_ops(ops: Sequence[ir.Operation]) -> Iterator[tuple[str, ir.DictAttr, int]]:
+def _index_ops(
+    ops: Sequence[ir.Operation],
+) -> Iterator[tuple[str, dict[str, ir.Attribute], int]]:
     """Each kind of index op among `ops`: its name, its attributes, how many there are."""
-    counts: dict[tuple[str, ir.DictAttr], int] = {}
-    for op in ops:
-        if op.name in _INDEX_OPS:
-            attributes = ir.DictAttr.get({name: op.attributes[name] for name in op.attributes})
-            key = (op.name, attributes)
-            counts[key] = counts.get(key, 0) + 1
-    for (name, attributes), count in counts.items():
-        yield name, attributes, count
+    kinds: list[tuple[str, dict[str, ir.Attribute]]] = [
+        (op.name, {name: op.attributes[name] for name in op.attributes})
+        for op in ops
+        if op.name in _INDEX_OPS
+    ]
+    for position, kind in enumerate(kinds):
+        if kind not in kinds[:position]:
+            yield *kind, kinds.count(kind)

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
-from iree.compiler.dialects import transform
 
 from tilewright.errors import UserError
+from tilewright.ir.walk import walk
 from tilewright.spec import library
-from tilewright.spec.guard import add_guards, guarding_pair, mark_configured
 from tilewright.spec.read import (
     entry_id,
     entry_point_steps,
@@ -93,32 +92,26 @@ class _Merge:
         headers = [header_of(spec) for spec in reversed(self.specs)]  # the earliest wins
         module = library.new_module({k: v for header in headers for k, v in header.items()})
         consumed = any(_consumes(symbols(spec)[library.ENTRY_POINT]) for spec in self.specs)
-        access = {"transform.consumed": ir.UnitAttr.get()} if consumed else library.readonly()
+
+        def steps(func: ir.Value) -> ir.Value:
+            for number, spec in enumerate(self.specs, start=1):
+                self._rename_symbols(spec, f"spec {number}")
+                func = self._take_steps(f"spec {number}", spec, func)
+            return func
+
         with ir.InsertionPoint(module.body):
-            config = transform.NamedSequenceOp(
-                library.ENTRY_POINT, [library.any_op()], [library.any_op()], arg_attrs=[access]
-            )
-        config.operation.attributes[library.ENTRY_POINT_ATTR] = ir.UnitAttr.get()
-        func = config.body.arguments[0]
-        for number, spec in enumerate(self.specs, start=1):
-            self._rename_symbols(spec, f"spec {number}")
-            func = self._take_steps(f"spec {number}", spec, config.body, func)
-        with ir.InsertionPoint(config.body):
-            transform.YieldOp([func])
+            config = library.define_entry_point(steps, consumed)
         for spec in self.specs:
             for op in list(spec.regions[0].blocks[0].operations):
                 if library.symbol(op) != library.ENTRY_POINT:
                     op.operation.move_before(config)
-        add_guards(module)
         library.add_helpers(module)
         return module
 
     # Steps ---------------------------------------------------------------------------------------
 
-    def _take_steps(
-        self, source: str, spec: ir.Operation, body: ir.Block, func: ir.Value
-    ) -> ir.Value:
-        """Move the steps of one spec to the end of `body`, on the handle `func`; what they yield.
+    def _take_steps(self, source: str, spec: ir.Operation, func: ir.Value) -> ir.Value:
+        """Move the steps of one spec to the insertion point, on the handle `func`; what they yield.
 
         Steps that the merged spec has already are left out.
         """
@@ -135,7 +128,7 @@ class _Merge:
             elif is_entry_list(step):
                 needed = self._keep_entries(source, known, step)
             elif step.name == "transform.foreach_match" and len(step.operands) == 1:
-                needed = self._keep_pairs(source, known, step, body if guard else None)
+                needed = self._keep_pairs(source, known, step, guard)
             elif step.name != "transform.param.constant":
                 self._configures = True
                 self.notes.append(
@@ -143,7 +136,7 @@ class _Merge:
                     "is; it may configure dispatches that an earlier spec configured"
                 )
             if needed:
-                body.append(step)
+                ir.InsertionPoint.current.block.append(step)
             else:
                 for result in step.results:
                     result.replace_all_uses_with(step.operands[0])
@@ -174,12 +167,11 @@ class _Merge:
         source: str,
         known: dict[str, ir.Operation],
         step: ir.Operation,
-        guarded: ir.Block | None,
+        guard: bool,
     ) -> bool:
         """Leave only those pairs in a `foreach_match` that are new; whether the step is needed.
 
-        It is kept from the functions that are configured when it starts by a step at the end of
-        `guarded`, unless that is None.
+        `guard`: a step before it keeps it from the functions that are configured when it starts.
         """
         pairs: list[tuple[str, str]] = []
         own = all(matcher.startswith(library.PREFIX) for matcher, _ in foreach_pairs(step))
@@ -193,11 +185,10 @@ class _Merge:
         has_entries = any(not matcher.startswith(library.PREFIX) for matcher, _ in pairs)
         if not has_entries and not own and len(step.results) == 1:
             return False
-        if guarded is not None and not own:
-            with ir.InsertionPoint(guarded):
-                step.operands[0] = mark_configured(step.operands[0])
-            if guarding_pair() not in pairs:
-                pairs.insert(0, guarding_pair())
+        if guard and not own:
+            step.operands[0] = library.mark_configured(step.operands[0])
+            if library.GUARDING_PAIR not in pairs:
+                pairs.insert(0, library.GUARDING_PAIR)
         self._configures = self._configures or has_entries
         for name, symbols_ in zip(("matchers", "actions"), zip(*pairs, strict=True), strict=True):
             step.attributes[name] = ir.ArrayAttr.get([_reference(s) for s in symbols_])
@@ -231,7 +222,7 @@ class _Merge:
         if new == old:
             return
         self.notes.append(f"{source}: entry '{old}' is called '{new}' now")
-        for op in library.walk(sequence):
+        for op in walk(sequence):
             if op.name != "transform.annotate":
                 continue
             if library.text(op.attributes["name"]) == library.MARKER:
@@ -254,8 +245,9 @@ class _Merge:
             self._taken[new] = _text(op)
             if new != name:
                 renamed[name] = new
-        if renamed:
-            _rename(spec, renamed)
+        for old, new in renamed.items():
+            ir.SymbolTable.set_symbol_name(own[old], new)
+            ir.SymbolTable.replace_all_symbol_uses(old, new, spec)
         if renamed and library.HEADER not in spec.attributes:
             names = ", ".join(f"@{old} to @{new}" for old, new in renamed.items())
             self.notes.append(f"{source}: renamed {names}")
@@ -271,34 +263,11 @@ def _reference(symbol: str) -> ir.Attribute:
     return ir.SymbolRefAttr.get([first, *nested]) if nested else ir.FlatSymbolRefAttr.get(first)
 
 
-def _rename(spec: ir.Operation, names: dict[str, str]) -> None:
-    """Rename symbols and the references to them that transform ops have."""
-
-    def renamed(attribute: ir.Attribute) -> ir.Attribute:
-        if isinstance(attribute, ir.FlatSymbolRefAttr):
-            return ir.FlatSymbolRefAttr.get(names.get(attribute.value, attribute.value))
-        if isinstance(attribute, ir.SymbolRefAttr):
-            first, *rest = attribute.value
-            return ir.SymbolRefAttr.get([names.get(first, first), *rest])
-        if isinstance(attribute, ir.ArrayAttr):
-            return ir.ArrayAttr.get([renamed(element) for element in attribute])
-        return attribute
-
-    for op in library.walk(spec):
-        if library.symbol(op) in names and op.parent == spec:
-            op.attributes["sym_name"] = ir.StringAttr.get(names[library.symbol(op)])
-        if op.name.startswith("transform."):
-            for name in list(op.attributes):
-                old = op.attributes[name]
-                if (new := renamed(old)) != old:
-                    op.attributes[name] = new
-
-
 def _text(op: ir.Operation) -> str:
     """An op as text, whatever it is called."""
     copy = op.clone(ip=False).operation
     copy.attributes["sym_name"] = ir.StringAttr.get("_")
-    for inner in library.walk(copy):
+    for inner in walk(copy):
         if inner.name == "transform.annotate" and (
             library.text(inner.attributes["name"]) == library.MARKER
         ):
@@ -310,10 +279,10 @@ def _matching(sequence: ir.Operation) -> str:
     """What a sequence compares, as text: without what it sets and the values it hands on."""
     copy = sequence.clone(ip=False).operation
     copy.attributes["sym_name"] = ir.StringAttr.get("_")
-    for op in library.walk(copy):
+    for op in list(walk(copy)):
         if op.name == "transform.annotate":
             op.erase()
-    for op in library.walk(copy):
+    for op in list(walk(copy)):
         if op.name != "transform.param.constant":
             continue
         users = [use.owner.operation.name for use in op.results[0].uses]

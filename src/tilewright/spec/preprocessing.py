@@ -159,21 +159,13 @@ def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
     for key in keys:
         if keys.count(key) > 1:
             raise UserError(f"im2col spec: the convolution '{key}' is given twice; keep one")
-    context = ir.Context()
-    context.load_all_available_dialects()
-    with context, ir.Location.unknown():
+    with library.new_context(), ir.Location.unknown():
         module = ir.Module.create()
         module.operation.attributes["transform.with_named_sequence"] = ir.UnitAttr.get()
         with ir.InsertionPoint(module.body):
             if sites:
-                _build_leave_alone()
-            main = transform.NamedSequenceOp(
-                _ENTRY_POINT, [library.any_op()], [], arg_attrs=[library.readonly()]
-            )
-        with ir.InsertionPoint(main.body):
-            if sites:
-                _convert(main.body.arguments[0], sites)
-            transform.YieldOp()
+                library.define(_LEAVE_ALONE, [library.any_op()], _leave_alone, consumes=True)
+            library.define(_ENTRY_POINT, [library.any_op()], lambda m: _convert(m, sites))
         module.operation.verify()
         return str(module.operation.get_asm())
 
@@ -219,14 +211,16 @@ def _site(op: ir.Operation) -> ConvSite | None:
 
 def _convert(module: ir.Value, sites: Sequence[ConvSite]) -> None:
     """The whole of the spec: detach, choose, leave the others alone, convert."""
-    functions = _match(module, [_FUNCTION])
+    if not sites:
+        return
+    functions = library.match(module, [_FUNCTION])
     prepared = transform.apply_registered_pass(library.any_op(), functions, _DETACH)
     for site in sites:
         found = _match_site(module, site)
         transform.AnnotateOp(found, _CHOSEN)
         count = transform.NumAssociationsOp(library.integer_type(), found).result
         transform.AnnotateOp(module, MARKER + site.key, param=count)
-    every = transform.ForeachOp([], [_match(module, [*_LAYOUTS, _DEPTHWISE])])
+    every = transform.ForeachOp([], [library.match(module, [*_LAYOUTS, _DEPTHWISE])])
     with ir.InsertionPoint(every.body):
         # A failure ends the included sequence; the suppressing one around it goes on.
         attempt = transform.SequenceOp(
@@ -239,29 +233,12 @@ def _convert(module: ir.Value, sites: Sequence[ConvSite]) -> None:
     transform.apply_registered_pass(library.any_op(), prepared, _IM2COL)
 
 
-def _build_leave_alone() -> None:
-    """A sequence that makes a convolution generic, and fails on one that is chosen."""
-    sequence = transform.NamedSequenceOp(
-        _LEAVE_ALONE,
-        [library.any_op()],
-        [],
-        arg_attrs=[{"transform.consumed": ir.UnitAttr.get()}],
-    )
-    with ir.InsertionPoint(sequence.body):
-        convolution = sequence.body.arguments[0]
-        chosen = structured.MatchOp(
-            library.any_op(), convolution, op_attrs=ir.DictAttr.get({_CHOSEN: ir.UnitAttr.get()})
-        ).result
-        count = transform.NumAssociationsOp(library.integer_type(), chosen).result
-        transform.MatchParamCmpIOp(count, library.integer(0), transform.MatchCmpIPredicate.eq)
-        structured.GeneralizeOp(convolution)
-        transform.YieldOp()
-
-
-def _match(root: ir.Value, ops: Sequence[str]) -> ir.Value:
-    """A handle to all ops of these names in `root`."""
-    names = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in ops])
-    return structured.MatchOp(library.any_op(), root, ops=names).result
+def _leave_alone(convolution: ir.Value) -> None:
+    """Make a convolution generic; fail on one that is chosen."""
+    chosen = library.match(convolution, attributes={_CHOSEN: ir.UnitAttr.get()})
+    count = transform.NumAssociationsOp(library.integer_type(), chosen).result
+    transform.MatchParamCmpIOp(count, library.integer(0), transform.MatchCmpIPredicate.eq)
+    structured.GeneralizeOp(convolution)
 
 
 def _match_site(root: ir.Value, site: ConvSite) -> ir.Value:
@@ -271,10 +248,4 @@ def _match_site(root: ir.Value, site: ConvSite) -> ir.Value:
         "dilations": ir.Attribute.parse(site.dilations),
     }
     types = [ir.TypeAttr.get(ir.Type.parse(type_)) for type_ in site.types]
-    return structured.MatchOp(
-        library.any_op(),
-        root,
-        ops=ir.ArrayAttr.get([ir.StringAttr.get(site.op)]),
-        op_attrs=ir.DictAttr.get(attributes),
-        filter_operand_types=ir.ArrayAttr.get(types),
-    ).result
+    return library.match(root, [site.op], attributes, filter_operand_types=ir.ArrayAttr.get(types))

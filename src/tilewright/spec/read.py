@@ -9,6 +9,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
 from tilewright.errors import UserError
+from tilewright.ir.walk import walk
 from tilewright.spec import library
 from tilewright.spec.describe import describe_matcher, describe_pipeline
 from tilewright.spec.report import SpecReport, SpecRow
@@ -117,7 +118,7 @@ def is_entry_list(step: ir.Operation) -> bool:
 
 def entry_id(sequence: ir.Operation) -> str:
     """The id that an entry of ours leaves on the functions it configures, or nothing."""
-    for op in library.walk(sequence):
+    for op in walk(sequence):
         if op.name == "transform.annotate" and library.text(op.attributes["name"]) == (
             library.MARKER
         ):
@@ -144,13 +145,7 @@ def find_entries(module: ir.Operation) -> Iterator[FoundEntry]:
 def foreach_pairs(step: ir.Operation) -> list[tuple[str, str]]:
     """The (matcher, action) names of a `transform.foreach_match`."""
     matchers, actions = (ir.ArrayAttr(step.attributes[n]) for n in ("matchers", "actions"))
-    return [(_leaf(m), _leaf(a)) for m, a in zip(matchers, actions, strict=True)]
-
-
-def _leaf(reference: ir.Attribute) -> str:
-    if isinstance(reference, ir.FlatSymbolRefAttr):
-        return str(reference.value)
-    return "::".join(ir.SymbolRefAttr(reference).value)
+    return [(library.text(m), library.text(a)) for m, a in zip(matchers, actions, strict=True)]
 
 
 def _row(entry: FoundEntry) -> SpecRow:
@@ -158,7 +153,7 @@ def _row(entry: FoundEntry) -> SpecRow:
     configurations: list[str] = []
     sequences = [entry.matcher] if entry.action is None else [entry.matcher, entry.action]
     for sequence in sequences:
-        for op in library.walk(sequence):
+        for op in walk(sequence):
             if op.name != "transform.param.constant":
                 continue
             value = op.attributes["value"]

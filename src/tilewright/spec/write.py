@@ -117,9 +117,8 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
                 f"tuning spec: entry '{entry.name}' configures op {config.op_index}, but its "
                 f"dispatch has {len(dispatch.ops)} compute ops (0 to {len(dispatch.ops) - 1})"
             )
-    sequence = library.named_sequence(name, [library.any_op()])
-    with ir.InsertionPoint(sequence.body):
-        func = sequence.body.arguments[0]
+
+    def check_and_configure(func: ir.Value) -> None:
         handles = check_dispatch(dispatch, func)
         info = _parse(entry, "translation_info", entry.translation_info)
         if not isinstance(info, iree_codegen.TranslationInfoAttr):
@@ -129,17 +128,12 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
             )
         _annotate(func, "translation_info", info)
         for config in entry.op_configs:
-            what = f"lowering_config of op {config.op_index}"
-            _annotate(
-                handles[config.op_index],
-                "lowering_config",
-                _parse(entry, what, config.lowering_config),
-            )
-            for name, text in config.further:
+            for name, text in (("lowering_config", config.lowering_config), *config.further):
                 what = f"{name} of op {config.op_index}"
                 _annotate(handles[config.op_index], name, _parse(entry, what, text))
         _annotate(func, library.MARKER, ir.StringAttr.get(entry.name))
-        transform.YieldOp()
+
+    library.define(name, [library.any_op()], check_and_configure)
 
 
 def _annotate(target: ir.Value, name: str, value: ir.Attribute) -> None:
@@ -151,13 +145,8 @@ def _build_entry_point(
     entries: Sequence[str], prologue: Sequence[tuple[str, tuple[tuple[str, str], ...]]]
 ) -> None:
     """`__kernel_config`: the prologue, then every entry on the function that it is run on."""
-    access = {"transform.consumed": ir.UnitAttr.get()} if prologue else library.readonly()
-    config = transform.NamedSequenceOp(
-        library.ENTRY_POINT, [library.any_op()], [library.any_op()], arg_attrs=[access]
-    )
-    config.operation.attributes[library.ENTRY_POINT_ATTR] = ir.UnitAttr.get()
-    with ir.InsertionPoint(config.body):
-        func = config.body.arguments[0]
+
+    def run(func: ir.Value) -> ir.Value:
         for name, options in prologue:
             func = transform.apply_registered_pass(
                 library.any_op(), func, name, options=dict(options)
@@ -169,4 +158,6 @@ def _build_entry_point(
                 for name in entries:
                     library.include(name, [sequence.bodyTarget])
                 transform.YieldOp()
-        transform.YieldOp([func])
+        return func
+
+    library.define_entry_point(run, consumes=bool(prologue))

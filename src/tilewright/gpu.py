@@ -8,11 +8,11 @@ makes them (`iree_codegen.smt.constraints`, see `tilewright.smt_program`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from typing import Any
 
-from tilewright.smt_program import ConstraintProgram
-from tilewright.tiling import CompilationInfo, DispatchTemplate, OpTemplate, Translation
+from tilewright.smt_program import ConstraintProgram, tupled
+from tilewright.tiling import CompilationInfo, DispatchTemplate, Translation
 
 Entries = tuple[tuple[str, str], ...]
 """Names and the texts of attributes."""
@@ -81,40 +81,16 @@ class GpuCompilationInfo(CompilationInfo):
         return f"{self.translation}: {self.summary}" if self.summary else str(self.translation)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "pipeline": self.translation.pipeline,
-            "root": self.root,
-            "info": self.info,
-            "attributes": [list(a) for a in self.attributes],
-            "ordinal": self.ordinal,
-            "assignment": [list(pair) for pair in self.assignment],
-            "lowering": [list(pair) for pair in self.lowering],
-            "options": [list(pair) for pair in self.options],
-            "settings": [list(pair) for pair in self.settings],
-            "summary": self.summary,
-            "workgroup_size": list(self.workgroup_size),
-        }
+        """Plain data for JSON, in which tuples become lists."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        del own["translation"], own["tilings"]
+        return {"pipeline": self.translation.pipeline, **own}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> GpuCompilationInfo:
-        return GpuCompilationInfo(
-            Translation(data["pipeline"]),
-            (),
-            data["root"],
-            data["info"],
-            tuple((i, name, text) for i, name, text in data["attributes"]),
-            data["ordinal"],
-            tuple((name, value) for name, value in data["assignment"]),
-            _entries(data["lowering"]),
-            _entries(data["options"]),
-            _entries(data["settings"]),
-            data["summary"],
-            tuple(data["workgroup_size"]),
-        )
-
-
-def _entries(pairs: Any) -> Entries:
-    return tuple((name, text) for name, text in pairs)
+        """The configuration of `to_json`."""
+        own = {name: tupled(value) for name, value in data.items()}
+        return GpuCompilationInfo(Translation(own.pop("pipeline")), (), **own)
 
 
 @dataclass(frozen=True)
@@ -150,7 +126,20 @@ class OwnChoice:
     intrinsics: tuple[MatrixInstruction, ...] = ()
 
     def size(self, name: str) -> tuple[int, ...]:
+        """A list of integers in the root op's lowering configuration; empty where there is none."""
         return dict(self.sizes).get(name, ())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON, in which tuples become lists."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**own, "intrinsics": [astuple(one) for one in self.intrinsics]}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> OwnChoice:
+        """The choice of `to_json`."""
+        own = {name: tupled(value) for name, value in data.items()}
+        own["intrinsics"] = tuple(MatrixInstruction(*one) for one in own["intrinsics"])
+        return OwnChoice(**own)
 
 
 @dataclass(frozen=True)
@@ -177,50 +166,26 @@ class GpuTemplate(DispatchTemplate):
         return True
 
     def to_json(self) -> dict[str, Any]:
-        own = self.own
+        """Plain data for JSON; `gpu` tells it from that of a CPU's template."""
         return {
             "gpu": True,
             **super().to_json(),
             "configuration": self.configuration.to_json(),
-            "own": {
-                "workgroup_size": list(own.workgroup_size),
-                "subgroup_size": own.subgroup_size,
-                "pipeline": own.pipeline,
-                "sizes": [[name, list(sizes)] for name, sizes in own.sizes],
-                "entries": [list(pair) for pair in own.entries],
-                "options": [list(pair) for pair in own.options],
-                "settings": [list(pair) for pair in own.settings],
-                "assignments": [
-                    None if one is None else [list(pair) for pair in one] for one in own.assignments
-                ],
-                "intrinsics": [[i.name, i.attribute, i.m, i.n, i.k] for i in own.intrinsics],
-            },
+            "own": self.own.to_json(),
             "programs": [program.to_json() for program in self.programs],
             "trees": [list(one) for one in self.trees],
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> GpuTemplate:
-        own = data["own"]
+        """The template of `to_json`."""
+        plain = DispatchTemplate.from_json(data)
         return GpuTemplate(
-            Translation(data["pipeline"], tuple(data["options"])),
-            tuple(OpTemplate.from_json(op) for op in data["ops"]),
-            data["root"],
+            plain.translation,
+            plain.ops,
+            plain.root,
             GpuCompilationInfo.from_json(data["configuration"]),
-            OwnChoice(
-                tuple(own["workgroup_size"]),
-                own["subgroup_size"],
-                own["pipeline"],
-                tuple((name, tuple(sizes)) for name, sizes in own["sizes"]),
-                _entries(own["entries"]),
-                _entries(own["options"]),
-                _entries(own["settings"]),
-                tuple(
-                    None if one is None else tuple((name, value) for name, value in one)
-                    for one in own["assignments"]
-                ),
-                tuple(MatrixInstruction(*one) for one in own["intrinsics"]),
-            ),
+            OwnChoice.from_json(data["own"]),
             tuple(ConstraintProgram.from_json(program) for program in data["programs"]),
             tuple((op, name, tree) for op, name, tree in data["trees"]),
         )

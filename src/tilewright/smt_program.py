@@ -8,45 +8,24 @@ positions before it, and a list of assertions. No MLIR is needed to evaluate or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-# What a node computes. Integers: constant (a number), dim (the size of a loop), variable (a knob or
-# an unknown of the constraints' own), add, sub, mul, div, mod, neg, abs, lookup, ite. Truth values:
-# the comparisons, eq, distinct, and, or, not, xor, implies.
-OPERATIONS = (
-    "constant",
-    "dim",
-    "variable",
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "mod",
-    "neg",
-    "abs",
-    "lookup",
-    "ite",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "eq",
-    "distinct",
-    "and",
-    "or",
-    "not",
-    "xor",
-    "implies",
-)
+
+def tupled(data: Any) -> Any:
+    """Lists (as JSON has them) as tuples, at any depth."""
+    return tuple(map(tupled, data)) if isinstance(data, list | tuple) else data
 
 
 @dataclass(frozen=True)
 class Node:
     """One value. `operands` are positions of earlier nodes.
 
-    `value`: the number of a constant, the position of a dim; `name`: of a variable; `table`: the
-    (key, value) pairs of a lookup.
+    `operation`: of integers constant (a number), dim (the size of a loop), variable (a knob or an
+    unknown of the constraints' own), add, sub, mul, div, mod, neg, abs, lookup, ite; of truth
+    values the comparisons (lt, le, gt, ge), eq, distinct, and, or, not, xor, implies. `value`: the
+    number of a constant, the position of a dim; `name`: of a variable; `table`: the (key, value)
+    pairs of a lookup.
     """
 
     operation: str
@@ -99,35 +78,17 @@ class ConstraintProgram:
         return tuple(dict.fromkeys(n.name for n in self.nodes if n.operation == "variable"))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "pipeline": self.pipeline,
-            "ordinal": self.ordinal,
-            "dims": list(self.dims),
-            "knobs": [
-                [k.name, list(k.options), [list(shape) for shape in k.shapes]] for k in self.knobs
-            ],
-            "nodes": [
-                [n.operation, list(n.operands), n.value, n.name, [list(p) for p in n.table]]
-                for n in self.nodes
-            ],
-            "assertions": [[a.node, a.message, list(a.shown)] for a in self.assertions],
-            "fixed": [list(pair) for pair in self.fixed],
-        }
+        """Plain data: knobs, nodes and assertions as lists of their fields."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        return data | {name: [astuple(one) for one in data[name]] for name in _PARTS}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ConstraintProgram:
-        return ConstraintProgram(
-            data["pipeline"],
-            data["ordinal"],
-            tuple(data["dims"]),
-            tuple(
-                SmtKnob(name, tuple(options), tuple((m, n, k) for m, n, k in shapes))
-                for name, options, shapes in data["knobs"]
-            ),
-            tuple(
-                Node(operation, tuple(operands), value, name, tuple((k, v) for k, v in table))
-                for operation, operands, value, name, table in data["nodes"]
-            ),
-            tuple(Assertion(node, text, tuple(shown)) for node, text, shown in data["assertions"]),
-            tuple((name, text) for name, text in data["fixed"]),
-        )
+        """The program of `to_json`."""
+        parts = {
+            name: tuple(part(*tupled(one)) for one in data[name]) for name, part in _PARTS.items()
+        }
+        return ConstraintProgram(**({name: tupled(v) for name, v in data.items()} | parts))
+
+
+_PARTS: dict[str, type] = {"knobs": SmtKnob, "nodes": Node, "assertions": Assertion}

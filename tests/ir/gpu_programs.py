@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from iree.compiler import ir
+from iree.compiler.dialects import iree_codegen
+
+from tilewright.ir.gpu_constraints import constraint_ops
+
+
+def to_smtlib(function: ir.Operation, ordinal: int) -> str:
+    """A dispatch's constraints as SMT-LIB text, by the compiler's own conversion."""
+    return str(iree_codegen.convert_constraints_op_to_smtlib(constraint_ops(function)[ordinal]))
+
 
 def contraction(a: str, c: str, m: int, n: int, k: int, batch: int = 0) -> str:
     """A product of [m x k] and [k x n] of type `a`, summed in `c`; `batch`: that many of them."""

@@ -15,10 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ir"))
 
-from gpu_programs import attention, contraction, convolution, row_sum
+from gpu_programs import attention, contraction, convolution, row_sum, to_smtlib
 from iree.compiler import ir
 
-from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, to_smtlib
+from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
 from tilewright.ir.session import CompilerSession, set_global_options
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.targets import parse_target

@@ -89,11 +89,6 @@ def materialize(
     return info.translation_info, info.lowering_config, further
 
 
-def to_smtlib(function: ir.Operation, ordinal: int) -> str:
-    """The constraints as SMT-LIB text, by the compiler's own conversion."""
-    return str(iree_codegen.convert_constraints_op_to_smtlib(constraint_ops(function)[ordinal]))
-
-
 def _read(op: ir.Operation, ordinal: int) -> ConstraintProgram:
     knobs: dict[str, SmtKnob] = {}
     fixed: list[tuple[str, str]] = []
@@ -121,7 +116,7 @@ def _read(op: ir.Operation, ordinal: int) -> ConstraintProgram:
         positions[operation.results[0]] = len(nodes)
         nodes.append(_node(operation, operands))
     return ConstraintProgram(
-        _pipeline(op.attributes["pipeline"]),
+        pipeline_name(op.attributes["pipeline"]),
         ordinal,
         tuple(_size(value) for value in op.operands),
         tuple(knobs.values()),
@@ -175,14 +170,36 @@ def _text(name: object) -> str:
 
 
 def option_name(option: ir.Attribute) -> str:
-    """A readable name of an option: the intrinsic of an mma_layout, else its text."""
-    text = str(option)
-    inner = text.partition("<")[2].removesuffix(">")
-    return inner or text
+    """A readable name of an option: that of a matrix intrinsic, else its text."""
+    if isinstance(option, iree_gpu.MMAAttr | iree_gpu.VirtualMMAAttr):
+        return _intrinsic_names(option.context).get(option, str(option))
+    return str(option)
 
 
-def _pipeline(attribute: ir.Attribute) -> str:
-    return option_name(attribute)
+def _intrinsic_names(context: ir.Context) -> dict[ir.Attribute, str]:
+    """The names of all matrix intrinsics by the attributes that stand for them."""
+    pairs = (
+        (iree_gpu.MMAAttr, iree_gpu.MMAIntrinsic),
+        (iree_gpu.VirtualMMAAttr, iree_gpu.VirtualMMAIntrinsic),
+    )
+    return {
+        kind.get(one, col_major, ctx=context): one.name + (", col_major = true" * col_major)
+        for kind, names in pairs
+        for one in names
+        for col_major in (False, True)
+    }
+
+
+def pipeline_name(pipeline: ir.Attribute) -> str:
+    """The name of a pipeline of the GPU or the SPIR-V backend; '' for another."""
+    if isinstance(pipeline, iree_gpu.PipelineAttr):
+        return str(iree_gpu.LoweringPipeline(pipeline.value).name)
+    # The bindings have names for those of SPIR-V, and no class.
+    for one in iree_gpu.SPIRVLoweringPipeline:
+        text = f"#iree_gpu.spirv_pipeline<{one.name}>"
+        if ir.Attribute.parse(text, pipeline.context) == pipeline:
+            return str(one.name)
+    return ""
 
 
 def _size(value: ir.Value) -> int:

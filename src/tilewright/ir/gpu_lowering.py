@@ -18,20 +18,22 @@ from tilewright.gpu import (
     MatrixInstruction,
     OwnChoice,
     Tree,
+    render,
 )
 from tilewright.ir.gpu_constraints import (
     constraint_ops,
     erase_constraints,
     materialize,
     option_name,
+    pipeline_name,
     read_constraints,
 )
+from tilewright.ir.parameters import parameters
 from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"
 _PIPELINE_OPTIONS = "gpu_pipeline_options"
-_PREFIXES = ("#iree_gpu.pipeline<", "#iree_gpu.spirv_pipeline<")
 
 _OPTION_NAMES = (
     "prefetch_num_stages",
@@ -43,11 +45,7 @@ _OPTION_NAMES = (
 
 def gpu_pipeline(attribute: ir.Attribute) -> str:
     """The pipeline's name in a translation_info, '' for one that is not of a GPU backend."""
-    text = str(iree_codegen.TranslationInfoAttr(attribute).pass_pipeline)
-    for prefix in _PREFIXES:
-        if text.startswith(prefix):
-            return text.removeprefix(prefix).removesuffix(">")
-    return ""
+    return pipeline_name(iree_codegen.TranslationInfoAttr(attribute).pass_pipeline)
 
 
 def gpu_template(
@@ -59,20 +57,23 @@ def gpu_template(
     """
     info = iree_codegen.TranslationInfoAttr(function.attributes[TRANSLATION_INFO])
     attributes = [
-        (i, name, str(op.attributes[name]))
+        (i, name, op.attributes[name])
         for i, op in enumerate(ops)
         for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG)
         if name in op.attributes
     ]
     root = ops[plain.root]
     own = _own_choice(function, info, root)
+    trees = tuple((i, name, attribute_tree(attribute)) for i, name, attribute in attributes)
     configuration = GpuCompilationInfo(
         Translation(plain.translation.pipeline),
         (),
         root=plain.root,
         info=str(info),
-        attributes=tuple(attributes),
-        summary=_summary(own, dict(attributes_of(attributes, plain.root)).get(LOWERING_CONFIG, "")),
+        attributes=tuple((i, name, str(attribute)) for i, name, attribute in attributes),
+        summary=_summary(
+            own, {(i, name): tree for i, name, tree in trees}.get((plain.root, LOWERING_CONFIG))
+        ),
         workgroup_size=own.workgroup_size,
     )
     return GpuTemplate(
@@ -82,12 +83,7 @@ def gpu_template(
         configuration,
         own,
         read_constraints(function),
-        tuple(
-            (i, name, attribute_tree(op.attributes[name]))
-            for i, op in enumerate(ops)
-            for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG)
-            if name in op.attributes
-        ),
+        trees,
     )
 
 
@@ -104,25 +100,17 @@ def attribute_tree(attribute: ir.Attribute) -> Tree:
         return bool(attribute.value)
     if isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64":
         return int(attribute.value)
-    text = str(attribute)
-    prefix = "#iree_codegen.lowering_config"
-    if text.startswith(prefix + "<"):
-        # The bindings have no class for it; its parameters are written as those of a dictionary.
-        inner = ir.Attribute.parse("{" + text[len(prefix) + 1 : -1] + "}", attribute.context)
-        return {ATTRIBUTE: prefix, **attribute_tree(inner)}
-    return text
+    name = "#iree_codegen.lowering_config"
+    named_parts = parameters(attribute, name, "{}")
+    if named_parts is not None:
+        return {ATTRIBUTE: name, **attribute_tree(named_parts)}
+    return str(attribute)
 
 
-def attributes_of(
-    attributes: Sequence[tuple[int, str, str]], op: int
-) -> tuple[tuple[str, str], ...]:
-    """The attributes of one op among those of a dispatch."""
-    return tuple((name, text) for i, name, text in attributes if i == op)
-
-
-def _summary(own: OwnChoice, lowering: str) -> str:
-    sizes = "; ".join(f"{name} {','.join(map(str, sizes))}" for name, sizes in own.sizes)
-    return sizes or lowering.partition("<")[2].removesuffix(">")
+def _summary(own: OwnChoice, lowering: Tree) -> str:
+    if own.sizes or not isinstance(lowering, dict):
+        return "; ".join(f"{name} {','.join(map(str, sizes))}" for name, sizes in own.sizes)
+    return ", ".join(f"{k} = {render(v)}" for k, v in lowering.items() if k != ATTRIBUTE)
 
 
 def _own_choice(
@@ -130,7 +118,7 @@ def _own_choice(
 ) -> OwnChoice:
     sizes: list[tuple[str, tuple[int, ...]]] = []
     entries: list[tuple[str, str]] = []
-    for named in _lowering_entries(root):
+    for named in _lowering_entries(root.attributes):
         values = _integers(named.attr)
         if values is not None:
             sizes.append((named.name, values))
@@ -163,8 +151,14 @@ def _is_like(name: str, own: str) -> bool:
 
 
 def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[MatrixInstruction, ...]:
-    """The matrix intrinsic that the root op uses, then the device's others for the same types."""
-    own = next((n.attr for n in _lowering_entries(root) if n.name == "mma_kind"), None)
+    """The matrix intrinsic that the root op (of attention its second product) uses, then the
+    device's others for the same types."""
+    holders: list[Any] = [root.attributes]
+    if DECOMPOSITION_CONFIG in root.attributes:
+        products = ir.DictAttr(root.attributes[DECOMPOSITION_CONFIG])
+        holders += [named.attr for named in products if named.name == "pv_attrs"]
+    entries = itertools.chain.from_iterable(map(_lowering_entries, holders))
+    own = next((named.attr for named in entries if named.name == "mma_kind"), None)
     if not isinstance(own, iree_gpu.MMAAttr):
         return ()
     found = [own]
@@ -185,10 +179,11 @@ def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[MatrixInstr
     )
 
 
-def _lowering_entries(root: ir.Operation) -> Sequence[ir.NamedAttribute]:
-    if LOWERING_CONFIG not in root.attributes:
+def _lowering_entries(attributes: Any) -> Sequence[ir.NamedAttribute]:
+    """The entries of the lowering configuration among attributes (of an op, or a dictionary)."""
+    if LOWERING_CONFIG not in attributes:
         return []
-    config = root.attributes[LOWERING_CONFIG]
+    config = attributes[LOWERING_CONFIG]
     return list(config.attributes) if isinstance(config, iree_gpu.LoweringConfigAttr) else []
 
 
@@ -226,7 +221,7 @@ def _match(
 ) -> tuple[tuple[str, int], ...] | None:
     if constraints.attributes["pipeline"] != info.pass_pipeline:
         return None
-    lowering = {named.name: named.attr for named in _lowering_entries(root)}
+    lowering = {named.name: named.attr for named in _lowering_entries(root.attributes)}
     found: dict[str, int] = {}
     try:
         for named in ir.DictAttr(constraints.attributes["knobs"]):

@@ -8,6 +8,7 @@ from iree.compiler.dialects import iree_codegen
 from tilewright.gpu import GpuCompilationInfo
 from tilewright.ir.gpu_lowering import texts as gpu_texts
 from tilewright.ir.gpu_lowering import write_gpu_configuration
+from tilewright.ir.parameters import parameters
 from tilewright.tiling import LEVELS, CompilationInfo, Tiling, Translation
 
 LOWERING_CONFIG = "lowering_config"
@@ -23,16 +24,12 @@ class UnreadableConfiguration(Exception):
     """
 
 
-def _body(attribute: ir.Attribute, prefix: str) -> ir.DictAttr:
-    """The parameters of a `prefix<name = value, …>` attribute, parsed as a dictionary by MLIR.
-
-    The bindings have no class for these attributes of the CPU dialect.
-    """
-    text = str(attribute)
-    if not (text.startswith(prefix + "<") and text.endswith(">")):
-        raise UnreadableConfiguration(f"expected {prefix}<…>, got {text}")
-    parsed = ir.Attribute.parse("{" + text[len(prefix) + 1 : -1] + "}", attribute.context)
-    return ir.DictAttr(parsed)
+def _body(attribute: ir.Attribute, name: str) -> ir.DictAttr:
+    """The parameters of a `name<name = value, …>` attribute of the CPU dialect."""
+    found = parameters(attribute, name, "{}")
+    if found is None:
+        raise UnreadableConfiguration(f"expected {name}<…>, got {attribute}")
+    return ir.DictAttr(found)
 
 
 def read_tiling(attribute: ir.Attribute) -> Tiling:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
+from tilewright.ir.parameters import parameters
 from tilewright.ir.walk import walk
 
 
@@ -22,29 +23,17 @@ def target_info(module: ir.Module) -> tuple[str, str, int]:
     return "", "", 16
 
 
-def _parameters(attribute: ir.Attribute, prefix: str) -> list[ir.Attribute]:
-    """The parameters of a `prefix<…>` attribute, parsed as a list by MLIR; none for another.
-
-    The bindings have no class for these attributes.
-    """
-    text = str(attribute).removesuffix(" : !hal.device")
-    if not (text.startswith(prefix + "<") and text.endswith(">")):
-        return []
-    inner = ir.Attribute.parse(f"[{text[len(prefix) + 1 : -1]}]", attribute.context)
-    return list(ir.ArrayAttr(inner))
-
-
 def _device_targets(device: ir.Attribute) -> list[ir.Attribute]:
     return [
         target
-        for part in _parameters(device, "#hal.device.target")
+        for part in _parts(device, "#hal.device.target")
         if isinstance(part, ir.ArrayAttr)
         for target in part
     ]
 
 
 def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
-    for part in _parameters(target, "#hal.executable.target"):
+    for part in _parts(target, "#hal.executable.target"):
         if isinstance(part, ir.DictAttr):
             return (
                 _string(part, "cpu"),
@@ -52,6 +41,11 @@ def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
                 _integer(part, "native_vector_size", 16),
             )
     return "", "", 16
+
+
+def _parts(attribute: ir.Attribute, name: str) -> list[ir.Attribute]:
+    found = parameters(attribute, name, "[]")
+    return [] if found is None else list(ir.ArrayAttr(found))
 
 
 def _string(attributes: ir.DictAttr, name: str) -> str:

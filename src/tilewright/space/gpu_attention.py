@@ -59,10 +59,9 @@ class MatrixAttention(_Attention):
     has = "mma_kind"
 
     def declare_tiles(self, pv: Mapping[str, Any]) -> None:
-        shapes = _shape(pv["mma_kind"])
-        self.need(shapes)
-        assert shapes is not None
-        m_unit, n_unit, k_unit = shapes
+        self.need(self.template.own.intrinsics)
+        intrinsic = self.template.own.intrinsics[0]
+        m_unit, n_unit, k_unit = intrinsic.m, intrinsic.n, intrinsic.k
         subgroups = max(pv["subgroup_basis"][0])
         self.row = pv["subgroup_basis"][0].index(subgroups) if subgroups > 1 else self.at["m"]
         element = dtype_of(self.workload.element_types[0]).itemsize
@@ -161,13 +160,3 @@ class ScalarAttention(_Attention):
             product["lane_basis"][0][self.key] = self.target.subgroup // lanes
             product["subgroup_basis"][0][self.key] = values[SUBGROUPS]
             product["thread"] = [values[VECTOR] if size else 0 for size in product["thread"]]
-
-
-def _shape(kind: object) -> tuple[int, int, int] | None:
-    """m, n and k of a matrix intrinsic, as its name has them in `F32_16x8x16_F16`."""
-    for word in str(kind).removesuffix(">").split("_"):
-        numbers = word.split("x")
-        if len(numbers) == 3 and all(n.isdigit() for n in numbers):
-            m, n, k = map(int, numbers)
-            return m, n, k
-    return None

@@ -22,7 +22,13 @@ Box = tuple[tuple[int, int], ...]
 
 
 def evaluate_expr(expr: Any, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> Any:
-    """The value of an affine expression for given values (numbers or arrays) of its variables."""
+    """The value of an affine expression for given values (numbers or arrays) of its variables.
+
+    Args:
+        expr: an `ir.AffineExpr`.
+        dims: values of its dimensions: numbers, or arrays that broadcast.
+        symbols: values of its symbols.
+    """
     if isinstance(expr, ir.AffineDimExpr):
         return dims[expr.position]
     if isinstance(expr, ir.AffineSymbolExpr):
@@ -78,10 +84,16 @@ class OperandAccess:
         return all(r.linear is not None for r in self.results)
 
     def view(self, array: Array, box: Box, *, writeable: bool = False) -> Array:
-        """The operand (a C-contiguous array) over the iterations of `box`.
+        """The operand over the iterations of a box: one axis per loop, of length 1 where it does
+        not depend on that loop.
 
-        A writeable view writes through to `array`; only linear maps have one. Raises Unsupported
-        when an index would leave the array (the program would read outside its tensor).
+        Args:
+            array: the operand, C-contiguous.
+            box: range of each loop.
+            writeable: the view writes through to `array`; only linear maps have one.
+
+        Raises:
+            Unsupported: an index would leave the array (the program would read outside its tensor).
         """
         if array.ndim != len(self.results):
             raise Unsupported(
@@ -122,7 +134,13 @@ class OperandAccess:
 
 
 def index_array(loop: int, box: Box, loops: int) -> Array:
-    """The values of one loop over the box, along that loop's axis."""
+    """The values of one loop over the box, along that loop's axis.
+
+    Args:
+        loop: its number.
+        box: range of each loop.
+        loops: how many there are.
+    """
     lo, hi = box[loop]
     shape = [1] * loops
     shape[loop] = hi - lo
@@ -166,6 +184,14 @@ def loop_sizes(
     """Trip counts of the loops from the shapes of the operands that they index alone.
 
     A size of -1 is one that is not known; so is a loop's for which no operand knows it.
+
+    Args:
+        accesses: the operands' indexing maps.
+        shapes: of the operands.
+        what: the op, for messages.
+
+    Raises:
+        Unsupported: operands disagree, or a loop indexes no axis by itself.
     """
     loops = accesses[0].loops
     sizes: list[int | None] = [None] * loops
@@ -181,11 +207,21 @@ def loop_sizes(
 
 
 def full_box(sizes: Sequence[int]) -> Box:
+    """The box of all iterations.
+
+    Args:
+        sizes: of the loops.
+    """
     return tuple((0, n) for n in sizes)
 
 
 def boxes(sizes: Sequence[int], limit: int) -> Iterator[Box]:
-    """Cut the iteration space into boxes of at most `limit` points, outer loops first."""
+    """Cut the iteration space into boxes of at most `limit` points, outer loops first.
+
+    Args:
+        sizes: of the loops.
+        limit: points.
+    """
     tile = list(sizes)
     points = int(np.prod(sizes, dtype=object)) if sizes else 1
     if points == 0:

@@ -45,8 +45,15 @@ def reduction_length(module: Any, function: str, unknown_size: int | None = None
     """The longest chain of additions (or products) that any element of a result goes through.
 
     Along the flow of data the lengths of successive reductions add up: a matrix product of k terms
-    after another gives twice k. 1 when nothing is accumulated. `unknown_size` stands for the length
-    of a reduction that is known at run time only; without it that raises Unsupported.
+    after another gives twice k. 1 when nothing is accumulated.
+
+    Args:
+        module: with the function.
+        function: its name.
+        unknown_size: stands for the length of a reduction that is known at run time only.
+
+    Raises:
+        Unsupported: there is such a reduction, and nothing stands for it.
     """
     lengths = _Lengths(symbols(module), unknown_size)
     target = find_function(lengths.table, function)
@@ -116,7 +123,12 @@ def _control(op: Any) -> Iterator[Any]:
 
 
 def own_length(op: Any, unknown_size: int | None = None) -> int:
-    """Additions per output element in one op (0: it accumulates nothing)."""
+    """Additions per output element in one op (0: it accumulates nothing).
+
+    Args:
+        op: any.
+        unknown_size: as in `reduction_length`.
+    """
     if op.name in _ATTENTION:
         return sum(_known(op, attention_lengths(op, _shapes(op)), unknown_size))
     if op.name in _ALONG_DIMENSION:
@@ -172,7 +184,13 @@ class Accuracy:
 
 
 def accuracy(module: Any, function: str, unknown_size: int | None = None) -> Accuracy:
-    """The accuracy that results of `function` can have; `unknown_size` as in `reduction_length`."""
+    """The accuracy that results of a function can have.
+
+    Args:
+        module: with the function.
+        function: its name.
+        unknown_size: as in `reduction_length`.
+    """
     table = symbols(module)
     reached: dict[Any, Any] = {}
     _reach(table, find_function(table, function), reached)
@@ -244,8 +262,18 @@ def sensitivity(
     """How much each element of each result moves when the inputs change in their last digit.
 
     The largest change over a few evaluations in which every element of every float input is changed
-    by up to one unit roundoff of `element_type`, at random. Where this is large the data is
-    ill-conditioned: no evaluation in that format can be closer. Zero for integer results.
+    by up to one unit roundoff, at random. Where this is large the data is ill-conditioned: no
+    evaluation in that format can be closer.
+
+    Args:
+        module: with the function.
+        function: its name.
+        inputs: one array for each argument.
+        element_type: the format whose roundoff is meant.
+        seed: of the changes.
+
+    Returns:
+        One array for each result, of its shape; zero for integers.
     """
     generator = np.random.default_rng(seed)
     unit = 2.0 ** -significant_bits(element_type)

@@ -34,6 +34,12 @@ class Roles:
 
     @staticmethod
     def of(accesses: Sequence[OperandAccess], outputs: int) -> Roles:
+        """The roles of the loops, from which operands they index.
+
+        Args:
+            accesses: of all operands, outputs last.
+            outputs: how many there are.
+        """
         q, k, v = (a.uses for a in accesses[:3])
         o = accesses[-outputs].uses
         batch = (q & v) | (k & o)
@@ -54,7 +60,12 @@ def _accesses(op: Any) -> list[OperandAccess]:
 
 
 def attention_lengths(op: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
-    """Lengths of the two sums of an attention: over the head dimension, over the sequence."""
+    """Lengths of the two sums of an attention: over the head dimension, over the sequence.
+
+    Args:
+        op: the attention.
+        shapes: of its operands.
+    """
     accesses = _accesses(op)
     outputs = len(op.results)
     roles = Roles.of(accesses, outputs)

@@ -111,7 +111,11 @@ class Body:
             self._append("arith.select", np.where, (condition, a, b), [result])
 
     def depends(self, slot: int) -> tuple[frozenset[int], frozenset[int]]:
-        """(block arguments, loops read through an index) that a slot's value depends on."""
+        """(block arguments, loops read through an index) that a slot's value depends on.
+
+        Args:
+            slot: an argument or a value of the body.
+        """
         if slot not in self._depends:
             arguments: frozenset[int] = frozenset()
             loops: frozenset[int] = frozenset()
@@ -132,10 +136,15 @@ class Body:
         arguments: Mapping[int, Array],
         index_of: Callable[[int], Array] | None = None,
     ) -> list[Array]:
-        """Values of `slots`, computing only what they need.
+        """Values of slots of the body, computing only what they need.
 
-        `arguments` maps block arguments to arrays (those that are not needed may be left out);
-        `index_of` gives the array of a loop's indices.
+        Args:
+            slots: whose values are wanted.
+            arguments: arrays of the block's arguments; those that are not needed may be left out.
+            index_of: gives the array of a loop's indices.
+
+        Raises:
+            Unsupported: an index is read where there are no loops.
         """
         values: dict[int, Any] = {**self.constants, **arguments}
         for slot in self._needed(slots):
@@ -182,6 +191,10 @@ def extract(tensor: Array, *indices: Array) -> Array:
 
     Both sides of a select are computed here, also where the one that reads out of bounds is not
     taken: what is read out there is NaN, so that a use of it shows (for integers, some element).
+
+    Args:
+        tensor: of any rank.
+        indices: one array for each axis, which broadcast.
     """
     if not indices:
         return tensor
@@ -194,7 +207,11 @@ def extract(tensor: Array, *indices: Array) -> Array:
 
 
 def affine_kernel(op: Any) -> Kernel:
-    """affine.apply, affine.min and affine.max over arrays of operands."""
+    """affine.apply, affine.min and affine.max over arrays of operands.
+
+    Args:
+        op: the operation.
+    """
     map_ = ir.AffineMapAttr(op.attributes["map"]).value
     combine = {"affine.min": np.minimum, "affine.max": np.maximum}.get(op.name)
 

@@ -12,7 +12,14 @@ from tilewright.ir.reference.elements import Array, Element, Unsupported, elemen
 
 
 def constant(attribute: Any) -> Array:
-    """The value of a numeric attribute: rank 0 for a scalar, the tensor's shape for `dense`."""
+    """The value of a numeric attribute: rank 0 for a scalar, the tensor's shape for `dense`.
+
+    Args:
+        attribute: a number, or `dense` numbers.
+
+    Raises:
+        Unsupported: it is of another kind.
+    """
     if isinstance(attribute, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
         target = element_of(attribute.type)
         return hold(np.asarray(attribute.value), target)

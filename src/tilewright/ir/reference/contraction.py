@@ -37,7 +37,13 @@ class Factor:
 
 
 def recognise(body: Body, term: int, result: Element) -> list[Factor] | None:
-    """The factors of a term, or None when it is not a product over more than one operand."""
+    """The factors of a term, or None when it is not a product over more than one operand.
+
+    Args:
+        body: of the op.
+        term: the slot that is summed.
+        result: element type of the sum.
+    """
     slots = _flatten(body, term, result)
     groups: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for slot in slots:
@@ -68,9 +74,18 @@ def contract(
 ) -> Array | None:
     """The sum over the reduction loops of the product of the factors.
 
-    An array with one axis per loop, of length 1 for reductions (and for loops that no factor
-    depends on); integers are not yet wrapped. None when a factor would be too large to build; the
-    caller has a slower way.
+    Args:
+        body: of the op.
+        factors: as `recognise` gave them.
+        operands: with the maps through which they are read.
+        sizes: of the loops.
+        reduction: which loops are summed over.
+        result: element type of the sum.
+
+    Returns:
+        An array with one axis per loop, of length 1 for reductions (and for loops that no factor
+        depends on), whose integers are not yet wrapped; None when a factor would be too large to
+        build, for which the caller has a slower way.
     """
     parts = []
     for factor in factors:
@@ -91,7 +106,13 @@ def contract(
 
 
 def sum_of_products(views: list[Array], sizes: tuple[int, ...], reduction: Sequence[bool]) -> Array:
-    """Sum over the `reduction` loops of the product of float64 views with one axis per loop."""
+    """Sum over the `reduction` loops of the product of float64 views with one axis per loop.
+
+    Args:
+        views: float64, one axis per loop.
+        sizes: of the loops.
+        reduction: which loops are summed over.
+    """
     return _Sums(sizes, tuple(reduction), np.float64).of(views)
 
 

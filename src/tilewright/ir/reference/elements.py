@@ -55,9 +55,13 @@ class Element:
 
 @cache
 def element(name: str) -> Element:
-    """The element type that MLIR spells `name`, such as `f32`, `bf16`, `i8`, `index`.
+    """The element type that MLIR spells `name`.
 
-    Raises Unsupported for the others (complex numbers, integers wider than 64 bits, vectors).
+    Args:
+        name: such as `f32`, `bf16`, `i8`, `index`.
+
+    Raises:
+        Unsupported: it is another (complex numbers, integers wider than 64 bits, vectors).
     """
     if name == "index":
         return Element(name, "int", 64)
@@ -70,7 +74,11 @@ def element(name: str) -> Element:
 
 
 def element_of(type_: Any) -> Element:
-    """The element type of a tensor, vector or scalar MLIR type."""
+    """The element type of a tensor, vector or scalar MLIR type.
+
+    Args:
+        type_: an `ir.Type`.
+    """
     return element(str(getattr(type_, "element_type", type_)))
 
 
@@ -91,12 +99,21 @@ def float_format(name: str) -> np.dtype[Any]:
 
 
 def significant_bits(name: str) -> int:
-    """Bits of the significand of a float format, the hidden one included."""
+    """Bits of the significand of a float format, the hidden one included.
+
+    Args:
+        name: as MLIR spells the format.
+    """
     return int(ml_dtypes.finfo(float_format(name)).nmant) + 1  # type: ignore[no-untyped-call]
 
 
 def wrap(values: Array, width: int) -> Array:
-    """Reduce int64 values modulo 2**width to the signed range (to bool when width is 1)."""
+    """Reduce int64 values modulo 2**width to the signed range (to bool when width is 1).
+
+    Args:
+        values: int64 or bool.
+        width: in bits.
+    """
     if values.dtype == np.bool_:
         values = values.astype(np.int64)
     if width == 64:
@@ -109,12 +126,21 @@ def wrap(values: Array, width: int) -> Array:
 
 
 def signed(values: Array) -> Array:
-    """The int64 values of a signed reading: a set i1 is -1."""
+    """The int64 values of a signed reading: a set i1 is -1.
+
+    Args:
+        values: int64 or bool.
+    """
     return -values.astype(np.int64) if values.dtype == np.bool_ else values
 
 
 def unsigned(values: Array, width: int) -> Array:
-    """The values of an unsigned reading: int64 below 64 bits (it holds them all), else uint64."""
+    """The values of an unsigned reading: int64 below 64 bits (it holds them all), else uint64.
+
+    Args:
+        values: int64 or bool.
+        width: in bits.
+    """
     if values.dtype == np.bool_:
         return values.astype(np.int64)
     if width == 64:
@@ -123,14 +149,24 @@ def unsigned(values: Array, width: int) -> Array:
 
 
 def round_to(values: Array, target: Element) -> Array:
-    """Round float64 values to the float format `target` (to nearest, ties to even)."""
+    """Round float64 values to the float format `target` (to nearest, ties to even).
+
+    Args:
+        values: float64.
+        target: a float type.
+    """
     if target.name == "f64":
         return values
     return values.astype(float_format(target.name)).astype(np.float64)
 
 
 def hold(values: Array, target: Element) -> Array:
-    """An array from outside in the form in which the interpreter holds it, without loss."""
+    """An array from outside in the form in which the interpreter holds it, without loss.
+
+    Args:
+        values: of the element type.
+        target: the element type.
+    """
     if target.is_float:
         return values.astype(np.float64)
     if target.is_bool:
@@ -139,5 +175,10 @@ def hold(values: Array, target: Element) -> Array:
 
 
 def undefined(shape: tuple[int, ...], target: Element) -> Array:
-    """The contents of a tensor that nothing has been written to: NaN, so that a use of it shows."""
+    """The contents of a tensor that nothing has been written to: NaN, so that a use of it shows.
+
+    Args:
+        shape: of the tensor.
+        target: its element type.
+    """
     return np.full(shape, np.nan if target.is_float else 0, dtype=target.storage)

@@ -35,12 +35,20 @@ _FIRST = ("flow.dispatch.tie_shape", "hal.tensor.export")
 
 
 def evaluate(module: Any, function: str, inputs: Sequence[Array]) -> list[Array]:
-    """Run `function` of `module` on `inputs` in float64.
+    """Run a function of a module in float64.
 
-    `inputs` are arrays (or scalars) with the shapes of the function's arguments. Returns one array
-    per result: float64 for float element types, int64 for integers and index (with the signed value
-    of the type's width), bool for i1. Raises Unsupported when the program has an op that is not
-    known here, and UserError when the function or the inputs do not fit.
+    Args:
+        module: with the function.
+        function: its name.
+        inputs: arrays (or scalars) with the shapes of the function's arguments.
+
+    Returns:
+        One array for each result: float64 for float element types, int64 for integers and index
+        (with the signed value of the type's width), bool for i1.
+
+    Raises:
+        Unsupported: the program has an op that is not known here.
+        UserError: the function or the inputs do not fit.
     """
     with np.errstate(all="ignore"):
         return Interpreter(module).call_with(function, inputs)
@@ -53,7 +61,15 @@ class Interpreter:
         self._symbols = symbols(module)
 
     def call_with(self, function: str, inputs: Sequence[Array]) -> list[Array]:
-        """Check and convert the inputs, then call."""
+        """Check and convert the inputs, then call.
+
+        Args:
+            function: its name.
+            inputs: one for each argument.
+
+        Raises:
+            UserError: the function or the inputs do not fit.
+        """
         target = find_function(self._symbols, function)
         arguments = list(target.regions[0].blocks[0].arguments)
         if len(arguments) != len(inputs):
@@ -194,7 +210,15 @@ _OWN = {
 
 
 def find_function(table: dict[str, Any], name: str) -> Any:
-    """The function of that name, with a body."""
+    """The function of that name, with a body.
+
+    Args:
+        table: as `symbols` gives it.
+        name: of the function.
+
+    Raises:
+        UserError: there is none.
+    """
     op = table.get(name)
     if op is None or op.name not in ("func.func", "util.func") or not len(op.regions[0].blocks):
         known = ", ".join(
@@ -205,7 +229,15 @@ def find_function(table: dict[str, Any], name: str) -> Any:
 
 
 def entry_function(table: dict[str, Any], path: Sequence[str]) -> Any:
-    """The function that the entry point `@executable::@export` names."""
+    """The function that the entry point `@executable::@export` names.
+
+    Args:
+        table: as `symbols` gives it.
+        path: the names in `@executable::@export`.
+
+    Raises:
+        UserError: the executable is not there.
+    """
     executable = table.get(path[0])
     if executable is None:
         raise UserError(f"flow.dispatch of @{path[0]}, which is not in the module")
@@ -219,7 +251,11 @@ def entry_function(table: dict[str, Any], path: Sequence[str]) -> Any:
 
 
 def tied_operands(op: Any) -> list[int]:
-    """For each result, the operand whose buffer it shares, or -1."""
+    """For each result, the operand whose buffer it shares, or -1.
+
+    Args:
+        op: a `flow.dispatch`.
+    """
     if "tied_operands" not in op.attributes:
         return [-1] * len(op.results)
     return [ir.IntegerAttr(i).value for i in ir.ArrayAttr(op.attributes["tied_operands"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,44 +10,9 @@ import numpy as np
 
 from tilewright.ir.reference.elements import Array
 
-# Below this |x| the series of erf converges quickly, above it the continued fraction of erfc does.
-_ERF_SPLIT = 2.5
-_ERF_TERMS = 64
-_ERFC_TERMS = 64
-
-
-def erf(x: Array) -> Array:
-    """The error function, to about 1e-15.
-
-    erf x = 2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!  for small |x|: all terms have one
-    sign, so nothing cancels (Abramowitz and Stegun 7.1.6); 1 - erfc |x| beyond.
-    """
-    x = np.asarray(x, np.float64)
-    small = np.minimum(np.abs(x), _ERF_SPLIT)
-    square = small * small
-    term = small.copy()
-    total = term.copy()
-    for n in range(1, _ERF_TERMS):
-        term = term * (2.0 * square / (2 * n + 1))
-        total += term
-    series = 2.0 / np.sqrt(np.pi) * np.exp(-square) * total
-    value = np.where(np.abs(x) <= _ERF_SPLIT, series, 1.0 - _erfc_tail(np.abs(x)))
-    return np.where(np.isnan(x), x, np.copysign(value, x))
-
-
-def erfc(x: Array) -> Array:
-    """The complementary error function, accurate in its tail as well."""
-    x = np.asarray(x, np.float64)
-    return np.where(x > _ERF_SPLIT, _erfc_tail(np.maximum(x, _ERF_SPLIT)), 1.0 - erf(x))
-
-
-def _erfc_tail(x: Array) -> Array:
-    """erfc for x >= 2.5 by its continued fraction (Abramowitz and Stegun 7.1.14), from the end."""
-    x = np.maximum(x, _ERF_SPLIT)
-    fraction = x
-    for n in range(_ERFC_TERMS, 0, -1):
-        fraction = x + (n / 2.0) / fraction
-    return np.asarray(np.exp(-x * x) / (np.sqrt(np.pi) * fraction))
+# NumPy has neither; the C library's are exact to the last digit.
+erf = np.vectorize(math.erf, otypes=[np.float64])
+erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _round_half_away(x: Array) -> Array:
@@ -54,7 +20,12 @@ def _round_half_away(x: Array) -> Array:
 
 
 def integer_power(base: Array, exponent: Array) -> Array:
-    """Repeated squaring, so that integer products wrap as the program's do."""
+    """Repeated squaring, so that integer products wrap as the program's do.
+
+    Args:
+        base: int64.
+        exponent: int64, broadcasting with it.
+    """
     base, exponent = np.broadcast_arrays(base, exponent)
     result = np.ones_like(base)
     square, left = base.copy(), np.maximum(exponent, 0)

@@ -31,7 +31,11 @@ _BUILDERS: dict[str, Callable[[Any], Kernel]] = {}
 
 
 def kernel(op: Any) -> Kernel | None:
-    """The vectorised function of a scalar operation, or None when it is not one."""
+    """The vectorised function of a scalar operation, or None when it is not one.
+
+    Args:
+        op: any.
+    """
     builder = _BUILDERS.get(op.name)
     return builder(op) if builder else None
 
@@ -278,7 +282,17 @@ def _bitcast(op: Any) -> Kernel:
 
 
 def reinterpret(values: Array, source: Element, target: Element, shape: tuple[int, ...]) -> Array:
-    """The bits of a tensor read as one of another element type, of `shape` and the same size."""
+    """The bits of a tensor read as one of another element type, of `shape` and the same size.
+
+    Args:
+        values: as they are held.
+        source: their element type.
+        target: the other element type.
+        shape: of the result.
+
+    Raises:
+        Unsupported: a type has no whole bytes.
+    """
     if source == target:
         return values.reshape(shape)
     raw = values.astype(_memory_type(source)).tobytes()

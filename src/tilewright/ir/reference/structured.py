@@ -45,7 +45,11 @@ class Structure:
 
 
 def is_structured(op: Any) -> bool:
-    """Whether the op is one of linalg's with indexing maps and a region."""
+    """Whether the op is one of linalg's with indexing maps and a region.
+
+    Args:
+        op: any.
+    """
     return (
         op.name.startswith("linalg.")
         and len(op.regions) == 1
@@ -66,6 +70,9 @@ def structure(op: Any) -> Structure:
     """The loop structure of a structured op.
 
     The loops of a named op that no output depends on are its reductions.
+
+    Args:
+        op: a structured op.
     """
     accesses = tuple(OperandAccess(ir.AffineMapAttr(m).value) for m in _maps(op))
     outputs = len(op.results)
@@ -79,7 +86,19 @@ def structure(op: Any) -> Structure:
 
 
 def evaluate(op: Any, operands: Sequence[Array], captured: Lookup) -> list[Array]:
-    """The results of a structured op for its operands (inputs, then the initial outputs)."""
+    """The results of a structured op for its operands (inputs, then the initial outputs).
+
+    Args:
+        op: a structured op.
+        operands: inputs, then the initial outputs.
+        captured: values that the body takes from outside.
+
+    Returns:
+        One array for each output.
+
+    Raises:
+        Unsupported: the op does something that is not known here.
+    """
     plan = structure(op)
     body = Body(op.regions[0].blocks[0], captured)
     arrays = [np.asarray(x, order="C") for x in operands]

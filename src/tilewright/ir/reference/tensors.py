@@ -22,21 +22,37 @@ Handler = Callable[[Any, list[Array], Lookup], Sequence[Array]]
 
 
 def shape_of(type_: Any, dynamic: Iterable[Any]) -> tuple[int, ...]:
-    """The shape of a ranked type, its dynamic sizes taken from `dynamic` in order."""
+    """The shape of a ranked type, its dynamic sizes taken from `dynamic` in order.
+
+    Args:
+        type_: a ranked type.
+        dynamic: sizes, in order.
+    """
     sizes = iter(dynamic)
     unknown = ir.ShapedType.get_dynamic_size()
     return tuple(int(next(sizes)) if n == unknown else n for n in ir.RankedTensorType(type_).shape)
 
 
 def segments(op: Any, operands: Sequence[Any]) -> list[list[Any]]:
-    """Operands by group, for an op whose groups vary in length."""
+    """Operands by group, for an op whose groups vary in length.
+
+    Args:
+        op: with `operandSegmentSizes`.
+        operands: all of its operands.
+    """
     lengths = [int(n) for n in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
     ends = np.cumsum([0, *lengths])
     return [list(operands[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def mixed(op: Any, static: str, dynamic: Iterable[Any]) -> list[int]:
-    """Sizes (or offsets, strides) that are partly an attribute and partly operands."""
+    """Sizes (or offsets, strides) that are partly an attribute and partly operands.
+
+    Args:
+        op: the operation.
+        static: name of the attribute.
+        dynamic: the operands, in order.
+    """
     unknown = ir.ShapedType.get_dynamic_size()
     values = iter(dynamic)
     return [
@@ -48,7 +64,14 @@ def mixed(op: Any, static: str, dynamic: Iterable[Any]) -> list[int]:
 def slices(
     op: Any, offsets: Iterable[Any], sizes: Iterable[Any], strides: Iterable[Any]
 ) -> tuple[tuple[slice, ...], list[int]]:
-    """The slice that an op with `static_offsets/sizes/strides` addresses, and its sizes."""
+    """The slice that an op with `static_offsets/sizes/strides` addresses, and its sizes.
+
+    Args:
+        op: with static and dynamic offsets, sizes and strides.
+        offsets: the dynamic ones.
+        sizes: the dynamic ones.
+        strides: the dynamic ones.
+    """
     starts = mixed(op, "static_offsets", offsets)
     extents = mixed(op, "static_sizes", sizes)
     steps = mixed(op, "static_strides", strides)
@@ -60,7 +83,14 @@ def slices(
 
 
 def take(array: Array, where: tuple[slice, ...], extents: list[int], type_: Any) -> Array:
-    """A slice as the (possibly lower-rank) type of the result."""
+    """A slice as the (possibly lower-rank) type of the result.
+
+    Args:
+        array: the source.
+        where: slices of it.
+        extents: sizes that are taken.
+        type_: of the result, which may have fewer axes.
+    """
     part = array[where]
     if list(part.shape) != extents:
         raise Unsupported(f"a slice outside a tensor of shape {array.shape}")
@@ -68,7 +98,12 @@ def take(array: Array, where: tuple[slice, ...], extents: list[int], type_: Any)
 
 
 def dropped_to(extents: Sequence[int], type_: Any) -> tuple[int, ...]:
-    """The sizes of a slice without the unit sizes that its type has dropped."""
+    """The sizes of a slice without the unit sizes that its type has dropped.
+
+    Args:
+        extents: sizes of a part.
+        type_: with as many axes or fewer.
+    """
     unknown = ir.ShapedType.get_dynamic_size()
     wanted = list(ir.RankedTensorType(type_).shape)
     kept: list[int] = []
@@ -84,6 +119,14 @@ def dropped_to(extents: Sequence[int], type_: Any) -> tuple[int, ...]:
 
 
 def put(array: Array, where: tuple[slice, ...], extents: list[int], value: Array) -> None:
+    """Write a part of an array.
+
+    Args:
+        array: the target.
+        where: slices of it.
+        extents: sizes that are written.
+        value: which may have fewer axes.
+    """
     if list(array[where].shape) != extents:
         raise Unsupported(f"a slice outside a tensor of shape {array.shape}")
     array[where] = value.reshape(extents)
@@ -195,7 +238,12 @@ def _generate(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Arra
 
 
 def over_indices(body: Body, shape: tuple[int, ...]) -> list[Array]:
-    """What a body yields at every point of `shape`, its arguments being the indices."""
+    """What a body yields at every point of `shape`, its arguments being the indices.
+
+    Args:
+        body: whose arguments are indices.
+        shape: of the result.
+    """
     indices = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij", sparse=True)
     values = body.evaluate(body.yields, dict(enumerate(indices)))
     return [np.broadcast_to(v, shape) for v in values]

@@ -275,7 +275,7 @@ class _TemplateStage:
     ) -> TemplateResult:
         """The fastest candidates against the template's default, in interleaved rounds.
 
-        Where the default does not run here, or is wrong, the fastest is held against itself.
+        Where the default does not run here, or is wrong, the others are compared with the fastest.
         """
         best = FastestFirst().select([t for t in trials if t.ok], _FINALISTS)
         if not best:
@@ -290,8 +290,6 @@ class _TemplateStage:
         good = [c for c in compiled if c.status is Status.OK]
         if not good:
             raise self._error(f"the finalists do not compile again: {compiled[0].message}")
-        if good[0].configuration != default:
-            good.insert(0, good[0])
         judged = self.bench.compare_interleaved([str(c.artifact) for c in good], inputs)
         if isinstance(judged, WorkerFailure):
             raise self._error(f"the finalists do not run: {judged.message}")

@@ -1,185 +1,145 @@
-"""A run whose compiler, workers and device are played: they do, and fail, as a test says.
-
-What decides over programs and writes the result folder is real. A program is called by the name of
-its file without endings.
-"""
+"""A run that is played: tasks of one knob, workers and a device that answer at once."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
-
-from tilewright.ir.program import Program
-from tilewright.measure.comparison import Finalist
-from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Result, WorkerFailure
-from tilewright.measure.runtime import Parameters
-from tilewright.measure.statistics import Interval, Measurement, Verdict
+from tilewright.measure.statistics import Measurement
 from tilewright.measure.verify import Comparison
+from tilewright.space.knobs import TileKnob
+from tilewright.space.search_space import SearchSpace
 from tilewright.store import Database
 from tilewright.targets import parse_target
-from tilewright.toolchain import CompileOutcome
-from tilewright.tuning.candidate_tasks import CandidateRequest
+from tilewright.tiling import CompilationInfo, Translation
+from tilewright.trial import Configuration
+from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import BuildRequest, Programs
-from tilewright.tuning.proof import Proof, ProofRequest, SpecRequest
+from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
+from tilewright.tuning.worker_tasks import make_reference
+from tilewright.workload import Dim, Workload
+
+TARGET = parse_target("cpu", 2)
+RIGHT = Comparison(True, (), 0.0, 0.0, 0.0, 0.0)
+WRONG = Comparison(False, (3,), 1.0, 2.0, 1.0, 0.1, "1 of 8 elements differs")
 
 
-def name_of(path: object) -> str:
-    return Path(str(path)).name.partition(".")[0]
+class PlayedPool:
+    """Makes references and compiles candidates without doing either.
 
-
-class PlayedRun:
-    """A context, and the programs, of a run of nothing.
-
-    seconds: what each program takes (1.0 where nothing is said). wrong: programs with wrong
-    results. fails: error of compiles by the name of what they make; `after` is the proof's.
-    specs_fail, reading_fails: errors of the workers. missed: entries that reach nothing.
+    `failures`: by name of the dispatch, what becomes of its default.
     """
 
-    def __init__(self, folder: Path, **options: object) -> None:
-        self.seconds: dict[str, float] = defaultdict(lambda: 1.0)
-        self.wrong: set[str] = set()
-        self.fails: dict[str, str] = {}
-        self.specs_fail: dict[str, str] = {}
-        self.reading_fails = ""
-        self.comparing_fails = ""
-        self.missed: set[str] = set()
-        self.compiled: list[str] = []
-        self.asked: dict[str, tuple] = {}
-        source = folder / "program.mlir"
-        source.write_text("module {}")
-        given = {"effort": "quick", "output": folder / "out", "db": folder / "db", **options}
-        self.store = Database.open(folder / "db")
-        self.context = RunContext(
-            Program(source, source, "", (), (), "0" * 64, 0, {}),
-            parse_target("cpu"),
-            TuneOptions(**given),
-            self,
-            self,
-            folder,
-            benchmark=self,
-            store=self.store,
-        )
-        self.programs = Programs(
-            self.context, self, "main", None, InputSet(folder, ()), Parameters(())
-        )
-        self.default = self.programs.build(BuildRequest("default", DEFAULT_VARIANT))
-        self.prepared = PreparedVariant(DEFAULT_VARIANT, ())
-        self.outcome = Outcome(self.default, 1.0, prepared=[self.prepared])
+    def __init__(self, failures: dict[str, WorkerFailure] | None = None) -> None:
+        self.failures = failures or {}
+        self.jobs: list[Any] = []
 
-    @property
-    def notes(self) -> str:
-        return "\n".join(self.context.notes)
+    def run(self, jobs: Any) -> list[Result[Any]]:
+        wanted = list(jobs)
+        self.jobs += wanted
+        return [Result(job, self._outcome(job), 0.5) for job in wanted]
 
-    def task(self, name: str, **fields: object) -> SimpleNamespace:
-        """A task of the run; its configurations are strings."""
-        workload = SimpleNamespace(key=name, kind=name, sizes=(1,), name=name, flops=0, bytes=0)
-        template = SimpleNamespace(default=SimpleNamespace(describe=lambda root: "own"), root=0)
-        given = {
-            "name": name,
-            "names": [name],
-            "workload": workload,
-            "template": template,
-            "count": 1,
-            "share": 0.5,
-            "variant": "default",
-            "default_s": 1.0,
-            "repeats": 1,
-            "rotations": 1,
-            "trials": [],
-            "space": SimpleNamespace(default="own"),
-            "space_points": 9.0,
-            "reused": False,
-            "reused_trials": 0,
-            "store_id": -1,
-            "verified_against": "float64 NumPy",
-            "inputs": None,
-            "folder": self.context.work / name,
-            "isolated": self.context.work / f"{name}.mlir",
-            "configured": self.context.work / f"{name}.configured.mlir",
-            "executable": name,
-            "reference": SimpleNamespace(
-                inputs=None,
-                expected=self.context.work,
-                reduction_length=1,
-                element_types=(),
-                accumulation_type=None,
-                integer_slack=0,
-                sensitivity=None,
-            ),
-            "lower": lambda configuration: configuration,
-            "describe": str,
-            "gflops": lambda seconds: None,
-            **fields,
-        }
-        task = SimpleNamespace(**given)
-        task.folder.mkdir(exist_ok=True)
-        self.prepared.tasks.append(task)
-        return task
+    def ask(self, task: Any, request: Any, timeout_s: float | None = None) -> Any:
+        self.jobs.append(SimpleNamespace(task=task, request=request))
+        return self._outcome(self.jobs[-1])
 
-    # The compiler
+    def _outcome(self, job: Any) -> Any:
+        if job.task is make_reference:
+            method = "float64 NumPy" + (", sensitive" if job.request.with_sensitivity else "")
+            return Reference("inputs", Path("expected.npz"), ("f32",), method=method)  # type: ignore[arg-type]
+        configuration = job.request.configuration
+        if configuration is None:
+            return self.failures.get(job.request.entry, "default")
+        return f"{job.request.entry} {configuration.translation.pipeline}"
 
-    def compile(self, program, output, flags, *, timeout_s, extra=()):
-        self.compiled.append(output.name)
-        error = self.fails.get(name_of(output)) or self.fails.get(output.name, "")
-        if not error:
-            output.write_text(output.name)
-        return CompileOutcome(not error, 0.0, error)
 
-    def compile_many(self, jobs, workers):
-        return [self.compile(j.program, j.output, j.flags, timeout_s=j.timeout_s) for j in jobs]
-
-    def command_line(self, program, output, flags):
-        return f"iree-compile {program} {' '.join(flags)} -o {output}"
-
-    # The workers
-
-    def run(self, jobs):
-        return [Result(job, self._answer(job.request)) for job in jobs]
-
-    def _answer(self, request):
-        if isinstance(request, SpecRequest):
-            self.asked[request.path.name] = request.entries
-            error = self.specs_fail.get(name_of(request.path), "")
-            request.path.write_text(" ".join(entry.name for entry in request.entries))
-            return WorkerFailure("error", error) if error else request.path
-        if isinstance(request, ProofRequest):
-            if self.reading_fails:
-                return WorkerFailure("crashed", self.reading_fails)
-            entries = {entry.name for asked in self.asked.values() for entry in asked}
-            reached = {name: (f"{name}_dispatch",) for name in entries - self.missed}
-            return Proof(("a_dispatch",), (), reached, request.after)
-        assert isinstance(request, CandidateRequest)
-        request.vmfb.write_text("")
-        return None
-
-    # The device
+class PlayedBenchmark:
+    """A device whose times and verdicts are functions of the program's path."""
 
     round_size = 1
 
-    def verify(self, vmfb, inputs, expected, **how):
-        wrong = name_of(vmfb) in self.wrong
-        return [Comparison(not wrong, (), 0.0, 0.0, 0.0, 0.0, "all of it is wrong")]
+    def __init__(self, time: Any = lambda path: 1e-3, verify: Any = lambda path: [RIGHT]) -> None:
+        self._time, self._verify = time, verify
+        self.timed: list[str] = []
+        self.checked: list[str] = []
 
-    def compare_interleaved(self, vmfbs, inputs, **how):
-        if self.comparing_fails:
-            return WorkerFailure("crashed", self.comparing_fails)
-        times = [self.seconds[name_of(vmfb)] for vmfb in vmfbs]
-        found = []
-        for seconds in times:
-            ratio = seconds / times[0]
-            verdict = Verdict.SAME
-            if not np.isclose(ratio, 1.0):
-                verdict = Verdict.FASTER if ratio < 1 else Verdict.SLOWER
-            found.append(
-                Finalist(Measurement((seconds,)), Interval(ratio, ratio, ratio, 0.95), verdict)
-            )
-        return found
+    def time(self, vmfb: str, inputs: Any, **more: Any) -> Any:
+        self.timed.append(vmfb)
+        found = self._time(vmfb)
+        return found if isinstance(found, WorkerFailure) else Measurement((found,) * 5)
+
+    def verify(self, vmfb: str, inputs: Any, expected: Any, **more: Any) -> Any:
+        self.checked.append(vmfb)
+        return self._verify(vmfb)
+
+
+def played_task(
+    folder: Path, name: str, default_s: float | None = None, share: float = 0.0, sizes: int = 16
+) -> DispatchTask:
+    """A dispatch with a knob of so many values, the compiler's own being the first."""
+    knob = TileKnob("tile", tuple(range(1, sizes + 1)), limit=sizes)
+    space = SearchSpace("Played", [knob], [], Configuration.of({"tile": 1}))
+    made = SimpleNamespace(
+        space=space,
+        own="Played",
+        default=space.default,
+        lower=lambda one: CompilationInfo(Translation(f"tile {one['tile']}"), ()),
+    )
+    template = SimpleNamespace(to_json=dict, translation=Translation("Played"))
+    dims = (Dim("m", 8), Dim("k", 24, True))
+    task = DispatchTask(
+        names=[name],
+        executables=[name],
+        count=1,
+        workload=Workload("contraction", dims, ("f32", "f32", "f32"), (), body=name),
+        template=template,  # type: ignore[arg-type]
+        space=made,  # type: ignore[arg-type]
+        restricted=space,
+        isolated=folder / f"{name}.mlir",
+        configured=folder / f"{name}.configured.mlir",
+        folder=folder / name,
+        variant="default",
+        flags=(),
+        share=share,
+        default_s=default_s,
+        space_points=float(sizes),
+        output_types=("f32",),
+    )
+    task.folder.mkdir()
+    if default_s is not None:
+        task.reference = Reference("inputs", Path("expected.npz"))  # type: ignore[arg-type]
+    return task
+
+
+def played_context(
+    folder: Path,
+    store: Database,
+    benchmark: Any = None,
+    pool: Any = None,
+    **options: Any,
+) -> tuple[RunContext, list[Any]]:
+    """A run with this device and these workers, and the events that it emits."""
+    events: list[Any] = []
+    context = RunContext(
+        program=SimpleNamespace(source=folder / "p.mlir", digest="digest"),  # type: ignore[arg-type]
+        target=options.pop("target", TARGET),
+        options=replace(TuneOptions(strategy="random", effort="quick"), **options),
+        toolchain=SimpleNamespace(),  # type: ignore[arg-type]
+        compilers=pool or PlayedPool(),
+        work=folder,
+        listener=events.append,
+        benchmark=benchmark or PlayedBenchmark(),
+        store=store,
+    )
+    return context, events
+
+
+def played_variant(*tasks: DispatchTask) -> PreparedVariant:
+    """The tasks as those of the compiler's own variant."""
+    return PreparedVariant(DEFAULT_VARIANT, (), list(tasks), [], TARGET)

@@ -25,6 +25,7 @@ FAILURES = [
     WorkerFailure("timeout", "took more than 30 s"),
     WorkerFailure("crashed", "the worker died of SIGSEGV", "SIGSEGV"),
     WorkerFailure("error", "large vector sizes", error_type="CompileError"),
+    WorkerFailure("error", "axis 'i' has no such part", error_type="ScheduleError"),
 ]
 
 
@@ -88,6 +89,7 @@ class TestCompiler:
             (FAILURES[0], Status.COMPILE_TIMEOUT),
             (FAILURES[1], Status.CRASHED),
             (FAILURES[2], Status.COMPILE_ERROR),
+            (FAILURES[3], Status.INVALID),
         ],
     )
     def test_failures_are_statuses(self, tmp_path, failure, status):

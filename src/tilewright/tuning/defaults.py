@@ -205,9 +205,9 @@ def _independent_reference(context: RunContext, task: DispatchTask) -> str:
         flags = (*task.flags, *INDEPENDENT_FLAGS)
         return _refer(context, task, flags, context.benchmark, "an unoptimised compile")
     own = set(context.target.flags)
-    processor = parse_target("cpu", 1)
+    processor = parse_target("cpu")
     flags = (*processor.flags, *(f for f in task.flags if f not in own), *INDEPENDENT_FLAGS)
-    with Benchmark(DeviceOptions.cpu(1)) as here:
+    with Benchmark(DeviceOptions.cpu(processor.cores)) as here:
         problem = _refer(context, task, flags, here, "an unoptimised compile for the processor")
     if problem:
         return _refer(context, task, task.flags, context.benchmark, "the default itself")

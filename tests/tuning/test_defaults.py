@@ -1,0 +1,187 @@
+"""Dispatches as the compiler configures them: timed, checked against a reference, ranked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from played_run import (
+    RIGHT,
+    WRONG,
+    PlayedBenchmark,
+    PlayedPool,
+    played_context,
+    played_task,
+    played_variant,
+)
+
+from tilewright.argument import ArgumentType
+from tilewright.measure.inputs import random_inputs, read_outputs
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.worker_state import WorkerState
+from tilewright.store import Database
+from tilewright.targets import parse_target
+from tilewright.toolchain import Toolchain
+from tilewright.tuning.candidate_trial import Reference
+from tilewright.tuning.defaults import _independent_reference, default_vmfb, measure_defaults
+from tilewright.tuning.events import DispatchesRanked
+from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
+from tilewright.tuning.worker_tasks import make_reference
+from tuned_samples import matmul
+
+
+def measured(
+    tmp_path: Path, benchmark: PlayedBenchmark, pool: PlayedPool | None = None, program_s=1.0
+) -> tuple[Any, PlayedPool, list[Any]]:
+    pool = pool or PlayedPool()
+    with Database.open(tmp_path / "t.db") as store:
+        context, events = played_context(tmp_path, store, benchmark, pool)
+        prepared = played_variant(*(played_task(tmp_path, name) for name in ("a", "b")))
+        prepared.tasks[1].count = 3
+        measure_defaults(context, prepared, program_s)
+    return prepared, pool, events
+
+
+def of(name: str, value: Any, other: Any) -> Any:
+    return lambda path: value if f"/{name}/" in path else other
+
+
+def test_tasks_are_ranked_by_share_of_the_program(tmp_path: Path) -> None:
+    prepared, _, events = measured(tmp_path, PlayedBenchmark(of("a", 0.4, 0.05)))
+    assert [(t.name, t.default_s, round(t.share, 3)) for t in prepared.tasks] == [
+        ("a", 0.4, 0.4),
+        ("b", 0.05, 0.15),
+    ]
+    assert all(t.compile_s == 0.5 and t.baseline is not None for t in prepared.tasks)
+    (ranked,) = [e for e in events if isinstance(e, DispatchesRanked)]
+    assert [row.name for row in ranked.rows] == ["a", "b"]
+
+
+def test_dispatches_that_take_longer_alone_than_the_program_are_the_whole(tmp_path: Path) -> None:
+    prepared, _, _ = measured(tmp_path, PlayedBenchmark(lambda path: 0.5), program_s=1.0)
+    assert [round(t.share, 3) for t in prepared.tasks] == [0.75, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("failure", "where"),
+    [
+        (WorkerFailure("error", "no vectors"), "compile"),
+        (WorkerFailure("crashed", "the worker died"), "time"),
+        (WorkerFailure("timeout", "no answer"), "verify"),
+    ],
+)
+def test_a_default_that_fails_is_skipped_and_says_why(
+    tmp_path: Path, failure: WorkerFailure, where: str
+) -> None:
+    time = of("a", failure if where == "time" else 1e-3, 1e-3)
+    verify = of("a", failure if where == "verify" else [RIGHT], [RIGHT])
+    pool = PlayedPool({"a": failure} if where == "compile" else {})
+    prepared, _, _ = measured(tmp_path, PlayedBenchmark(time, verify), pool)
+    assert [t.name for t in prepared.tasks] == ["b"]
+    (skipped,) = prepared.skipped
+    assert (skipped.name, skipped.reason) == ("a", f"does not run alone: {failure.message}")
+
+
+def test_a_default_that_is_wrong_is_not_tuned(tmp_path: Path) -> None:
+    prepared, pool, _ = measured(tmp_path, PlayedBenchmark(verify=of("b", [WRONG], [RIGHT])))
+    assert [t.name for t in prepared.tasks] == ["a"]
+    assert "the compiler's default itself differs from the reference" in prepared.skipped[0].reason
+    assert "1 of 8 elements differs" in prepared.skipped[0].reason
+    # Before that is said, it is seen how much the data itself makes the results move.
+    again = [
+        j.request for j in pool.jobs if j.task is make_reference and j.request.with_sensitivity
+    ]
+    assert len(again) == 1
+
+
+def test_ill_conditioned_data_is_given_its_allowance(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def verify(path: str) -> Any:
+        asked.append(path)
+        return [WRONG] if "/a/" in path and asked.count(path) == 1 else [RIGHT]
+
+    prepared, _, _ = measured(tmp_path, PlayedBenchmark(verify=verify))
+    assert not prepared.skipped
+    by_name = {t.name: t.verified_against for t in prepared.tasks}
+    assert by_name == {"a": "float64 NumPy, sensitive", "b": "float64 NumPy"}
+
+
+def test_sums_of_an_unknown_dispatch_are_as_long_as_its_reductions(tmp_path: Path) -> None:
+    _, pool, _ = measured(tmp_path, PlayedBenchmark())
+    requests = [j.request for j in pool.jobs if j.task is make_reference]
+    assert [r.terms for r in requests] == [24, 24]
+
+
+def isolated_for(name: str, folder: Path) -> tuple[Any, Any]:
+    """The matmul of a program for a target, and a task of it that has no reference yet."""
+    target = parse_target(name)
+    program = folder / "program.mlir"
+    program.write_text(matmul())
+    request = ExtractRequest(program, target.flags, folder)
+    (dispatch,) = extract_dispatches(WorkerState(), request).dispatches
+    inputs = random_inputs(folder, (ArgumentType("f32", (64, 64)),) * 2, seed=0)
+    reference = Reference(inputs, None, ("f32",), 64, unsupported="an op")
+    task = SimpleNamespace(
+        reference=reference,
+        flags=target.flags,
+        folder=folder,
+        isolated=dispatch.isolated,
+        inputs=inputs,
+    )
+    return target, task
+
+
+class NoDevice:
+    """A device that hands back what it is given, or must not be asked."""
+
+    def __init__(self, allowed: bool = False) -> None:
+        self.allowed = allowed
+
+    def run(self, vmfb: str, inputs: Any, expected: Path, **more: Any) -> Any:
+        assert self.allowed, "the GPU was asked for its own reference"
+        return []
+
+
+@pytest.mark.parametrize("name", ["cuda:sm_80", "vulkan:ampere"])
+def test_the_reference_of_a_gpu_is_not_its_own_default(tmp_path: Path, name: str) -> None:
+    target, task = isolated_for(name, tmp_path)
+    context: Any = SimpleNamespace(target=target, toolchain=Toolchain(), benchmark=NoDevice())
+    assert _independent_reference(context, task) == ""
+    assert task.reference.method == "an unoptimised compile for the processor (an op)"
+    assert task.reference.reduction_length == 64
+    a, b = (argument.load() for argument in task.inputs.arguments)
+    (result,) = read_outputs(task.reference.expected)
+    np.testing.assert_allclose(result, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_where_the_processor_cannot_the_report_says_what_served(tmp_path: Path) -> None:
+    target = parse_target("cuda:sm_80")
+    flags: list[tuple[str, ...]] = []
+
+    def compiled(source: Path, vmfb: Path, given: tuple[str, ...], timeout_s: float) -> Any:
+        flags.append(given)
+        return SimpleNamespace(ok=len(flags) > 1, error="no processor for that")
+
+    context: Any = SimpleNamespace(
+        target=target, toolchain=SimpleNamespace(compile=compiled), benchmark=NoDevice(True)
+    )
+    task: Any = SimpleNamespace(
+        reference=Reference("inputs", None, unsupported="an op"),  # type: ignore[arg-type]
+        flags=target.flags,
+        folder=tmp_path,
+        isolated=tmp_path / "d.mlir",
+        inputs="inputs",
+    )
+    assert _independent_reference(context, task) == ""
+    assert task.reference.method == "the default itself (an op)"
+    assert not set(target.flags) & set(flags[0])
+    assert set(target.flags) <= set(flags[1])
+
+
+def test_every_default_has_a_file_of_its_own(tmp_path: Path) -> None:
+    tasks = [played_task(tmp_path, name) for name in ("a", "b")]
+    assert len({default_vmfb(task) for task in tasks}) == 2

@@ -1,0 +1,157 @@
+"""The search over all tasks: trials shared out, kept, reused, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played_run import (
+    WRONG,
+    PlayedBenchmark,
+    PlayedPool,
+    played_context,
+    played_task,
+    played_variant,
+)
+
+from tilewright.measure.jobs import WorkerFailure
+from tilewright.store import Database, RunRecord, TaskResult
+from tilewright.trial import Configuration, Status
+from tilewright.tuning.events import TrialDone
+from tilewright.tuning.prepare import task_key
+from tilewright.tuning.search_phase import compile_limit_s, search
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Database]:
+    with Database.open(tmp_path / "t.db") as opened:
+        yield opened
+
+
+def began(store: Database, context: Any) -> int:
+    context.run_id = store.begin_run(
+        RunRecord("p", "digest", context.target.key, context.compiler_version)
+    )
+    return context.run_id
+
+
+def test_the_trials_go_where_the_time_is(tmp_path: Path, store: Database) -> None:
+    context, events = played_context(tmp_path, store, max_trials=40)
+    began(store, context)
+    hot = played_task(tmp_path, "hot", 1e-2, 0.9, sizes=500)
+    warm = played_task(tmp_path, "warm", 1e-3, 0.08, sizes=500)
+    cold = played_task(tmp_path, "cold", 1e-5, 0.001, sizes=500)
+    search(context, [played_variant(hot, warm, cold)], [1.1e-2])
+    assert len(hot.trials) > len(warm.trials) > 0
+    assert cold.trials == []
+    assert len(hot.trials) + len(warm.trials) == store.count_trials(context.run_id) == 40
+    told = [e for e in events if isinstance(e, TrialDone)]
+    assert [e.done for e in told] == list(range(1, 41))
+    assert {e.limit for e in told} == {40}
+    assert context.phase_s.keys() >= {"search.compile", "search.measure", "search.search"}
+
+
+def test_a_small_space_is_tried_once_and_no_more(tmp_path: Path, store: Database) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=40)
+    began(store, context)
+    task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=6)
+    search(context, [played_variant(task)], [1e-3])
+    tried = [t.configuration["tile"] for t in task.trials]
+    assert sorted(tried) == [2, 3, 4, 5, 6], "the compiler's own choice is known already"
+
+
+def test_what_fails_is_a_trial(tmp_path: Path, store: Database) -> None:
+    crash, hang = WorkerFailure("crashed", "SIGSEGV"), WorkerFailure("timeout", "no answer")
+    times: dict[str, Any] = {"00001": 1e-3, "00002": crash, "00003": hang, "00004": 1e-3}
+
+    def time(path: str) -> Any:
+        return times.get(path[-10:-5], 1e-3)
+
+    def verify(path: str) -> Any:
+        return [WRONG] if "00004" in path else []
+
+    context, _ = played_context(
+        tmp_path, store, PlayedBenchmark(time, verify), PlayedPool(), max_trials=5
+    )
+    began(store, context)
+    task = played_task(tmp_path, "a", 1e-3, 0.9)
+    search(context, [played_variant(task)], [1e-3])
+    assert [t.status for t in task.trials] == [
+        Status.OK,
+        Status.CRASHED,
+        Status.RUN_TIMEOUT,
+        Status.WRONG_RESULT,
+        Status.OK,
+    ]
+    assert [t.ok for t in store.trials(context.run_id, task.store_id)] == [
+        t.ok for t in task.trials
+    ]
+
+
+def test_a_run_that_goes_on_counts_what_was_done(tmp_path: Path, store: Database) -> None:
+    for folder, limit in (("one", 10), ("two", 16)):
+        (tmp_path / folder).mkdir()
+        context, events = played_context(tmp_path / folder, store, max_trials=limit)
+        context.run_id = began(store, context) if folder == "one" else 1
+        task = played_task(tmp_path / folder, "a", 1e-3, 0.9, sizes=200)
+        search(context, [played_variant(task)], [1e-3])
+    assert len(task.trials) == 16
+    assert len({t.configuration for t in task.trials}) == 16
+    assert [e.done for e in events if isinstance(e, TrialDone)] == list(range(11, 17))
+
+
+@pytest.mark.parametrize(
+    ("trials", "fresh", "reused"), [(50, False, True), (50, True, False), (2, False, False)]
+)
+def test_what_was_tuned_before_is_reused(
+    tmp_path: Path, store: Database, trials: int, fresh: bool, reused: bool
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=12, fresh=fresh)
+    task = played_task(tmp_path, "a", 1e-3, 0.9)
+    prepared = played_variant(task)
+    earlier = began(store, context)
+    best = Configuration.of({"tile": 4})
+    store.record_result(
+        store.task_id(task_key(context, prepared, task)),
+        TaskResult(best, 2e-3, 1e-3, 1.9, 2.1, "float64 NumPy", trials),
+        earlier,
+    )
+    began(store, context)
+    search(context, [prepared], [1e-3])
+    assert task.reused == reused
+    if reused:
+        (trial,) = task.trials
+        assert (trial.configuration, trial.origin) == (best, f"run {earlier}")
+        assert trial.time_s == pytest.approx(5e-4), "by the default's time of today"
+        assert any("--fresh" in note for note in context.notes)
+    else:
+        assert len(task.trials) == 12
+
+
+def test_a_stop_ends_the_search(tmp_path: Path, store: Database) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=100)
+    began(store, context)
+    task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=500)
+    seen: list[str] = []
+
+    def time(path: str) -> float:
+        seen.append(path)
+        if len(seen) == 3:
+            context.request_stop()
+        return 1e-3
+
+    context.benchmark = PlayedBenchmark(time)  # type: ignore[assignment]
+    search(context, [played_variant(task)], [1e-3])
+    assert len(task.trials) == 3
+    assert not list(task.folder.glob("*.vmfb"))
+
+
+@pytest.mark.parametrize(("default_s", "limit_s"), [(0.01, 1.0), (2.0, 8.0), (100.0, 60.0)])
+def test_a_candidate_may_take_some_times_as_long_to_compile_as_the_default(
+    tmp_path: Path, default_s: float, limit_s: float
+) -> None:
+    task = played_task(tmp_path, "a")
+    task.compile_s = default_s
+    assert compile_limit_s(task) == limit_s

@@ -16,31 +16,24 @@ import numpy as np
 
 from tilewright import scratch
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.ir.program import Program
 from tilewright.kernels.operation import Operation
-from tilewright.measure.pool import Job, Result, WorkerPool
+from tilewright.measure.pool import Job, WorkerPool
 from tilewright.profiler.folder import OperationFolder, TunedConfiguration
 from tilewright.profiler.names import DEFAULT, NamedTiling, format_configuration
-from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import Database, TaskKey
 from tilewright.target import Target
-from tilewright.tiling import DispatchTemplate
-from tilewright.toolchain import installed_version
+from tilewright.toolchain import Toolchain
 from tilewright.trial import Configuration
-from tilewright.tuning.extract_tasks import (
-    ConfigureRequest,
-    DispatchFacts,
-    ExtractedDispatch,
-    ExtractRequest,
-    configure_dispatch,
-    extract_dispatches,
-)
+from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import parse_count
-from tilewright.tuning.variants import flags_key
-from tilewright.workload import Workload
+from tilewright.tuning.prepare import take_apart, task_key
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
 # `all` is for spaces that are small, or restricted; more would never be compiled.
 MOST_CONFIGURATIONS = 10_000
-_TIMEOUT_S = 300.0
 # Draws for each configuration asked for: some are drawn twice.
 _DRAWS = 8
 
@@ -85,14 +78,10 @@ def need_spaces(choices: Sequence[ConfigurationChoice]) -> bool:
 
 @dataclass(frozen=True)
 class ConfiguredOperation:
-    """The dispatch of an operation that is configured, as the compiler does it, with its space."""
+    """The dispatch of an operation that is configured, and its key in the database."""
 
-    executable: str
-    entry: str
-    template: DispatchTemplate
-    workload: Workload
-    space: DispatchSpace
-    target: Target
+    task: DispatchTask
+    key: TaskKey
 
 
 @dataclass
@@ -132,82 +121,40 @@ class Chooser:
                 yield folder, Chosen({DEFAULT: None})
             return
         with scratch.folder() as work:
-            for folder, subject in self._subjects(folders, pool, work):
+            jobs = [
+                Job(
+                    read_user_program,
+                    LoadRequest(f.program, work / str(i), None),
+                    LOAD_TIMEOUT_S,
+                    tag=f,
+                )
+                for i, f in enumerate(folders)
+            ]
+            for number, read in enumerate(pool.run(jobs)):
+                folder = read.job.tag
+                subject: ConfiguredOperation | str
+                if read.failure is not None:
+                    subject = read.failure.message
+                else:
+                    own = work / str(number)
+                    subject = self._subject(folder.operation, read.value, pool, own)
                 yield folder, self._chosen(folder.operation, subject)
 
-    # -- the dispatch that is configured -------------------------------------------------------
-
-    def _subjects(
-        self, folders: Sequence[OperationFolder], pool: WorkerPool, work: Path
-    ) -> Iterator[tuple[OperationFolder, ConfiguredOperation | str]]:
-        """For each operation the dispatch, or why there is none."""
-        jobs = [
-            Job(
-                extract_dispatches,
-                ExtractRequest(f.program, self._flags_of(f.operation), work / str(i)),
-                _TIMEOUT_S,
-                tag=f,
-            )
-            for i, f in enumerate(folders)
-        ]
-        extracted = pool.run(jobs)
-        configure: list[Job[ConfigureRequest, DispatchFacts]] = []
-        for result in extracted:
-            found = () if result.failure else result.value.dispatches
-            configure += [
-                Job(
-                    configure_dispatch,
-                    ConfigureRequest(d, self._flags_of(result.job.tag.operation)),
-                    _TIMEOUT_S,
-                    tag=(result.job.tag, d),
-                )
-                for d in found
-                if d.isolated is not None
-            ]
-        by_folder: dict[int, list[Result[DispatchFacts]]] = {}
-        for done in pool.run(configure):
-            by_folder.setdefault(id(done.job.tag[0]), []).append(done)
-        for result in extracted:
-            folder = result.job.tag
-            if result.failure is not None:
-                yield folder, result.failure.message
-            else:
-                yield folder, self._main(by_folder.get(id(folder), []))
-
-    def _flags_of(self, operation: Operation) -> tuple[str, ...]:
-        return (*self._target.flags, *operation.flags, *self._iree_flags)
-
-    def _main(self, results: Sequence[Result[DispatchFacts]]) -> ConfiguredOperation | str:
+    def _subject(
+        self, operation: Operation, program: Program, pool: WorkerPool, work: Path
+    ) -> ConfiguredOperation | str:
         """The dispatch that does most, or why none can be configured."""
-        reasons = [r.failure.message for r in results if r.failure is not None]
-        candidates: list[ConfiguredOperation] = []
-        for result in results:
-            if result.failure is not None:
-                continue
-            info = result.value
-            dispatch: ExtractedDispatch = result.job.tag[1]
-            if info.workload is None or info.template is None:
-                reasons.append(info.reason)
-                continue
-            target = self._target.with_vectors(info.vector_bytes, info.features, info.processor)
-            space = dispatch_space(info.template, info.workload, target)
-            if space is None:
-                pipeline = info.template.translation.pipeline
-                reasons.append(f"no search space for pipeline {pipeline}")
-                continue
-            candidates.append(
-                ConfiguredOperation(
-                    dispatch.executable,
-                    dispatch.entry,
-                    info.template,
-                    info.workload,
-                    space,
-                    target,
-                )
-            )
-        if not candidates:
+        options = TuneOptions(iree_flags=(*operation.flags, *self._iree_flags))
+        opened = OpenProgram(program, self._target, options, Toolchain(), pool, work)
+        try:
+            prepared = take_apart(opened)
+        except UserError as error:
+            return str(error)
+        if not prepared.tasks:
+            reasons = [one.reason for one in prepared.skipped]
             return reasons[0] if reasons else "the program has no dispatch"
-        return max(candidates, key=lambda s: (s.workload.flops, s.workload.bytes))
+        task = max(prepared.tasks, key=lambda t: (t.workload.flops, t.workload.bytes))
+        return ConfiguredOperation(task, task_key(opened, prepared, task))
 
     # -- configurations of a dispatch ----------------------------------------------------------
 
@@ -231,7 +178,7 @@ class Chooser:
         digest = hashlib.sha256(name.encode()).digest()
         rng = np.random.default_rng([self._seed, int.from_bytes(digest[:8], "little")])
         found: dict[str, TunedConfiguration] = {}
-        for configuration in subject.space.space.sample(rng, _DRAWS * count):
+        for configuration in subject.task.space.space.sample(rng, _DRAWS * count):
             label, tuned = _named(subject, configuration)
             if tuned is not None and len(found) < count:
                 found[label] = tuned
@@ -240,7 +187,7 @@ class Chooser:
         chosen.configurations.update(found)
 
     def _all(self, chosen: Chosen, name: str, subject: ConfiguredOperation) -> None:
-        space = subject.space.space
+        space = subject.task.space.space
         size = space.size_estimate(np.random.default_rng(0))
         if size.points > MOST_CONFIGURATIONS or space.order_size > 100 * MOST_CONFIGURATIONS:
             raise UserError(
@@ -253,13 +200,7 @@ class Chooser:
                 chosen.configurations[label] = tuned
 
     def _best(self, chosen: Chosen, operation: Operation, subject: ConfiguredOperation) -> None:
-        key = TaskKey(
-            subject.workload,
-            subject.target.key,
-            installed_version("iree-base-compiler"),
-            flags_key((*operation.flags, *self._iree_flags)),
-        )
-        result = self._store.result_for(key) if self._store is not None else None
+        result = self._store.result_for(subject.key) if self._store is not None else None
         if result is None:
             chosen.notes.append(
                 f"{operation.name}: the database has no result for it: only the default"
@@ -275,10 +216,11 @@ def _named(
     subject: ConfiguredOperation, configuration: Configuration
 ) -> tuple[str, TunedConfiguration | None]:
     """A configuration with its name; the default's for what comes to the same."""
-    lowered = subject.space.lower(configuration)
-    if lowered == subject.template.default:
+    task = subject.task
+    lowered = task.space.lower(configuration)
+    if lowered == task.template.default:
         return DEFAULT, None
-    root = dict(lowered.tilings)[subject.template.root]
+    root = dict(lowered.tilings)[task.template.root]
     label = format_configuration(NamedTiling(root, lowered.translation))
     knobs = {name: list(v) if isinstance(v, tuple) else v for name, v in configuration.items}
-    return label, TunedConfiguration(subject.executable, subject.entry, lowered, knobs)
+    return label, TunedConfiguration(task.executable, task.name, lowered, knobs)

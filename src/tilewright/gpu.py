@@ -8,10 +8,11 @@ makes them (`iree_codegen.smt.constraints`, see `tilewright.smt_program`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from tilewright.smt_program import ConstraintProgram, tupled
+from tilewright.plain_data import fields_of, tupled
+from tilewright.smt_program import ConstraintProgram
 from tilewright.tiling import CompilationInfo, DispatchTemplate, Translation
 
 Entries = tuple[tuple[str, str], ...]
@@ -82,7 +83,7 @@ class GpuCompilationInfo(CompilationInfo):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON, in which tuples become lists."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own = fields_of(self)
         del own["translation"], own["tilings"]
         return {"pipeline": self.translation.pipeline, **own}
 
@@ -131,7 +132,7 @@ class OwnChoice:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON, in which tuples become lists."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own = fields_of(self)
         return {**own, "intrinsics": [astuple(one) for one in self.intrinsics]}
 
     @staticmethod

@@ -8,13 +8,10 @@ positions before it, and a list of assertions. No MLIR is needed to evaluate or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any
 
-
-def tupled(data: Any) -> Any:
-    """Lists (as JSON has them) as tuples, at any depth."""
-    return tuple(map(tupled, data)) if isinstance(data, list | tuple) else data
+from tilewright.plain_data import fields_of, tupled
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class ConstraintProgram:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data: knobs, nodes and assertions as lists of their fields."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        data = fields_of(self)
         return data | {name: [astuple(one) for one in data[name]] for name in _PARTS}
 
     @staticmethod

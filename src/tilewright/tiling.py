@@ -9,9 +9,11 @@ that template with another tiling of the root op, carried over to the other ops 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from tilewright.plain_data import fields_of, tupled
 
 LEVELS = (
     "distribution",
@@ -66,11 +68,13 @@ class Tiling:
         return f"#iree_cpu.lowering_config<{body}>"
 
     def to_json(self) -> list[Any]:
-        return [[level, list(sizes)] for level, sizes in self.levels]
+        """Plain data for JSON: each level with its sizes."""
+        return list(self.levels)
 
     @staticmethod
     def from_json(data: Iterable[Any]) -> Tiling:
-        return Tiling(tuple((level, tuple(sizes)) for level, sizes in data))
+        """The tiling of `to_json`."""
+        return Tiling(tupled(list(data)))
 
     def __str__(self) -> str:
         return "; ".join(
@@ -129,25 +133,19 @@ class OpTemplate:
         return max(1, size * numerator // denominator)
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        data["tiling"] = None if self.tiling is None else self.tiling.to_json()
-        return data
+        """Plain data for JSON: the fields by their names."""
+        return {
+            **fields_of(self),
+            "tiling": self.tiling.to_json() if self.tiling is not None else None,
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> OpTemplate:
+        """The op of `to_json`."""
+        own = {name: tupled(value) for name, value in data.items()}
         tiling = data["tiling"]
-        return OpTemplate(
-            name=data["name"],
-            extents=tuple(data["extents"]),
-            reduction=tuple(data["reduction"]),
-            shared=tuple(data["shared"]),
-            tiling=None if tiling is None else Tiling.from_json(tiling),
-            element_bits=data["element_bits"],
-            before_root=data["before_root"],
-            operand_loops=tuple(tuple(loops) for loops in data["operand_loops"]),
-            operand_inner=tuple(data["operand_inner"]),
-            scales=tuple((numerator, denominator) for numerator, denominator in data["scales"]),
-        )
+        own["tiling"] = None if tiling is None else Tiling.from_json(tiling)
+        return OpTemplate(**own)
 
 
 @dataclass(frozen=True)

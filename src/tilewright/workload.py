@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from typing import Any
+
+from tilewright.plain_data import fields_of, tupled
 
 KINDS = (
     "contraction",
@@ -159,32 +162,15 @@ class Workload:
         return tuple(i for i, d in enumerate(self.dims) if d.role == role)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "dims": [[d.role, d.size, d.reduction] for d in self.dims],
-            "element_types": list(self.element_types),
-            "layout": list(self.layout),
-            "body": self.body,
-            "root": self.root,
-            "fused": list(self.fused),
-            "flops": self.flops,
-            "bytes": self.bytes,
-            "encoding": self.encoding,
-            "attributes": [list(a) for a in self.attributes],
-        }
+        """Plain data for JSON; each loop is the list of its fields."""
+        return {**fields_of(self), "dims": [astuple(dim) for dim in self.dims]}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Workload:
-        return Workload(
-            kind=data["kind"],
-            dims=tuple(Dim(r, s, red) for r, s, red in data["dims"]),
-            element_types=tuple(data["element_types"]),
-            layout=tuple(data["layout"]),
-            body=data["body"],
-            root=data.get("root", ""),
-            fused=tuple(data.get("fused", ())),
-            flops=data.get("flops", 0),
-            bytes=data.get("bytes", 0),
-            encoding=data.get("encoding", ""),
-            attributes=tuple((k, v) for k, v in data.get("attributes", ())),
-        )
+    def from_json(data: Mapping[str, Any]) -> Workload:
+        """The workload of `to_json`; what an older version did not write has its default.
+
+        Args:
+            data: what JSON was.
+        """
+        own = {name: tupled(value) for name, value in data.items()}
+        return Workload(**{**own, "dims": tuple(Dim(*dim) for dim in own["dims"])})

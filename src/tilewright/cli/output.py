@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from tilewright.plain_data import fields_of
 from tilewright.tables import Table
 
 # Where nobody's screen sets a limit: rows stay on one line, for grep and awk.
@@ -78,7 +79,7 @@ def print_json(data: object) -> None:
 
 def _as_json(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return fields_of(value)
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

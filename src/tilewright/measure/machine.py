@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from tilewright.target import usable_cores
+
 _SYS_CPU = Path("/sys/devices/system/cpu")
 # Runnable processes for each processor from which times are doubtful.
 _BUSY = 0.5
@@ -79,7 +81,7 @@ def describe() -> Machine:
         cpu=name or platform.machine(),
         architecture=platform.machine(),
         cores=psutil.cpu_count(logical=False),
-        threads=_usable_threads(),
+        threads=usable_cores(),
         caches=_caches(_SYS_CPU / "cpu0/cache"),
         memory_bytes=psutil.virtual_memory().total,
         features=flags,
@@ -164,9 +166,3 @@ def _count_cpus(ranges: str) -> int:
         low, _, high = part.partition("-")
         count += int(high or low) - int(low) + 1
     return count
-
-
-def _usable_threads() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

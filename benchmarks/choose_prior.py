@@ -17,9 +17,9 @@ import itertools
 import numpy as np
 
 from tilewright.replay.arena import Arena, open_arena
-from tilewright.replay.recording import FloatArray
 from tilewright.replay.shipped import find_all
 from tilewright.space import cost_model
+from tilewright.space.arrays import FloatArray
 
 VALUES = {
     "loads_per_cycle": (1.0, 1.4, 2.0),

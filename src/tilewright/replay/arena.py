@@ -16,9 +16,10 @@ from tilewright.replay.curve import (
     expected_best_by_time,
     random_trials,
 )
-from tilewright.replay.recording import ABSENT, STATUSES, BoolArray, FloatArray, IntArray, Recording
+from tilewright.replay.recording import ABSENT, STATUSES, Recording
 from tilewright.replay.recording_file import read_recording
 from tilewright.replay.space import open_space
+from tilewright.space.arrays import BoolArray, FloatArray, IntArray
 from tilewright.trial import Configuration, Status, Trial
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.replay.recording import FloatArray, IntArray
+from tilewright.space.arrays import FloatArray, IntArray
 
 CLOSED = 0.95
 """Share of the gap between the median and the optimum that random search closes in its budget."""

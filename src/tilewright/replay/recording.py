@@ -16,14 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.space.arrays import BoolArray, FloatArray, IntArray
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.trial import Configuration, Status, Trial, Value
 from tilewright.workload import Workload
-
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 ABSENT = -1
 """Stands in `Recording.indices` where a configuration lacks a knob, and in `Recording.program`

@@ -21,12 +21,11 @@ from tilewright.files import user_file
 from tilewright.replay.recording import (
     ABSENT,
     STATUSES,
-    FloatArray,
-    IntArray,
     KnobValues,
     RecordedDispatch,
     Recording,
 )
+from tilewright.space.arrays import FloatArray, IntArray
 from tilewright.store.codec import configuration_from_json
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate

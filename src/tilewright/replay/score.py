@@ -20,7 +20,6 @@ import numpy as np
 
 from tilewright.errors import UserError
 from tilewright.replay.arena import open_arena
-from tilewright.replay.recording import FloatArray
 from tilewright.replay.shipped import shipped
 from tilewright.replay.simulate import (
     Conditions,
@@ -32,6 +31,7 @@ from tilewright.replay.simulate import (
 from tilewright.replay.transfer import experience, teachers
 from tilewright.search.registry import find_strategy
 from tilewright.search.strategy_options import parse_assignments
+from tilewright.space.arrays import FloatArray
 
 RUNS = 200
 RESAMPLES = 2000

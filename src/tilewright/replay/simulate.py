@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.replay.arena import Arena, Race
-from tilewright.replay.recording import FloatArray, IntArray
 from tilewright.search.interface import Strategy
 from tilewright.search.registry import find_strategy
 from tilewright.search.transfer import Experience
+from tilewright.space.arrays import FloatArray, IntArray
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.stages import Source

@@ -15,11 +15,12 @@ import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
-from tilewright.space.constraints import BoolArray, Constraint, Violation
+from tilewright.space.arrays import BoolArray, FloatArray, IntArray
+from tilewright.space.constraints import Constraint, Violation
 from tilewright.space.descriptors import PRIOR
 from tilewright.space.generators import dispatch_space
-from tilewright.space.interface import FloatArray, Restriction, Space
-from tilewright.space.knobs import BoolKnob, ChoiceKnob, IntArray, Knob, TileKnob
+from tilewright.space.interface import Restriction, Space
+from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.sampling import SizeEstimate
 from tilewright.space.search_space import SearchSpace
 from tilewright.space.union import MEMBER_KNOB

@@ -14,8 +14,7 @@ from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
 from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.search.transfer import Transfer, ranges
-from tilewright.space.constraints import BoolArray
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import BoolArray, FloatArray
 from tilewright.trial import Configuration
 
 _SQRT2 = math.sqrt(2.0)

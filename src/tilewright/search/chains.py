@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.space.interface import FloatArray, Space
+from tilewright.space.arrays import FloatArray
+from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tilewright.space.arrays import FloatArray
 from tilewright.space.descriptors import PRIOR
-from tilewright.space.interface import FloatArray, Space
+from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 
 Compute = Callable[[Sequence[Configuration]], FloatArray]

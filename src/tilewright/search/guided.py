@@ -12,7 +12,7 @@ from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
 from tilewright.search.surrogate import CovarianceKernel, Surrogate
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 from tilewright.trial import Configuration
 
 _MAX_REACH = 4

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 
 # Grades of throughput relative to the best; two trials of one grade are not told apart.
 _GRADES = 32

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.space.interface import FloatArray
-from tilewright.space.knobs import IntArray
+from tilewright.space.arrays import FloatArray, IntArray
 
 # Pull of the prior's slope towards 1, as a number of trials.
 _SLOPE_TRIALS = 2.0

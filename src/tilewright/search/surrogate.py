@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.search.features import squared_distances
 from tilewright.search.regression import informative, log_times, prior_line
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 
 _ROOT5 = float(np.sqrt(5.0))
 # Trials that the assumed spread weighs.

@@ -17,8 +17,8 @@ import numpy as np
 
 from tilewright.search.regression import informative, log_times
 from tilewright.search.surrogate import CovarianceKernel
+from tilewright.space.arrays import FloatArray
 from tilewright.space.descriptors import PRIOR, aligned
-from tilewright.space.interface import FloatArray
 
 # Descriptors that tell shapes apart but not configurations of one shape.
 _OF_SHAPES = ("extent_",)

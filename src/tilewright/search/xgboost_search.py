@@ -14,7 +14,7 @@ from tilewright.search.ranker import Ranker, is_telling
 from tilewright.search.registry import register
 from tilewright.search.regression import log_times
 from tilewright.search.strategy_options import Option
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 from tilewright.trial import Configuration
 
 Numbers = Callable[[FloatArray], FloatArray]

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import UserError
+from tilewright.space.arrays import BoolArray
 from tilewright.trial import Value
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

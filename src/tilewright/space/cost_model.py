@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.space.geometry import BoolArray, FloatArray, TileGeometry
+from tilewright.space.arrays import BoolArray, FloatArray
+from tilewright.space.geometry import TileGeometry
 
 _FMA_PER_CYCLE = 2.0
 _FMA_LATENCY = 4

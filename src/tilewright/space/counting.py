@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from tilewright.space.arrays import IntArray
 
 # A join of more rows than this is not made: the relation of largest scope is left out instead.
 MAX_JOIN_ROWS = 400_000

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.space import cost_model
+from tilewright.space.arrays import FloatArray
 from tilewright.space.descriptors import PRIOR
-from tilewright.space.geometry import FloatArray, TileGeometry
+from tilewright.space.geometry import TileGeometry
 
 _PER_LOOP = (
     "extent",

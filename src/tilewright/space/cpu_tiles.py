@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.space import cost_model, sizes
+from tilewright.space.arrays import FloatArray, IntArray
 from tilewright.space.constraints import Constraint, product_at_most
 from tilewright.space.cpu_descriptors import describe_tilings, tiling_names
 from tilewright.space.descriptors import Descriptors
-from tilewright.space.geometry import FloatArray, IntArray, LoopNest, TileGeometry
+from tilewright.space.geometry import LoopNest, TileGeometry
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, PermutationKnob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit
 from tilewright.space.search_space import SearchSpace

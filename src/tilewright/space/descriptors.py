@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 from tilewright.trial import Configuration
 
 PRIOR = "prior"

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.space.arrays import BoolArray, FloatArray, IntArray
 from tilewright.target import Target
 from tilewright.tiling import LEVELS, OpTemplate
 from tilewright.workload import Workload
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _PRODUCTS = (
     "contraction",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.gpu_target import GpuTarget
-from tilewright.space.interface import FloatArray
+from tilewright.space.arrays import FloatArray
 from tilewright.tiling import OpTemplate
 from tilewright.trial import Configuration
 from tilewright.workload import Workload

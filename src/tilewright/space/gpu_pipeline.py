@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.gpu import LOWERING_CONFIG, GpuCompilationInfo, GpuTemplate, Tree, render
 from tilewright.gpu_target import ROCM, GpuTarget
+from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint
 from tilewright.space.gpu_cost import columns, tile_prior
-from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.search_space import SearchSpace

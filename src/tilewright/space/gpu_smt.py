@@ -19,6 +19,7 @@ from tilewright.argument import dtype_of
 from tilewright.gpu import GpuCompilationInfo, GpuTemplate
 from tilewright.gpu_target import ROCM, GpuTarget
 from tilewright.smt_program import Assertion, ConstraintProgram
+from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint
 from tilewright.space.gpu_cost import columns, tile_prior
 from tilewright.space.gpu_pipeline import (
@@ -30,7 +31,6 @@ from tilewright.space.gpu_pipeline import (
     waves_knob,
     waves_setting,
 )
-from tilewright.space.interface import FloatArray
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.smt import ConstraintModel

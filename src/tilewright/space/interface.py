@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.space.constraints import BoolArray, Violation
+from tilewright.space.arrays import BoolArray, FloatArray
+from tilewright.space.constraints import Violation
 from tilewright.space.knobs import Knob
 from tilewright.space.sampling import SizeEstimate
 from tilewright.trial import Configuration, Value
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class Space(ABC):

@@ -21,10 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import UserError
-from tilewright.space.columns import as_column
+from tilewright.space.arrays import IntArray, as_column
 from tilewright.trial import Value
-
-IntArray = npt.NDArray[np.int64]
 
 
 def _same(value: Value) -> tuple[type, Value]:

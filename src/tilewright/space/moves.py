@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tilewright.space.columns import as_column
-from tilewright.space.constraints import BoolArray, Constraint
+from tilewright.space.arrays import BoolArray, as_column
+from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import Knob
 from tilewright.trial import Value
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.space.constraints import BoolArray, Constraint
-from tilewright.space.counting import IntArray, Relation, SolutionSet, TooWide
+from tilewright.space.arrays import BoolArray, IntArray
+from tilewright.space.constraints import Constraint
+from tilewright.space.counting import Relation, SolutionSet, TooWide
 from tilewright.space.knobs import Knob
 
 MAX_TABLE = 200_000

@@ -10,10 +10,10 @@ import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.space import moves
-from tilewright.space.columns import as_column
-from tilewright.space.constraints import BoolArray, Computed, Constraint, Violation
+from tilewright.space.arrays import BoolArray, FloatArray, as_column
+from tilewright.space.constraints import Computed, Constraint, Violation
 from tilewright.space.descriptors import Descriptors
-from tilewright.space.interface import FloatArray, Restriction, Space
+from tilewright.space.interface import Restriction, Space
 from tilewright.space.knobs import Knob
 from tilewright.space.sampling import SizeEstimate, ValidSet
 from tilewright.trial import Configuration, Value

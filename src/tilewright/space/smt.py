@@ -15,11 +15,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.smt_program import Assertion, ConstraintProgram
-
-IntArray = npt.NDArray[np.int64]
+from tilewright.space.arrays import IntArray
 
 # A knob without a bound in the constraints is tried up to this value.
 LARGEST = 1 << 16

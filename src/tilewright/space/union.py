@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.space.constraints import BoolArray, Violation
+from tilewright.space.arrays import BoolArray, FloatArray
+from tilewright.space.constraints import Violation
 from tilewright.space.descriptors import PRIOR
-from tilewright.space.interface import FloatArray, Restriction, Space
+from tilewright.space.interface import Restriction, Space
 from tilewright.space.knobs import ChoiceKnob, Knob
 from tilewright.space.sampling import SizeEstimate
 from tilewright.trial import Configuration, Value

@@ -1,4 +1,4 @@
-"""Many values of a knob as one array, which constraints can be checked on at once."""
+"""Types of arrays, and many values of a knob as one, on which constraints are checked at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.trial import Value
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def as_column(values: Sequence[Value]) -> npt.NDArray[Any]:

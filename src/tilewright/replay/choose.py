@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
-from tilewright.space.knobs import BoolKnob, Knob, TileKnob
+from tilewright.space.knobs import Knob
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.trial import Configuration, Value
 
@@ -128,11 +128,7 @@ def _texts(name: str, text: str) -> list[str]:
 
 def _parse(knob: Knob, text: str) -> Value:
     """A value of a knob from text; UserError, with what is allowed, when it is none."""
-    value: Value = text
-    if isinstance(knob, BoolKnob):
-        value = {"true": True, "false": False}.get(text.lower(), text)
-    elif isinstance(knob, TileKnob) and text.isascii() and text.isdigit():
-        value = int(text)
+    value = knob.parse(text)
     if not knob.admits(value):
         raise UserError(f"--knob {knob.name}: '{text}' is not allowed (allowed: {knob.allowed()})")
     return value

@@ -23,6 +23,7 @@ from tilewright.replay.arena import open_arena
 from tilewright.replay.shipped import shipped
 from tilewright.replay.simulate import (
     Conditions,
+    SearchScore,
     StrategyChoice,
     evaluate,
     score,
@@ -175,29 +176,15 @@ class _Chunk:
     teachers: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class _Done:
-    scores: FloatArray
-    explored: FloatArray
-    trials: FloatArray
-    curve: FloatArray
-
-
-def _work(chunk: _Chunk) -> _Done:
+def _work(chunk: _Chunk) -> list[SearchScore]:
     arena = open_arena(chunk.path)
-    race = chunk.conditions.race(arena)
-    outcomes = []
+    found = []
     for seed in chunk.seeds:
         told = experience(chunk.teachers, chunk.conditions.transfer, seed)
         make = partial(chunk.choice, experience=told)
         run = simulate(arena, make, chunk.conditions, seed)
-        outcomes.append(evaluate(arena, run, chunk.conditions))
-    return _Done(
-        scores=np.array([score(race, o.best) for o in outcomes], dtype=np.float64),
-        explored=np.array([score(race, o.explored) for o in outcomes], dtype=np.float64),
-        trials=np.array([o.trials for o in outcomes], dtype=np.float64),
-        curve=np.sum([o.best for o in outcomes], axis=0),
-    )
+        found.append(evaluate(arena, run, chunk.conditions))
+    return found
 
 
 def score_strategies(
@@ -237,7 +224,7 @@ def score_strategies(
         for path, name in zip(paths, names, strict=True)
         for numbers in _split(runs, size)
     ]
-    gathered: dict[tuple[str, Path], dict[int, _Done]] = {}
+    gathered: dict[tuple[str, Path], dict[int, list[SearchScore]]] = {}
     finished: dict[tuple[str, Path], SpaceScores] = {}
     wanted = len(_split(runs, size))
     with _results(chunks, jobs) as results:
@@ -247,8 +234,8 @@ def score_strategies(
             parts = gathered.setdefault(key, {})
             parts[number] = done
             if len(parts) == wanted:
-                in_order = [parts[i] for i in sorted(parts)]
-                finished[key] = _joined(chunk, in_order, runs)
+                in_order = [outcome for i in sorted(parts) for outcome in parts[i]]
+                finished[key] = _joined(chunk, in_order)
                 on_space(chunk.choice.label, finished[key])
     return [
         StrategyScores(choice.label, tuple(finished[choice.label, path] for path in paths))
@@ -265,20 +252,23 @@ def _seed(seed: int, space: str, run: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "little")
 
 
-def _joined(chunk: _Chunk, parts: Sequence[_Done], runs: int) -> SpaceScores:
+def _joined(chunk: _Chunk, outcomes: Sequence[SearchScore]) -> SpaceScores:
     arena = open_arena(chunk.path)
+    race = chunk.conditions.race(arena)
     return SpaceScores(
         space=arena.name,
-        scores=np.concatenate([part.scores for part in parts]),
-        explored=np.concatenate([part.explored for part in parts]),
-        trials=np.concatenate([part.trials for part in parts]),
-        curve=np.sum([part.curve for part in parts], axis=0) / runs,
-        random_trials=chunk.conditions.race(arena).random_trials,
+        scores=np.array([score(race, o.best) for o in outcomes], dtype=np.float64),
+        explored=np.array([score(race, o.explored) for o in outcomes], dtype=np.float64),
+        trials=np.array([o.trials for o in outcomes], dtype=np.float64),
+        curve=np.mean([o.best for o in outcomes], axis=0),
+        random_trials=race.random_trials,
     )
 
 
 @contextmanager
-def _results(chunks: Sequence[_Chunk], jobs: int) -> Iterator[Iterator[tuple[int, _Done]]]:
+def _results(
+    chunks: Sequence[_Chunk], jobs: int
+) -> Iterator[Iterator[tuple[int, list[SearchScore]]]]:
     """The results with the chunks' numbers, as they come; when it is left, nothing goes on."""
     if jobs == 1:
         yield ((number, _work(chunk)) for number, chunk in enumerate(chunks))
@@ -288,7 +278,7 @@ def _results(chunks: Sequence[_Chunk], jobs: int) -> Iterator[Iterator[tuple[int
     context = multiprocessing.get_context("spawn")
     with _single_threaded():
         pool = ProcessPoolExecutor(min(jobs, len(chunks)), context, initializer=_leave_signals)
-        futures: dict[Future[_Done], int] = {
+        futures: dict[Future[list[SearchScore]], int] = {
             pool.submit(_work, chunk): number for number, chunk in enumerate(chunks)
         }
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tilewright.search.first_batch import SampledStrategy, start_options
 from tilewright.search.registry import register
 from tilewright.search.strategy_options import Option
-from tilewright.trial import Configuration, Value
+from tilewright.trial import Configuration
 
 # Children drawn for one place before it is given to a uniform draw.
 _TRIES = 3
@@ -77,19 +77,13 @@ class GeneticSearch(SampledStrategy):
             values |= {
                 name: second[name] for name in first if name in second and self.rng.random() < 0.5
             }
-        self._mutate(values, self.option("mutation"))
+        for knob in self._knobs:
+            if knob.name in values and self.rng.random() < self.option("mutation"):
+                value = values[knob.name]
+                values[knob.name] = knob.mutated(value, self.rng, self.option("leap"))
         child = self.space.nearest_valid(Configuration.of(values))
         for reach in (1, 1, 2, 2):
             if child not in self.seen:
                 break
             child = self.space.step_many([child], self.rng, reach)[0]
         return child
-
-    def _mutate(self, values: dict[str, Value], probability: float) -> None:
-        for knob in self._knobs:
-            if knob.name in values and self.rng.random() < probability:
-                near = knob.neighbours(values[knob.name], 2)
-                if near and self.rng.random() >= self.option("leap"):
-                    values[knob.name] = near[int(self.rng.integers(len(near)))]
-                else:
-                    values[knob.name] = knob.sample(self.rng)

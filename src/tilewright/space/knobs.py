@@ -96,6 +96,17 @@ class Knob(ABC):
         """A uniformly drawn value."""
         return self.value(int(rng.integers(self.cardinality)))
 
+    def mutated(self, value: Value, rng: np.random.Generator, leap: float) -> Value:
+        """A step of up to two from a value, or with the probability `leap` any value."""
+        near = self.neighbours(value, 2)
+        if near and rng.random() >= leap:
+            return near[int(rng.integers(len(near)))]
+        return self.sample(rng)
+
+    def parse(self, text: str) -> Value:
+        """The value that a user means by a text; the text itself where it is no other."""
+        return text
+
     def nearest(self, value: Value) -> Value:
         """The value of the domain whose encoding is nearest (the first of equals)."""
         if self.index(value) is not None:
@@ -178,6 +189,9 @@ class BoolKnob(ChoiceKnob):
 
     values: tuple[Value, ...] = (False, True)
 
+    def parse(self, text: str) -> Value:
+        return {"true": True, "false": False}.get(text.lower(), text)
+
     def encode(self, value: Value) -> tuple[float, ...]:
         return (float(value is True),)
 
@@ -217,6 +231,9 @@ class TileKnob(Knob):
         if isinstance(value, bool) or not isinstance(value, int):
             return 1
         return self._order(value)[0]
+
+    def parse(self, text: str) -> Value:
+        return int(text) if text.isascii() and text.isdigit() else text
 
     @property
     def cardinality(self) -> int:

@@ -12,7 +12,7 @@ from tilewright.errors import UserError
 from tilewright.ir.configured import configured_functions, describe
 from tilewright.ir.session import CompilerSession
 from tilewright.spec.write import write_spec
-from tilewright.tuning.apply import AppliedProgram, apply, check_against
+from tilewright.tuning.apply import AppliedProgram, apply
 from tilewright.tuning.emit import EmittedProgram, emit
 from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, result_folder, write_halved_spec
 
@@ -61,7 +61,7 @@ def test_the_program_is_made_and_the_changes_are_listed(applied: AppliedProgram)
 
 def test_checking_makes_nothing(program: Path, spec: Path) -> None:
     before = set(program.parent.iterdir())
-    checked = check_against(program, spec)
+    checked = apply(program, spec)
     assert len(checked.changes) == 2
     assert checked.output is None
     assert set(program.parent.iterdir()) == before
@@ -86,7 +86,7 @@ def test_a_spec_for_another_program_is_an_error_that_names_both(tmp_path: Path, 
 def test_entries_without_a_dispatch_are_named(tmp_path: Path, spec: Path) -> None:
     alone = tmp_path / "matmul.mlir"
     alone.write_text(matmul())
-    checked = check_against(alone, spec)
+    checked = apply(alone, spec)
     assert len(checked.changes) == 1
     assert len(checked.unused) == 1
     assert {*checked.unused, checked.changes[0].entry} == {"halved_0", "halved_1"}
@@ -124,7 +124,7 @@ def test_another_compiler_version_is_said(tmp_path: Path) -> None:
     program = tmp_path / "matmul.mlir"
     program.write_text(matmul())
     folder = result_folder(tmp_path / "out", write_spec([]), compiler="3.1.0")
-    (note,) = check_against(program, folder).notes
+    (note,) = apply(program, folder).notes
     assert "3.1.0" in note
 
 
@@ -132,7 +132,7 @@ def test_a_bare_spec_of_another_variant_is_said(tmp_path: Path) -> None:
     program, spec = tmp_path / "matmul.mlir", tmp_path / "spec.mlir"
     program.write_text(matmul())
     spec.write_text(write_spec([], header={"variant": "im2col"}))
-    (note,) = check_against(program, spec).notes
+    (note,) = apply(program, spec).notes
     assert "variant im2col" in note
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from played_run import PlayedRun
+from played_programs import PlayedRun
 
 from tilewright.tuning.company import Company, affordable, try_in_company
 from tilewright.tuning.confirm import Candidate, Confirmed

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from played_run import PlayedRun
+from played_programs import PlayedRun
 
 from tilewright.trial import Status
 from tilewright.tuning.confirm import Confirmed, confirm, entry_name

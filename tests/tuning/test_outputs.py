@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played_run import PlayedRun
+from played_programs import PlayedRun
 
 from tilewright.errors import UserError
 from tilewright.tuning.company import Company, try_in_company

@@ -77,9 +77,9 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
     if program is None:
         return
     from tilewright.cli.applied import print_changes
-    from tilewright.tuning.apply import check_against
+    from tilewright.tuning.apply import apply
 
-    print_changes(check_against(program, spec, **given))
+    print_changes(apply(program, spec, **given))
 
 
 @command.command("show", short_help="Show what each entry matches and what it sets.")

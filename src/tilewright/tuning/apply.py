@@ -63,7 +63,7 @@ class AppliedProgram:
 def apply(
     program: str | os.PathLike[str],
     tuned: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     target: str | None = None,
     iree_flags: Iterable[str] = (),
@@ -71,26 +71,54 @@ def apply(
 ) -> AppliedProgram:
     """Compile a program with a result folder or a tuning spec, and prove that it applied.
 
-    A result folder brings its variant's flags, its target and its own iree_flags along; `target`
-    overrules, `iree_flags` come on top. `output` is written last, whole or not at all.
+    A result folder brings its variant's flags, its target and its own iree_flags along.
 
-    Raises UserError when something does not compile, and when a spec with entries changes nothing.
+    Args:
+        program: MLIR or an ONNX model.
+        tuned: the folder or the spec.
+        output: the compiled program, written last, whole or not at all; None: it is only checked
+            that the spec applies.
+        target: in place of the folder's, as :func:`tilewright.tune` takes it.
+        iree_flags: of `iree-compile`, on top of the folder's.
+        input_type: the program's dialect, where it cannot be told from it.
+
+    Returns:
+        What changed, and the command that does the same.
+
+    Raises:
+        UserError: Something does not compile or cannot be read or written, or a spec with entries
+            changes nothing.
     """
-    destination = Path(output)
-    check_writable_file(destination, "--output")
-    return _apply(Path(program), Path(tuned), destination, target, tuple(iree_flags), input_type)
-
-
-def check_against(
-    program: str | os.PathLike[str],
-    tuned: str | os.PathLike[str],
-    *,
-    target: str | None = None,
-    iree_flags: Iterable[str] = (),
-    input_type: str | None = None,
-) -> AppliedProgram:
-    """As :func:`apply`, without making the program."""
-    return _apply(Path(program), Path(tuned), None, target, tuple(iree_flags), input_type)
+    source, destination = Path(program), None if output is None else Path(output)
+    if destination is not None:
+        check_writable_file(destination, "--output")
+    found = resolve_tuned(Path(tuned), target, tuple(iree_flags))
+    options = TuneOptions(iree_flags=found.iree_flags)
+    with open_program(source, parse_target(found.target), options, input_type=input_type) as opened:
+        report = spec_report(opened, found)
+        made = None if destination is None else opened.work / "program.vmfb"
+        proof = prove_tuned(opened, found, vmfb=made)
+        check_changes(found, source, report, proof)
+        command = opened.toolchain.command_line(
+            source if opened.program.path == source.absolute() else opened.program.path,
+            destination or "program.vmfb",
+            spec_flags(opened, found),
+        )
+        if destination is not None and made is not None:
+            write_file(destination, made.read_bytes())
+    used = {change.entry for change in proof.changes}
+    names = tuple(entry.name for entry in report.entries)
+    return AppliedProgram(
+        program=source,
+        spec=found.spec,
+        variant=found.variant.name,
+        entries=names,
+        changes=proof.changes,
+        unused=tuple(name for name in names if name not in used) if report.ours else (),
+        output=destination,
+        command=command,
+        notes=(*found.notes, *other_variant(found, report)),
+    )
 
 
 def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) -> TunedSpec:
@@ -127,44 +155,6 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
             "what was fastest there need not be here"
         )
     return TunedSpec(given, spec, variant, chosen, flags, tuple(notes))
-
-
-def _apply(
-    program: Path,
-    given: Path,
-    output: Path | None,
-    target: str | None,
-    iree_flags: tuple[str, ...],
-    input_type: str | None,
-) -> AppliedProgram:
-    tuned = resolve_tuned(given, target, iree_flags)
-    machine = parse_target(tuned.target)
-    options = TuneOptions(iree_flags=tuned.iree_flags)
-    with open_program(program, machine, options, input_type=input_type) as opened:
-        report = spec_report(opened, tuned)
-        made = opened.work / "program.vmfb"
-        proof = prove_tuned(opened, tuned, vmfb=made if output is not None else None)
-        check_changes(tuned, program, report, proof)
-        command = opened.toolchain.command_line(
-            program if opened.program.path == program.absolute() else opened.program.path,
-            output or "program.vmfb",
-            spec_flags(opened, tuned),
-        )
-        if output is not None:
-            write_file(output, made.read_bytes())
-    used = {change.entry for change in proof.changes}
-    names = tuple(entry.name for entry in report.entries)
-    return AppliedProgram(
-        program=program,
-        spec=tuned.spec,
-        variant=tuned.variant.name,
-        entries=names,
-        changes=proof.changes,
-        unused=tuple(name for name in names if name not in used) if report.ours else (),
-        output=output,
-        command=command,
-        notes=(*tuned.notes, *other_variant(tuned, report)),
-    )
 
 
 def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:

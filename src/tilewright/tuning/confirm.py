@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.statistics import Verdict
+from tilewright.measure.statistics import Interval, Verdict
 from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
@@ -48,7 +48,14 @@ class Confirmed:
 
     @property
     def winner(self) -> Candidate | None:
+        """The best of those that are faster, if there is one."""
         return self.faster[0] if self.faster else None
+
+    @property
+    def speedup(self) -> Interval:
+        """The default's time over the winner's; 1 where there is none."""
+        finalist = self.winner.finalist if self.winner else None
+        return finalist.speedup if finalist else Interval(1.0, 1.0, 1.0, 0.95)
 
 
 def entry_name(task: DispatchTask) -> str:
@@ -243,17 +250,15 @@ def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
 
 def _record(context: RunContext, prepared: PreparedVariant, outcome: Confirmed) -> None:
     task, winner = outcome.task, outcome.winner
-    speedup = winner.finalist.speedup if winner and winner.finalist else None
+    finalist = winner.finalist if winner else None
     context.store.record_result(
         context.store.task_id(task_key(context, prepared, task)),
         TaskResult(
             configuration=winner.configuration if winner else None,
             default_s=outcome.default_s,
-            tuned_s=winner.finalist.measurement.median_s
-            if winner and winner.finalist
-            else outcome.default_s,
-            speedup_low=speedup.low if speedup else 1.0,
-            speedup_high=speedup.high if speedup else 1.0,
+            tuned_s=finalist.measurement.median_s if finalist else outcome.default_s,
+            speedup_low=outcome.speedup.low,
+            speedup_high=outcome.speedup.high,
             verification=task.verified_against,
             trials=task.reused_trials or len(task.trials),
         ),
@@ -263,13 +268,12 @@ def _record(context: RunContext, prepared: PreparedVariant, outcome: Confirmed) 
 
 def _announce(context: RunContext, outcome: Confirmed) -> None:
     winner = outcome.winner
-    speedup = winner.finalist.speedup if winner and winner.finalist else None
     context.emit(
         WinnerFound(
             outcome.task.name,
-            speedup.value if speedup else 1.0,
-            speedup.low if speedup else 1.0,
-            speedup.high if speedup else 1.0,
+            outcome.speedup.value,
+            outcome.speedup.low,
+            outcome.speedup.high,
             outcome.task.describe(winner.configuration) if winner else "",
             winner is not None,
             outcome.reason,

@@ -14,7 +14,7 @@ from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
 from tilewright.targets import parse_target
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
+from tilewright.tuning.prepare import Skipped, take_apart, use_given_arguments
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant
@@ -76,23 +76,13 @@ class DispatchInfo:
 
 
 @dataclass(frozen=True)
-class SkippedInfo:
-    """A dispatch that cannot be tuned, and why."""
-
-    name: str
-    count: int
-    workload: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class VariantInfo:
     """The program as a whole-program variant compiles it."""
 
     name: str
     flags: tuple[str, ...]
     dispatches: tuple[DispatchInfo, ...]
-    skipped: tuple[SkippedInfo, ...]
+    skipped: tuple[Skipped, ...]
 
 
 @dataclass(frozen=True)
@@ -180,12 +170,8 @@ def _variant(opened: OpenProgram, variant: Variant) -> VariantInfo:
         name=variant.name,
         flags=tuple(variant.flags),
         dispatches=tuple(_dispatch(task) for task in prepared.tasks),
-        skipped=_skipped(prepared),
+        skipped=tuple(prepared.skipped),
     )
-
-
-def _skipped(prepared: PreparedVariant) -> tuple[SkippedInfo, ...]:
-    return tuple(SkippedInfo(s.name, s.count, s.workload, s.reason) for s in prepared.skipped)
 
 
 def _dispatch(task: DispatchTask) -> DispatchInfo:

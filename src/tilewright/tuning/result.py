@@ -34,13 +34,13 @@ class DispatchSummary:
     name: str
     workload: str
     count: int
-    share: float
-    default_ms: float | None
-    tuned_ms: float | None
-    speedup: float
-    trials: int
-    status: str
-    configuration: str
+    share: float = 0.0
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+    speedup: float = 1.0
+    trials: int = 0
+    status: str = ""
+    configuration: str = ""
     default_configuration: str = ""
     speedup_ci: tuple[float, float] | None = None
     gflops_default: float | None = None

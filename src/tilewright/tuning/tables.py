@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.files import whole_file
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company
-from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
+from tilewright.tuning.confirm import Confirmed, entry_name
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.result import DispatchSummary, TuneResult
@@ -44,13 +44,7 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
             name=s.name,
             workload=s.workload,
             count=s.count,
-            share=0.0,
-            default_ms=None,
-            tuned_ms=None,
-            speedup=1.0,
-            trials=0,
             status=f"skipped: {s.reason}",
-            configuration="",
             variant=prepared.variant.name,
         )
         for s in prepared.skipped
@@ -65,10 +59,11 @@ def _summary(
     configuration: Configuration | None = chosen.choices.get(key) if chosen else None
     default_s = confirmed.default_s if confirmed else task.default_s
     assert default_s is not None
-    candidate = _candidate(confirmed, configuration)
-    finalist = candidate.finalist if candidate else None
-    tuned_s = finalist.measurement.median_s if finalist else default_s
+    finalists = {c.configuration: c.finalist for c in confirmed.faster} if confirmed else {}
+    finalist = finalists.get(configuration) if configuration is not None else None
     speedup = finalist.speedup if finalist else None
+    tuned_s = default_s / speedup.value if speedup else default_s
+    own = task.template.default.describe(task.template.root)
     if configuration is not None:
         status = "reused" if task.reused else "tuned"
     elif chosen is not None and key in chosen.dropped:
@@ -82,17 +77,15 @@ def _summary(
         count=task.count,
         share=round(task.share, 4),
         default_ms=default_s * 1e3,
-        tuned_ms=(default_s / speedup.value if speedup else tuned_s) * 1e3,
+        tuned_ms=tuned_s * 1e3,
         speedup=speedup.value if speedup else 1.0,
         trials=len(task.trials),
         status=status,
-        configuration=task.describe(configuration)
-        if configuration is not None
-        else task.template.default.describe(task.template.root),
-        default_configuration=task.template.default.describe(task.template.root),
+        configuration=own if configuration is None else task.describe(configuration),
+        default_configuration=own,
         speedup_ci=(speedup.low, speedup.high) if speedup else None,
         gflops_default=task.gflops(default_s),
-        gflops_tuned=task.gflops(default_s / speedup.value if speedup else tuned_s),
+        gflops_tuned=task.gflops(tuned_s),
         verification=task.verified_against,
         failed_trials=sum(not t.ok for t in task.trials),
         space_points=task.space_points,
@@ -104,14 +97,6 @@ def _summary(
         bytes=task.workload.bytes,
         entry=entry_name(task) if configuration is not None else "",
     )
-
-
-def _candidate(
-    confirmed: Confirmed | None, configuration: Configuration | None
-) -> Candidate | None:
-    if confirmed is None or configuration is None:
-        return None
-    return next((c for c in confirmed.faster if c.configuration == configuration), None)
 
 
 def write_trials(context: RunContext, outcome: Outcome, path: Path) -> None:

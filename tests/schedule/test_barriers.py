@@ -171,6 +171,9 @@ def test_no_barrier_where_not_every_thread_comes() -> None:
         waits(If(X < 4, flat(put(X), get(X + 1))))
     with pytest.raises(ScheduleError, match="does not hold for all"):
         waits(If(X < 4, put(0, T), flat(put(X), get(X + 1))))
+    loop = For(K, 4, flat(put(X), get(X + 1)))
+    with pytest.raises(ScheduleError, match="does not hold for all"):
+        waits(If(X < 4, flat(loop, put(X, T))))
 
 
 def test_stores_at_once_read_their_own() -> None:

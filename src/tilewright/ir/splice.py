@@ -44,7 +44,7 @@ class NotSpliceable(Exception):
 class GeneratedCode:
     """A candidate's executable at the `executable-targets` phase, and its workgroups in x, y, z."""
 
-    module: Any
+    module: ir.Module
     workgroups: tuple[int, ...]
 
     def digest(self) -> str:
@@ -130,7 +130,7 @@ class SplicedTemplate:
         return host
 
 
-def _only(module: Any, executable: str) -> Any:
+def _only(module: ir.Module, executable: str) -> Any:
     """A copy of the module with nothing but one executable."""
     alone = module.operation.clone()
     for top in list(alone.body.operations):
@@ -178,11 +178,11 @@ def _loads(value: Any, executable: str) -> bool:
     return bool(rest.partition("_")[2] == executable)
 
 
-def _callee(op: Any) -> str:
+def _callee(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def _workgroups(module: Any) -> tuple[int, ...]:
+def _workgroups(module: ir.Module) -> tuple[int, ...]:
     """The workgroups in x, y and z that the executable's only export asks for."""
     exports = [op for op in walk(module.operation) if op.name == "hal.executable.export"]
     if len(exports) != 1 or not len(exports[0].regions[0].blocks):
@@ -197,7 +197,7 @@ def _workgroups(module: Any) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _binary(module: Any) -> Any:
+def _binary(module: ir.Module) -> Any:
     """The compiled code, as an attribute."""
     found = [op for op in walk(module.operation) if op.name == "hal.executable.binary"]
     if len(found) != 1:

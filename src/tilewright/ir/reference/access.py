@@ -21,7 +21,7 @@ from tilewright.ir.reference.elements import Array, Unsupported
 Box = tuple[tuple[int, int], ...]
 
 
-def evaluate_expr(expr: Any, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> Any:
+def evaluate_expr(expr: ir.AffineExpr, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> Any:
     """The value of an affine expression for given values (numbers or arrays) of its variables.
 
     Args:
@@ -54,7 +54,7 @@ class IndexExpr:
     """One result of an indexing map: `linear` holds (coefficient of each loop, constant), or is
     None where the expression has a `mod` or a division; `uses` are the loops that it depends on."""
 
-    expr: Any
+    expr: ir.AffineExpr
     uses: frozenset[int]
     linear: tuple[tuple[int, ...], int] | None
 
@@ -62,7 +62,7 @@ class IndexExpr:
 class OperandAccess:
     """An indexing map, taken apart once for the views that are made through it."""
 
-    def __init__(self, map_: Any) -> None:
+    def __init__(self, map_: ir.AffineMap) -> None:
         if map_.n_symbols:
             raise Unsupported("an indexing map with symbols")
         self.loops: int = map_.n_dims
@@ -147,14 +147,14 @@ def index_array(loop: int, box: Box, loops: int) -> Array:
     return np.arange(lo, hi, dtype=np.int64).reshape(shape)
 
 
-def _index_expr(expr: Any, loops: int) -> IndexExpr:
+def _index_expr(expr: ir.AffineExpr, loops: int) -> IndexExpr:
     linear = _linear(expr, loops)
     if linear is None:
         return IndexExpr(expr, frozenset(_dims_of(expr)), None)
     return IndexExpr(expr, frozenset(d for d, c in enumerate(linear[0]) if c), linear)
 
 
-def _dims_of(expr: Any) -> Iterator[int]:
+def _dims_of(expr: ir.AffineExpr) -> Iterator[int]:
     if isinstance(expr, ir.AffineDimExpr):
         yield expr.position
     elif isinstance(expr, ir.AffineBinaryExpr):
@@ -162,7 +162,7 @@ def _dims_of(expr: Any) -> Iterator[int]:
         yield from _dims_of(expr.rhs)
 
 
-def _linear(expr: Any, loops: int) -> tuple[tuple[int, ...], int] | None:
+def _linear(expr: ir.AffineExpr, loops: int) -> tuple[tuple[int, ...], int] | None:
     if isinstance(expr, ir.AffineConstantExpr):
         return (0,) * loops, int(expr.value)
     if isinstance(expr, ir.AffineDimExpr):

@@ -41,7 +41,7 @@ _ATTENTION = ("iree_linalg_ext.attention", "iree_linalg_ext.online_attention")
 _ALONG_DIMENSION = ("linalg.softmax", "iree_linalg_ext.scan")
 
 
-def reduction_length(module: Any, function: str, unknown_size: int | None = None) -> int:
+def reduction_length(module: ir.Module, function: str, unknown_size: int | None = None) -> int:
     """The longest chain of additions (or products) that any element of a result goes through.
 
     Along the flow of data the lengths of successive reductions add up: a matrix product of k terms
@@ -64,17 +64,17 @@ def reduction_length(module: Any, function: str, unknown_size: int | None = None
 class _Lengths:
     """Chain lengths along the flow of data through the functions of a module."""
 
-    table: dict[str, Any]
+    table: dict[str, ir.Operation]
     unknown_size: int | None
 
-    def function(self, function: Any, arguments: Sequence[int]) -> list[int]:
+    def function(self, function: ir.Operation, arguments: Sequence[int]) -> list[int]:
         """Of the results of a function; of its arguments after it, for a dispatch."""
         block = function.regions[0].blocks[0]
         lengths: dict[Any, int] = dict(zip(block.arguments, arguments, strict=True))
         returned = self._block(block, lengths)
         return returned or [lengths[a] for a in block.arguments]
 
-    def _block(self, block: Any, lengths: dict[Any, int]) -> list[int]:
+    def _block(self, block: ir.Block, lengths: dict[Any, int]) -> list[int]:
         for view in block.operations:
             op = view.operation
             before = [lengths.get(v, 0) for v in op.operands]
@@ -96,7 +96,7 @@ class _Lengths:
             lengths.update(zip(op.results, after, strict=True))
         return []
 
-    def _dispatch(self, op: Any, before: Sequence[int]) -> list[int]:
+    def _dispatch(self, op: ir.Operation, before: Sequence[int]) -> list[int]:
         entries = ir.ArrayAttr(op.attributes["entry_points"])
         function = entry_function(self.table, ir.SymbolRefAttr(entries[0]).value)
         _, arguments, _, _ = segments(op, before)
@@ -116,13 +116,13 @@ def _buffer(value: Any) -> Any:
     return value
 
 
-def _control(op: Any) -> Iterator[Any]:
+def _control(op: ir.Operation) -> Iterator[Any]:
     """Regions of scf.if and scf.for (a loop's own accumulation over its trips is not counted)."""
     if op.name in ("scf.if", "scf.for"):
         yield from (r for r in op.regions if len(r.blocks))
 
 
-def own_length(op: Any, unknown_size: int | None = None) -> int:
+def own_length(op: ir.Operation, unknown_size: int | None = None) -> int:
     """Additions per output element in one op (0: it accumulates nothing).
 
     Args:
@@ -147,14 +147,14 @@ def own_length(op: Any, unknown_size: int | None = None) -> int:
     return int(np.prod(_known(op, summed, unknown_size), dtype=object))
 
 
-def _known(op: Any, sizes: Sequence[int], unknown_size: int | None) -> list[int]:
+def _known(op: ir.Operation, sizes: Sequence[int], unknown_size: int | None) -> list[int]:
     """The sizes, with another for those that are known at run time only (-1)."""
     if unknown_size is None and any(n < 0 for n in sizes):
         raise Unsupported(f"the length of a reduction over dynamic sizes ({op.name})")
     return [n if n >= 0 else unknown_size or 1 for n in sizes]
 
 
-def _shapes(op: Any) -> list[tuple[int, ...]]:
+def _shapes(op: ir.Operation) -> list[tuple[int, ...]]:
     """The shapes of the operands, -1 for sizes known at run time only."""
     unknown = ir.ShapedType.get_dynamic_size()
     return [
@@ -183,7 +183,7 @@ class Accuracy:
     rounds_to_integer: bool
 
 
-def accuracy(module: Any, function: str, unknown_size: int | None = None) -> Accuracy:
+def accuracy(module: ir.Module, function: str, unknown_size: int | None = None) -> Accuracy:
     """The accuracy that results of a function can have.
 
     Args:
@@ -196,7 +196,7 @@ def accuracy(module: Any, function: str, unknown_size: int | None = None) -> Acc
     _reach(table, find_function(table, function), reached)
     operations: list[Any] = []
 
-    def collect(op: Any) -> Any:
+    def collect(op: ir.Operation) -> Any:
         operations.append(op)
         return ir.WalkResult.ADVANCE
 
@@ -218,13 +218,13 @@ def _coarsest(types: Sequence[Any]) -> str:
     return min(names, key=lambda n: (significant_bits(n), n), default="")
 
 
-def _reach(table: dict[str, Any], function: Any, reached: dict[Any, Any]) -> None:
+def _reach(table: dict[str, ir.Operation], function: ir.Operation, reached: dict[Any, Any]) -> None:
     """The function and everything that it calls."""
     if function in reached:
         return
     reached[function] = function
 
-    def visit(op: Any) -> Any:
+    def visit(op: ir.Operation) -> Any:
         if op.name == "flow.dispatch":
             entries = ir.ArrayAttr(op.attributes["entry_points"])
             _reach(table, entry_function(table, ir.SymbolRefAttr(entries[0]).value), reached)
@@ -236,7 +236,7 @@ def _reach(table: dict[str, Any], function: Any, reached: dict[Any, Any]) -> Non
     function.walk(visit)
 
 
-def _rounded_types(op: Any) -> list[Any]:
+def _rounded_types(op: ir.Operation) -> list[Any]:
     """The types that an operation rounds values to."""
     if op.name in _ATTENTION:
         # Queries are scaled in their own format, weights rounded to that of the values.
@@ -245,7 +245,7 @@ def _rounded_types(op: Any) -> list[Any]:
     return [v.type for v in op.results] if computes or op.name == "linalg.softmax" else []
 
 
-def _accumulated_types(op: Any) -> list[Any]:
+def _accumulated_types(op: ir.Operation) -> list[Any]:
     """The types in which an op that accumulates does so."""
     if op.name == "iree_linalg_ext.attention":
         return [ir.F32Type.get(op.context)]
@@ -257,7 +257,7 @@ _PROBES = 4
 
 
 def sensitivity(
-    module: Any, function: str, inputs: Sequence[Array], element_type: str, seed: int = 0
+    module: ir.Module, function: str, inputs: Sequence[Array], element_type: str, seed: int = 0
 ) -> list[Array]:
     """How much each element of each result moves when the inputs change in their last digit.
 

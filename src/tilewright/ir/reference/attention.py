@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from iree.compiler import ir
@@ -52,14 +51,14 @@ class Roles:
         return [*sorted(self.batch), *sorted(self.m), *sorted(self.k2)]
 
 
-def _accesses(op: Any) -> list[OperandAccess]:
+def _accesses(op: ir.Operation) -> list[OperandAccess]:
     return [
         OperandAccess(ir.AffineMapAttr(m).value)
         for m in ir.ArrayAttr(op.attributes["indexing_maps"])
     ]
 
 
-def attention_lengths(op: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+def attention_lengths(op: ir.Operation, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
     """Lengths of the two sums of an attention: over the head dimension, over the sequence.
 
     Args:
@@ -76,7 +75,7 @@ def attention_lengths(op: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
     )
 
 
-def _evaluate(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _evaluate(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """softmax(region(scale Q K^T) + mask) V, all sums in float64.
 
     As the op is defined by its decomposition: the scores are in units of log2 (unless online
@@ -106,7 +105,7 @@ def _evaluate(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Arra
     return results
 
 
-def _rows(op: Any, roles: Roles, body: Body, views: list[Array], box: Box) -> list[Array]:
+def _rows(op: ir.Operation, roles: Roles, body: Body, views: list[Array], box: Box) -> list[Array]:
     """The results for the rows in `box`, as arrays with one axis per loop."""
     online = len(op.results) == 3
     sizes = tuple(hi - lo for lo, hi in box)
@@ -141,7 +140,7 @@ def _rows(op: Any, roles: Roles, body: Body, views: list[Array], box: Box) -> li
     return [decay * old + sum_of_products([weights, value], sizes, over_k2), best, total]
 
 
-def _uses_exp2(op: Any) -> bool:
+def _uses_exp2(op: ir.Operation) -> bool:
     if "decomposition_config" not in op.attributes:
         return True
     config = ir.DictAttr(op.attributes["decomposition_config"])

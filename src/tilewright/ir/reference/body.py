@@ -38,7 +38,7 @@ class BodyStep:
 class Body:
     """A compiled block. Slots 0 to `arguments - 1` are its block arguments."""
 
-    def __init__(self, block: Any, captured: Lookup) -> None:
+    def __init__(self, block: ir.Block, captured: Lookup) -> None:
         """`captured` gives the value of anything that is defined outside the block."""
         self._captured = captured
         self._slots: dict[Any, int] = {}
@@ -64,7 +64,7 @@ class Body:
             self.constants[slot] = self._captured(value)
         return self._slots[value]
 
-    def _compile(self, block: Any) -> list[int]:
+    def _compile(self, block: ir.Block) -> list[int]:
         """Append the steps of a block; returns the slots that its terminator yields."""
         for op_view in block.operations:
             op = op_view.operation
@@ -73,7 +73,7 @@ class Body:
             self._compile_op(op)
         return []
 
-    def _compile_op(self, op: Any) -> None:
+    def _compile_op(self, op: ir.Operation) -> None:
         if op.name == "arith.constant":
             self._define(op, self.constants, constant(op.attributes["value"]))
         elif op.name in ("linalg.index", "iree_linalg_ext.index"):
@@ -86,7 +86,7 @@ class Body:
                 raise Unsupported(f"{op.name} in the body of {op.parent.operation.name}")
             self._append(op.name, run, [self._slot(v) for v in op.operands], op.results)
 
-    def _define(self, op: Any, table: dict[int, Any], value: Any) -> None:
+    def _define(self, op: ir.Operation, table: dict[int, Any], value: Any) -> None:
         slot = self._slots[op.results[0]] = self._new_slot()
         table[slot] = value
 
@@ -100,7 +100,7 @@ class Body:
         self.steps.append(step)
         self.producer.update(dict.fromkeys(outputs, step))
 
-    def _compile_if(self, op: Any) -> None:
+    def _compile_if(self, op: ir.Operation) -> None:
         if any(len(r.blocks) != 1 for r in op.regions):
             raise Unsupported(
                 f"scf.if without an else branch in the body of {op.parent.operation.name}"
@@ -175,7 +175,7 @@ class Body:
         return sorted(s for s in needed if s in self.producer or s in self.indices)
 
 
-def _memory_kernel(op: Any) -> Kernel | None:
+def _memory_kernel(op: ir.Operation) -> Kernel | None:
     """Index arithmetic and reads of captured tensors."""
     if op.name == "tensor.extract":
         return extract
@@ -206,7 +206,7 @@ def extract(tensor: Array, *indices: Array) -> Array:
     return np.where(np.logical_and.reduce(np.broadcast_arrays(*inside)), read, np.nan)
 
 
-def affine_kernel(op: Any) -> Kernel:
+def affine_kernel(op: ir.Operation) -> Kernel:
     """affine.apply, affine.min and affine.max over arrays of operands.
 
     Args:

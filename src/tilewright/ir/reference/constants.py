@@ -11,7 +11,7 @@ from iree.compiler.dialects import arith, func
 from tilewright.ir.reference.elements import Array, Element, Unsupported, element_of, hold
 
 
-def constant(attribute: Any) -> Array:
+def constant(attribute: ir.Attribute) -> Array:
     """The value of a numeric attribute: rank 0 for a scalar, the tensor's shape for `dense`.
 
     Args:
@@ -38,7 +38,7 @@ def constant(attribute: Any) -> Array:
     return hold(values.reshape(shape), target)
 
 
-def _widened(attribute: Any, type_: Any, target: Element) -> Any:
+def _widened(attribute: ir.Attribute, type_: ir.Type, target: Element) -> Any:
     """The same values as a constant of a wider type: the compiler folds the exact extension."""
     with attribute.context, ir.Location.unknown():
         wide = ir.F64Type.get() if target.is_float else ir.IntegerType.get_signless(64)

@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from iree.compiler import ir
 
 from tilewright.argument import float_dtype
 from tilewright.errors import TilewrightError
@@ -73,7 +74,7 @@ def element(name: str) -> Element:
     return Element(name, "float", 8 * float_format(name).itemsize)
 
 
-def element_of(type_: Any) -> Element:
+def element_of(type_: ir.Type) -> Element:
     """The element type of a tensor, vector or scalar MLIR type.
 
     Args:

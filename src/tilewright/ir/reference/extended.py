@@ -16,11 +16,11 @@ from tilewright.ir.reference.tensors import Handler, mixed, over_indices, segmen
 _MAX_STEPS = 1_000_000
 
 
-def _numbers(op: Any, name: str) -> list[int]:
+def _numbers(op: ir.Operation, name: str) -> list[int]:
     return [int(n) for n in ir.DenseI64ArrayAttr(op.attributes[name])]
 
 
-def _im2col(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _im2col(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """Copy each window of an image to where the matrix product wants it.
 
     Every output dimension, in the canonical order batch, m, k, is split into coordinates by
@@ -72,7 +72,7 @@ def _im2col(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]
     return [np.where(inside, result, padding).astype(image.dtype)]
 
 
-def _nested_sizes(op: Any, dynamic: Iterable[Any]) -> list[list[int]]:
+def _nested_sizes(op: ir.Operation, dynamic: Iterable[Any]) -> list[list[int]]:
     unknown = ir.ShapedType.get_dynamic_size()
     values = iter(dynamic)
     static = ir.ArrayAttr(op.attributes["static_output_sizes"])
@@ -95,7 +95,7 @@ def _delinearise(index: Array, sizes: Sequence[int]) -> list[Array]:
     return [index, *reversed(coordinates)]
 
 
-def _indexed(op: Any, indices: Array) -> tuple[int, list[Array]]:
+def _indexed(op: ir.Operation, indices: Array) -> tuple[int, list[Array]]:
     """Rank of the batch, and the index arrays in the order of the tensor's leading axes."""
     order = _numbers(op, "dimension_map")
     # The axis over the index depth may be left out when the depth is 1.
@@ -104,7 +104,7 @@ def _indexed(op: Any, indices: Array) -> tuple[int, list[Array]]:
     return parts[0].ndim, [parts[i] for i in np.argsort(order)]
 
 
-def _batch_rank(op: Any) -> int:
+def _batch_rank(op: ir.Operation) -> int:
     """Rank of the batch from the shapes: the other tensor is batch and slice."""
     gather = op.name == "iree_linalg_ext.gather"
     indexed = op.operands[0 if gather else len(op.operands) - 1].type
@@ -113,7 +113,7 @@ def _batch_rank(op: Any) -> int:
     return int(batched.rank - (indexed.rank - depth))
 
 
-def _gather(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _gather(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, indices, *mask, output = operands
     batch, index = _indexed(op, indices)
     clamped = [np.clip(i, 0, n - 1) for i, n in zip(index, source.shape, strict=False)]
@@ -126,7 +126,7 @@ def _gather(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]
     return [np.where(chosen, picked, output)]
 
 
-def _scatter(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _scatter(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """Combine slices of the updates into the original, one after the other."""
     updates, indices, *mask, original = operands
     body = Body(op.regions[0].blocks[0], captured)
@@ -145,7 +145,7 @@ def _scatter(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array
     return [result]
 
 
-def _scan(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _scan(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, output, accumulator = operands
     axis, inclusive = int(op.attributes["dimension"]), bool(op.attributes["inclusive"])
     body = Body(op.regions[0].blocks[0], captured)
@@ -164,7 +164,7 @@ def _scan(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.moveaxis(result, 0, axis), np.asarray(last)]
 
 
-def _arg_compare(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _arg_compare(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """The element that the comparator prefers along a dimension, with its index."""
     values, given, best, best_index, base = segments(op, operands)
     axis = int(op.attributes["dimension"])
@@ -179,7 +179,7 @@ def _arg_compare(op: Any, operands: list[Array], captured: Lookup) -> Sequence[A
     return [value, index]
 
 
-def _order(body: Body, op: Any) -> tuple[int, bool]:
+def _order(body: Body, op: ir.Operation) -> tuple[int, bool]:
     """(operand that is the key, descending) of a comparator that compares one pair of arguments."""
     step = body.producer.get(body.yields[0])
     if step is not None and step.name in ("arith.cmpf", "arith.cmpi"):
@@ -206,7 +206,7 @@ def _sorted_positions(key: Array, axis: int, descending: bool) -> Array:
     return np.argsort(-key if descending else key, axis=axis, kind="stable")
 
 
-def _sort(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _sort(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     tensors = segments(op, operands)[1]
     axis = int(op.attributes["dimension"])
     body = Body(op.regions[0].blocks[0], captured)
@@ -218,7 +218,7 @@ def _sort(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return ordered
 
 
-def _topk(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _topk(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """The first K of the initial output and the input together, in order."""
     *given, initial, initial_index = operands
     axis = int(op.attributes["dimension"])
@@ -234,7 +234,7 @@ def _topk(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.take_along_axis(x, first, axis) for x in (every, every_index)]
 
 
-def _map_load(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _map_load(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, output = operands
     *index, padding = over_indices(Body(op.regions[0].blocks[0], captured), output.shape)
     inside = np.ones(output.shape, np.bool_)
@@ -244,7 +244,7 @@ def _map_load(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Arra
     return [np.where(inside, source[clamped], padding)]
 
 
-def _map_store(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _map_store(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, output = operands
     *index, mask = over_indices(Body(op.regions[0].blocks[0], captured), source.shape)
     result = output.copy()

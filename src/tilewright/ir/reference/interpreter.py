@@ -23,6 +23,9 @@ from tilewright.ir.reference.scalar import kernel
 from tilewright.ir.reference.tensors import put, segments, shape_of, slices, take
 from tilewright.ir.walk import symbols
 
+# What is known by the names of the program: arrays, or buffer views that are not imported yet.
+Values = dict[ir.Value, Any]
+
 HANDLERS: dict[str, tensors.Handler] = {
     **tensors.HANDLERS,
     **layout.HANDLERS,
@@ -34,7 +37,7 @@ _PASS_THROUGH = ("util.assume.int", "util.optimization_barrier")
 _FIRST = ("flow.dispatch.tie_shape", "hal.tensor.export")
 
 
-def evaluate(module: Any, function: str, inputs: Sequence[Array]) -> list[Array]:
+def evaluate(module: ir.Module, function: str, inputs: Sequence[Array]) -> list[Array]:
     """Run a function of a module in float64.
 
     Args:
@@ -57,7 +60,7 @@ def evaluate(module: Any, function: str, inputs: Sequence[Array]) -> list[Array]
 class Interpreter:
     """Runs functions of one module. It keeps no state between calls but the symbol table."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Module) -> None:
         self._symbols = symbols(module)
 
     def call_with(self, function: str, inputs: Sequence[Array]) -> list[Array]:
@@ -82,13 +85,13 @@ class Interpreter:
         ]
         return self._call(target, held)
 
-    def _call(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
+    def _call(self, function: ir.Operation, arguments: Sequence[Any]) -> list[Any]:
         if len(function.regions[0].blocks) != 1:
             raise Unsupported("branches between blocks (cf)")
         block = function.regions[0].blocks[0]
         return self._block(block, dict(zip(block.arguments, arguments, strict=True)))
 
-    def _block(self, block: Any, values: dict[Any, Any]) -> list[Any]:
+    def _block(self, block: ir.Block, values: Values) -> list[Any]:
         """Run a block; `values` holds what is defined outside it and gets what it defines."""
         for view in block.operations:
             op = view.operation
@@ -100,7 +103,7 @@ class Interpreter:
                 values[result] = value
         return []
 
-    def _op(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _op(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         own = _OWN.get(op.name)
         if own is not None:
             return own(self, op, operands, values)
@@ -116,41 +119,41 @@ class Interpreter:
             return structured.evaluate(op, operands, values.__getitem__)
         raise Unsupported(op.name)
 
-    def _constant(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _constant(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [constant(op.attributes["value"])]
 
-    def _affine(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _affine(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [affine_kernel(op)(*operands)]
 
-    def _same(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _same(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return operands
 
-    def _first(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _first(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         # Of a dispatch's buffer the buffer itself: stores through it must reach the caller's.
         return operands[:1]
 
-    def _dim(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _dim(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [np.asarray(operands[0].shape[ir.IntegerAttr(op.attributes["index"]).value])]
 
-    def _global(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _global(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
         found = self._symbols.get(name)
         if found is None or "initial_value" not in found.attributes:
             raise Unsupported(f"util.global.load of @{name}, which has no constant value")
         return [constant(found.attributes["initial_value"])]
 
-    def _import(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _import(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [_held(operands[0], op.results[0].type, "an imported tensor")]
 
-    def _call_op(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _call_op(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         return self._call(find_function(self._symbols, callee), operands)
 
-    def _if(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _if(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         region = op.regions[0 if bool(operands[0]) else 1]
         return self._block(region.blocks[0], values) if len(region.blocks) else []
 
-    def _for(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _for(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         low, high, step, *carried = operands
         block = op.regions[0].blocks[0]
         for i in range(int(low), int(high), int(step)):
@@ -158,7 +161,7 @@ class Interpreter:
             carried = self._block(block, values)
         return carried
 
-    def _dispatch(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _dispatch(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         """Call an executable: a buffer per tensor operand, then one per result that is not tied."""
         entries = ir.ArrayAttr(op.attributes["entry_points"])
         function = entry_function(self._symbols, ir.SymbolRefAttr(entries[0]).value)
@@ -178,11 +181,11 @@ class Interpreter:
         self._call(function, buffers)
         return [buffers[tie].reshape(shape) for tie, shape in outputs]
 
-    def _load(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _load(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         source, _, *where = segments(op, operands)
         return [take(source[0], *slices(op, *where), op.results[0].type).copy()]
 
-    def _store(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> Sequence[Any]:
+    def _store(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         value, target, _, *where = segments(op, operands)
         put(target[0], *slices(op, *where), value[0])
         return []
@@ -209,7 +212,7 @@ _OWN = {
 }
 
 
-def find_function(table: dict[str, Any], name: str) -> Any:
+def find_function(table: dict[str, ir.Operation], name: str) -> Any:
     """The function of that name, with a body.
 
     Args:
@@ -228,7 +231,7 @@ def find_function(table: dict[str, Any], name: str) -> Any:
     return op
 
 
-def entry_function(table: dict[str, Any], path: Sequence[str]) -> Any:
+def entry_function(table: dict[str, ir.Operation], path: Sequence[str]) -> Any:
     """The function that the entry point `@executable::@export` names.
 
     Args:
@@ -250,7 +253,7 @@ def entry_function(table: dict[str, Any], path: Sequence[str]) -> Any:
     raise UserError(f"executable @{path[0]} has no source module")
 
 
-def tied_operands(op: Any) -> list[int]:
+def tied_operands(op: ir.Operation) -> list[int]:
     """For each result, the operand whose buffer it shares, or -1.
 
     Args:
@@ -261,7 +264,7 @@ def tied_operands(op: Any) -> list[int]:
     return [ir.IntegerAttr(i).value for i in ir.ArrayAttr(op.attributes["tied_operands"])]
 
 
-def _held(value: Any, type_: Any, what: str) -> Array:
+def _held(value: Any, type_: ir.Type, what: str) -> Array:
     """An input in the form in which the interpreter holds values of the argument's type."""
     array = np.asarray(value)
     if isinstance(type_, ir.RankedTensorType):

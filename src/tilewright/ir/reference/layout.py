@@ -13,7 +13,9 @@ from tilewright.ir.reference.elements import Array, Unsupported
 from tilewright.ir.reference.tensors import Handler, mixed, segments
 
 
-def _tiling(op: Any, tiles: Sequence[Any], rank: int) -> tuple[list[int], list[int], list[int]]:
+def _tiling(
+    op: ir.Operation, tiles: Sequence[Any], rank: int
+) -> tuple[list[int], list[int], list[int]]:
     """Tile sizes, the dimensions that they cut, and the order of the outer dimensions."""
     sizes = mixed(op, "static_inner_tiles", tiles)
     cut = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
@@ -36,7 +38,7 @@ def _tiled_axes(rank: int, cut: Sequence[int], order: Sequence[int]) -> list[int
     return [outer[d] for d in order] + [inner[d] for d in cut]
 
 
-def _pack(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _pack(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """Cut dimensions into tiles and move the tiles' own dimensions to the end, padding the last."""
     source, target, padding, tiles = segments(op, operands)
     array = source[0]
@@ -58,7 +60,7 @@ def _pack(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [array.reshape(split).transpose(_tiled_axes(len(outer), cut, order))]
 
 
-def _unpack(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _unpack(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """The inverse of pack; what padded the last tiles is dropped."""
     source, target, tiles = segments(op, operands)[:3]
     shape = target[0].shape
@@ -71,7 +73,7 @@ def _unpack(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]
     return [whole[tuple(slice(0, n) for n in shape)]]
 
 
-def _softmax(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _softmax(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     axis = int(op.attributes["dimension"])
     powers = np.exp(operands[0] - operands[0].max(axis=axis, keepdims=True))
     return [powers / powers.sum(axis=axis, keepdims=True)]

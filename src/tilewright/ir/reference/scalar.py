@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from iree.compiler import ir
 
 from tilewright.ir.reference.elements import (
     Array,
@@ -27,10 +28,11 @@ from tilewright.ir.reference.elements import (
 from tilewright.ir.reference.mathematics import FUNCTIONS, integer_power
 
 Kernel = Callable[..., Any]
-_BUILDERS: dict[str, Callable[[Any], Kernel]] = {}
+KernelBuilder = Callable[[ir.Operation], Kernel]
+_BUILDERS: dict[str, KernelBuilder] = {}
 
 
-def kernel(op: Any) -> Kernel | None:
+def kernel(op: ir.Operation) -> Kernel | None:
     """The vectorised function of a scalar operation, or None when it is not one.
 
     Args:
@@ -40,8 +42,10 @@ def kernel(op: Any) -> Kernel | None:
     return builder(op) if builder else None
 
 
-def _register(*names: str) -> Callable[[Callable[[Any], Kernel]], Callable[[Any], Kernel]]:
-    def add(builder: Callable[[Any], Kernel]) -> Callable[[Any], Kernel]:
+def _register(
+    *names: str,
+) -> Callable[[KernelBuilder], KernelBuilder]:
+    def add(builder: KernelBuilder) -> KernelBuilder:
         for name in names:
             _BUILDERS[name] = builder
         return builder
@@ -49,7 +53,7 @@ def _register(*names: str) -> Callable[[Callable[[Any], Kernel]], Callable[[Any]
     return add
 
 
-def _types(op: Any) -> tuple[Element, Element]:
+def _types(op: ir.Operation) -> tuple[Element, Element]:
     """Element types of the first operand and of the first result."""
     return element_of(op.operands[0].type), element_of(op.results[0].type)
 
@@ -88,7 +92,7 @@ _WRAPPED: dict[str, Kernel] = {
 
 
 @_register(*_WRAPPED)
-def _wrapped(op: Any) -> Kernel:
+def _wrapped(op: ir.Operation) -> Kernel:
     function, width = _WRAPPED[op.name], _types(op)[1].width
     return lambda *xs: wrap(np.asarray(function(*(signed(x) for x in xs))), width)
 
@@ -122,19 +126,19 @@ _UNSIGNED: dict[str, Kernel] = {
 
 
 @_register(*_SIGNED)
-def _signed(op: Any) -> Kernel:
+def _signed(op: ir.Operation) -> Kernel:
     function, width = _SIGNED[op.name], _types(op)[1].width
     return lambda *xs: wrap(function(*(signed(x) for x in xs)), width)
 
 
 @_register(*_UNSIGNED)
-def _unsigned(op: Any) -> Kernel:
+def _unsigned(op: ir.Operation) -> Kernel:
     function, width = _UNSIGNED[op.name], _types(op)[1].width
     return lambda *xs: wrap(function(*(unsigned(x, width) for x in xs)).astype(np.int64), width)
 
 
 @_register("arith.shli", "arith.shrsi", "arith.shrui")
-def _shift(op: Any) -> Kernel:
+def _shift(op: ir.Operation) -> Kernel:
     width = _types(op)[1].width
 
     def shift(x: Array, amount: Array) -> Array:
@@ -153,7 +157,7 @@ def _shift(op: Any) -> Kernel:
 
 
 @_register("arith.addui_extended", "arith.mulsi_extended", "arith.mului_extended")
-def _extended(op: Any) -> Kernel:
+def _extended(op: ir.Operation) -> Kernel:
     """Results in two words: (sum, carry) or (low, high)."""
     width = _types(op)[1].width
     if width > 32:
@@ -215,7 +219,7 @@ _FLOAT_PREDICATES: tuple[Kernel, ...] = (
 
 
 @_register("arith.cmpi")
-def _compare_integers(op: Any) -> Kernel:
+def _compare_integers(op: ir.Operation) -> Kernel:
     predicate, width = int(op.attributes["predicate"]), _types(op)[0].width
     function = _INTEGER_PREDICATES[predicate]
     if predicate >= 6:
@@ -224,42 +228,42 @@ def _compare_integers(op: Any) -> Kernel:
 
 
 @_register("arith.cmpf")
-def _compare_floats(op: Any) -> Kernel:
+def _compare_floats(op: ir.Operation) -> Kernel:
     return _FLOAT_PREDICATES[int(op.attributes["predicate"])]
 
 
 @_register("arith.truncf")
-def _truncate_float(op: Any) -> Kernel:
+def _truncate_float(op: ir.Operation) -> Kernel:
     target = _types(op)[1]
     return lambda x: round_to(np.asarray(x), target)
 
 
 @_register("arith.extsi", "arith.trunci", "arith.index_cast")
-def _cast_signed(op: Any) -> Kernel:
+def _cast_signed(op: ir.Operation) -> Kernel:
     width = _types(op)[1].width
     return lambda x: wrap(signed(x), width)
 
 
 @_register("arith.extui", "arith.index_castui")
-def _cast_unsigned(op: Any) -> Kernel:
+def _cast_unsigned(op: ir.Operation) -> Kernel:
     source, target = _types(op)
     return lambda x: wrap(unsigned(x, source.width).astype(np.int64), target.width)
 
 
 @_register("arith.sitofp")
-def _signed_to_float(op: Any) -> Kernel:
+def _signed_to_float(op: ir.Operation) -> Kernel:
     target = _types(op)[1]
     return lambda x: round_to(signed(x).astype(np.float64), target)
 
 
 @_register("arith.uitofp")
-def _unsigned_to_float(op: Any) -> Kernel:
+def _unsigned_to_float(op: ir.Operation) -> Kernel:
     source, target = _types(op)
     return lambda x: round_to(unsigned(x, source.width).astype(np.float64), target)
 
 
 @_register("arith.fptosi", "arith.fptoui")
-def _float_to_integer(op: Any) -> Kernel:
+def _float_to_integer(op: ir.Operation) -> Kernel:
     """Rounds toward zero. Out of range is undefined in the program; here it saturates."""
     width = _types(op)[1].width
     bits = width if op.name == "arith.fptoui" else width - 1
@@ -276,7 +280,7 @@ def _float_to_integer(op: Any) -> Kernel:
 
 
 @_register("arith.bitcast")
-def _bitcast(op: Any) -> Kernel:
+def _bitcast(op: ir.Operation) -> Kernel:
     source, target = _types(op)
     return lambda x: reinterpret(np.asarray(x), source, target, np.shape(x))
 

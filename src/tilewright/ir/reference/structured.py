@@ -44,7 +44,7 @@ class Structure:
     reduction: tuple[bool, ...]
 
 
-def is_structured(op: Any) -> bool:
+def is_structured(op: ir.Operation) -> bool:
     """Whether the op is one of linalg's with indexing maps and a region.
 
     Args:
@@ -59,14 +59,14 @@ def is_structured(op: Any) -> bool:
     )
 
 
-def _maps(op: Any) -> Any:
+def _maps(op: ir.Operation) -> Any:
     try:
         return linalg.get_indexing_maps(op)
     except (TypeError, ValueError, RuntimeError):
         return None
 
 
-def structure(op: Any) -> Structure:
+def structure(op: ir.Operation) -> Structure:
     """The loop structure of a structured op.
 
     The loops of a named op that no output depends on are its reductions.
@@ -85,7 +85,7 @@ def structure(op: Any) -> Structure:
     return Structure(accesses, outputs, kinds)
 
 
-def evaluate(op: Any, operands: Sequence[Array], captured: Lookup) -> list[Array]:
+def evaluate(op: ir.Operation, operands: Sequence[Array], captured: Lookup) -> list[Array]:
     """The results of a structured op for its operands (inputs, then the initial outputs).
 
     Args:

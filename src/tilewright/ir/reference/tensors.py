@@ -21,7 +21,7 @@ from tilewright.ir.reference.scalar import reinterpret
 Handler = Callable[[Any, list[Array], Lookup], Sequence[Array]]
 
 
-def shape_of(type_: Any, dynamic: Iterable[Any]) -> tuple[int, ...]:
+def shape_of(type_: ir.Type, dynamic: Iterable[Any]) -> tuple[int, ...]:
     """The shape of a ranked type, its dynamic sizes taken from `dynamic` in order.
 
     Args:
@@ -33,7 +33,7 @@ def shape_of(type_: Any, dynamic: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(next(sizes)) if n == unknown else n for n in ir.RankedTensorType(type_).shape)
 
 
-def segments(op: Any, operands: Sequence[Any]) -> list[list[Any]]:
+def segments(op: ir.Operation, operands: Sequence[Any]) -> list[list[Any]]:
     """Operands by group, for an op whose groups vary in length.
 
     Args:
@@ -45,7 +45,7 @@ def segments(op: Any, operands: Sequence[Any]) -> list[list[Any]]:
     return [list(operands[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def mixed(op: Any, static: str, dynamic: Iterable[Any]) -> list[int]:
+def mixed(op: ir.Operation, static: str, dynamic: Iterable[Any]) -> list[int]:
     """Sizes (or offsets, strides) that are partly an attribute and partly operands.
 
     Args:
@@ -62,7 +62,7 @@ def mixed(op: Any, static: str, dynamic: Iterable[Any]) -> list[int]:
 
 
 def slices(
-    op: Any, offsets: Iterable[Any], sizes: Iterable[Any], strides: Iterable[Any]
+    op: ir.Operation, offsets: Iterable[Any], sizes: Iterable[Any], strides: Iterable[Any]
 ) -> tuple[tuple[slice, ...], list[int]]:
     """The slice that an op with `static_offsets/sizes/strides` addresses, and its sizes.
 
@@ -82,7 +82,7 @@ def slices(
     return where, extents
 
 
-def take(array: Array, where: tuple[slice, ...], extents: list[int], type_: Any) -> Array:
+def take(array: Array, where: tuple[slice, ...], extents: list[int], type_: ir.Type) -> Array:
     """A slice as the (possibly lower-rank) type of the result.
 
     Args:
@@ -97,7 +97,7 @@ def take(array: Array, where: tuple[slice, ...], extents: list[int], type_: Any)
     return part.reshape(dropped_to(extents, type_))
 
 
-def dropped_to(extents: Sequence[int], type_: Any) -> tuple[int, ...]:
+def dropped_to(extents: Sequence[int], type_: ir.Type) -> tuple[int, ...]:
     """The sizes of a slice without the unit sizes that its type has dropped.
 
     Args:
@@ -132,68 +132,70 @@ def put(array: Array, where: tuple[slice, ...], extents: list[int], value: Array
     array[where] = value.reshape(extents)
 
 
-def _identity(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _identity(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return operands[:1]
 
 
-def _empty(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _empty(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     type_ = op.results[0].type
     return [undefined(shape_of(type_, operands), element_of(type_))]
 
 
-def _splat(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _splat(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.full(shape_of(op.results[0].type, operands[1:]), operands[0])]
 
 
-def _from_elements(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _from_elements(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     shape = shape_of(op.results[0].type, ())
     return [np.array([np.asarray(x) for x in operands]).reshape(shape)]
 
 
-def _extract(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _extract(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [extract(operands[0], *operands[1:])]
 
 
-def _insert(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _insert(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     result = operands[1].copy()
     result[tuple(int(i) for i in operands[2:])] = operands[0]
     return [result]
 
 
-def _dim(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _dim(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.asarray(operands[0].shape[int(operands[1])], np.int64)]
 
 
-def _rank(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _rank(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.asarray(operands[0].ndim, np.int64)]
 
 
-def _reassociated(op: Any) -> list[list[int]]:
+def _reassociated(op: ir.Operation) -> list[list[int]]:
     groups = ir.ArrayAttr(op.attributes["reassociation"])
     return [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in groups]
 
 
-def _collapse(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _collapse(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     shape = operands[0].shape
     sizes = [int(np.prod([shape[d] for d in group], dtype=int)) for group in _reassociated(op)]
     return [operands[0].reshape(sizes)]
 
 
-def _expand(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _expand(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [operands[0].reshape(mixed(op, "static_output_shape", operands[1:]))]
 
 
-def _reshape_to_operand(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _reshape_to_operand(
+    op: ir.Operation, operands: list[Array], captured: Lookup
+) -> Sequence[Array]:
     return [operands[0].reshape([int(n) for n in operands[1]])]
 
 
-def _reshape(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _reshape(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     """flow.tensor.reshape: groups are the source, its dynamic sizes, the result's."""
     source, _, sizes = segments(op, operands)
     return [source[0].reshape(shape_of(op.results[0].type, sizes))]
 
 
-def _bitcast(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _bitcast(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     # tensor.bitcast has one operand, its counterparts the source's and the result's sizes as well.
     groups = segments(op, operands) if "operandSegmentSizes" in op.attributes else [operands]
     source, sizes = groups[0], groups[-1] if len(groups) > 1 else []
@@ -202,23 +204,23 @@ def _bitcast(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array
     return [reinterpret(source[0], element_of(op.operands[0].type), element_of(target), shape)]
 
 
-def _concat(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _concat(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [np.concatenate(operands, axis=int(op.attributes["dim"]))]
 
 
-def _extract_slice(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _extract_slice(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, *where = segments(op, operands)
     return [take(source[0], *slices(op, *where), op.results[0].type)]
 
 
-def _insert_slice(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _insert_slice(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, target, *where = segments(op, operands)
     result = target[0].copy()
     put(result, *slices(op, *where), source[0])
     return [result]
 
 
-def _pad(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _pad(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, low, high = segments(op, operands)
     before, after = mixed(op, "static_low", low), mixed(op, "static_high", high)
     inner = source[0].shape
@@ -232,7 +234,7 @@ def _pad(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     return [result]
 
 
-def _generate(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _generate(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     shape = shape_of(op.results[0].type, operands)
     return [over_indices(Body(op.regions[0].blocks[0], captured), shape)[0]]
 
@@ -249,13 +251,13 @@ def over_indices(body: Body, shape: tuple[int, ...]) -> list[Array]:
     return [np.broadcast_to(v, shape) for v in values]
 
 
-def _flow_slice(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _flow_slice(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, _, starts, lengths, _ = segments(op, operands)
     where = tuple(slice(int(a), int(a) + int(n)) for a, n in zip(starts, lengths, strict=True))
     return [source[0][where]]
 
 
-def _flow_update(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _flow_update(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     target, _, starts, update, _ = segments(op, operands)
     result = target[0].copy()
     where = (slice(int(a), int(a) + n) for a, n in zip(starts, update[0].shape, strict=True))
@@ -263,12 +265,12 @@ def _flow_update(op: Any, operands: list[Array], captured: Lookup) -> Sequence[A
     return [result]
 
 
-def _flow_load(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _flow_load(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, _, indices = segments(op, operands)
     return [extract(source[0], *indices)]
 
 
-def _flow_store(op: Any, operands: list[Array], captured: Lookup) -> Sequence[Array]:
+def _flow_store(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     value, target, _, indices = segments(op, operands)
     result = target[0].copy()
     result[tuple(int(i) for i in indices)] = value[0]

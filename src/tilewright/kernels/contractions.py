@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.argument import ArgumentType
 from tilewright.kernels.epilogue import emit_steps, fits_integers, flops_of, reference_steps
@@ -32,14 +33,40 @@ BATCH = Dimension("batch", about="how many of them, or images")
 _BIAS = "add"
 
 
+class Window(NamedTuple):
+    """See `Contraction.windows`."""
+
+    result: str
+    window: str
+    stride: str
+    dilation: str
+    padding: str
+
+
 class Contraction(OperationKind):
     """Sums of products of two operands, with elementwise steps fused behind.
 
     steps: what is fused, the first of which adds a bias along `channel`, an axis of the result.
+    windows: for an axis of the first operand that a window slides along, the axes of the result and
+    of the second operand that it is indexed by, and the dimensions that say how: with padding taken
+    off, `axis = result * stride + window * dilation - padding`.
     """
 
     steps: tuple[str, ...] = ()
     channel = ""
+    windows: Mapping[str, Window] = MappingProxyType({})
+
+    def reduced(self, operation: Operation) -> tuple[str, ...]:
+        """The axes that are summed over."""
+        lhs, rhs, result = self.variant_axes(operation.variant)
+        return tuple(a for a in dict.fromkeys((*lhs, *rhs)) if a not in {*result, *self.windows})
+
+    def padding(self, operation: Operation) -> tuple[int, ...]:
+        """Zeros before and behind each axis of the first operand."""
+        return tuple(
+            operation[self.windows[axis].padding] if axis in self.windows else 0
+            for axis in operation.axes[0]
+        )
 
     @property
     def step_words(self) -> list[str]:

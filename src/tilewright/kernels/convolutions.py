@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.kernels.contractions import BATCH, Contraction
+from tilewright.kernels.contractions import BATCH, Contraction, Window
 from tilewright.kernels.operation import Array, Axes, Dimension, Operation, OperationKind
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ WINDOW = (
 # Letters of a variant, such as nhwc_hwcf: the axes of the image and of the filter.
 _IMAGE: Mapping[str, str] = {"n": "batch", "h": "h", "w": "w", "c": "ci"}
 _FILTER: Mapping[str, str] = {"h": "kh", "w": "kw", "c": "ci", "f": "co"}
-_PADDING: Mapping[str, str] = {"h": "ph", "w": "pw"}
 
 
 class Convolution(Contraction):
@@ -42,6 +41,9 @@ class Convolution(Contraction):
     """
 
     operands = ("image", "filter")
+    windows = MappingProxyType(
+        {side: Window(f"o{side}", f"k{side}", f"s{side}", f"d{side}", f"p{side}") for side in "hw"}
+    )
     aliases = MappingProxyType(
         {
             "kernel": ("kh", "kw"),
@@ -109,7 +111,7 @@ class Convolution(Contraction):
         self, operation: Operation, build: ProgramBuilder, operands: Sequence[Any]
     ) -> Any:
         image, filters = operands
-        amounts = [operation[_PADDING[a]] if a in _PADDING else 0 for a in operation.axes[0]]
+        amounts = self.padding(operation)
         return build.convolution(
             ("depthwise_conv_2d_" if self.depthwise else "conv_2d_") + operation.variant,
             build.pad(image, amounts) if any(amounts) else image,

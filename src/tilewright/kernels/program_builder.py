@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 from iree.compiler.dialects import math as functions
@@ -53,25 +52,24 @@ class ProgramBuilder:
 
     def filled(self, result: ArgumentType, value: float | int) -> ir.Value:
         scalars = Scalars(self.element_type(result.element_type))
-        return self._named(linalg.FillOp, [scalars.constant(value)], self.empty(result))
+        return linalg.fill(scalars.constant(value), outs=[self.empty(result)])
 
     def matmul(
         self, lhs: ir.Value, rhs: ir.Value, result: ArgumentType, loops: Sequence[Loops]
     ) -> ir.Value:
         """`linalg.matmul`, or with three loops for an operand `linalg.batch_matmul`, onto zeros."""
-        plain = len(loops[0]) == 2
-        operation = linalg.MatmulOp if plain else linalg.BatchMatmulOp
-        return self._named(
-            operation, [lhs, rhs], self.filled(result, 0), indexing_maps=self._maps(loops)
-        )
+        multiply = linalg.matmul if len(loops[0]) == 2 else linalg.batch_matmul
+        out = self.filled(result, 0)
+        return multiply(lhs, rhs, outs=[out], indexing_maps=self._maps(loops))
 
     def matvec(
         self, matrix: ir.Value, vector: ir.Value, result: ArgumentType, transposed: bool
     ) -> ir.Value:
         """`linalg.matvec`; of a matrix that is stored transposed `linalg.vecmat`."""
+        out = self.filled(result, 0)
         if transposed:
-            return self._named(linalg.VecmatOp, [vector, matrix], self.filled(result, 0))
-        return self._named(linalg.MatvecOp, [matrix, vector], self.filled(result, 0))
+            return linalg.vecmat(vector, matrix, outs=[out])
+        return linalg.matvec(matrix, vector, outs=[out])
 
     def convolution(
         self,
@@ -83,13 +81,9 @@ class ProgramBuilder:
         dilations: tuple[int, int],
     ) -> ir.Value:
         """The op `linalg.<name>` onto zeros."""
-        return self._named(
-            _CONVOLUTIONS[name],
-            [image, filters],
-            self.filled(result, 0),
-            strides=_integers(strides),
-            dilations=_integers(dilations),
-        )
+        out = self.filled(result, 0)
+        convolve = getattr(linalg, name)
+        return convolve(image, filters, outs=[out], strides=strides, dilations=dilations)
 
     def pad(self, value: ir.Value, amounts: Sequence[int]) -> ir.Value:
         """Zeros around a tensor: `amounts` before and behind each dimension."""
@@ -193,23 +187,6 @@ class ProgramBuilder:
                 for operand in loops
             ]
         )
-
-    def _named(self, kind: Any, inputs: Sequence[Any], out: Any, **attributes: Any) -> ir.Value:
-        operation = kind([out.type], list(inputs), [out], **attributes)
-        linalg.fill_builtin_region(operation.operation)
-        return operation.results[0]
-
-
-_CONVOLUTIONS = {
-    "conv_2d_nhwc_hwcf": linalg.Conv2DNhwcHwcfOp,
-    "conv_2d_nchw_fchw": linalg.Conv2DNchwFchwOp,
-    "depthwise_conv_2d_nhwc_hwc": linalg.DepthwiseConv2DNhwcHwcOp,
-    "depthwise_conv_2d_nchw_chw": linalg.DepthwiseConv2DNchwChwOp,
-}
-
-
-def _integers(values: Sequence[int]) -> ir.Attribute:
-    return ir.DenseElementsAttr.get(np.array(values, np.int64))
 
 
 class Scalars:

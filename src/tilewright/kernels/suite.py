@@ -7,7 +7,7 @@ leaves those kinds out, unless they were named with `--kind`: then it does not c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.errors import UnknownNameError, UserError
@@ -78,44 +78,26 @@ def make_selection(
     sizes: by option, its dimensions and its text. Raises UserError for what does not exist, and
     when no kind has what is asked for.
     """
-    named = () if kinds in (None, ALL) else find_kinds(_split(str(kinds), "--kind"))
+    named = find_kinds(_words(kinds, "--kind"))
     selection = SuiteSelection(
         named,
         tuple(SizeChoices(o, dims, parse_sizes(text, o)) for o, (dims, text) in sizes.items()),
-        () if types in (None, ALL) else tuple(map(parse_types, _split(str(types), "--types"))),
-        _layouts(layouts),
-        () if variants in (None, ALL) else _variants(_split(str(variants), "--variants")),
+        tuple(map(parse_types, _words(types, "--types"))),
+        None if layouts == ALL else _words(layouts, "--layouts"),
+        _words(variants, "--variants"),
     )
     _check(selection)
     return selection
 
 
-def _split(text: str, option: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
+def _words(text: str | None, option: str) -> tuple[str, ...]:
+    """The names of a list; none of what is left out, or of `all`."""
+    if text in (None, ALL):
+        return ()
+    parts = tuple(part.strip() for part in str(text).split(","))
     if not all(parts):
         raise UserError(f"{option}: '{text}': a name is missing; write names separated by commas")
     return parts
-
-
-def _layouts(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return ()
-    if text == ALL:
-        return None
-    known = {layout for kind in KINDS.values() for layout in kind.layouts}
-    wanted = _split(text, "--layouts")
-    for layout in wanted:
-        if layout not in known:
-            raise UnknownNameError("layout", layout, [ALL, *known], "--layouts")
-    return tuple(wanted)
-
-
-def _variants(wanted: Sequence[str]) -> tuple[str, ...]:
-    for variant in wanted:
-        if not any(kind.has_variant(variant) for kind in KINDS.values() if variant):
-            known = {v for kind in KINDS.values() for v in kind.variants if v}
-            raise UnknownNameError("variant", variant, known, "--variants")
-    return tuple(wanted)
 
 
 def _check(selection: SuiteSelection) -> None:
@@ -125,24 +107,49 @@ def _check(selection: SuiteSelection) -> None:
         if not any(sizes.fits(kind) for kind in candidates):
             raise UserError(f"{sizes.option}: none of the kinds has that dimension ({names})")
     for types in selection.types:
-        have = [t.name for k in candidates for v in k.variants for t in k.types(v)]
-        if types.name not in have:
-            raise UnknownNameError("element type", types.name, set(have), f"--types: {names}")
-    if selection.layouts and not any(set(selection.layouts) & set(k.layouts) for k in candidates):
-        have = [layout for kind in candidates for layout in kind.layouts]
-        raise UnknownNameError("layout", selection.layouts[0], set(have), f"--layouts: {names}")
-    if selection.variants and not any(
-        k.has_variant(v) for k in candidates for v in selection.variants if v
-    ):
-        have = [variant for kind in candidates for variant in kind.variants if variant]
-        if not have:
-            raise UserError(f"--variants: none of the kinds has variants ({names})")
-        raise UnknownNameError("variant", selection.variants[0], set(have), f"--variants: {names}")
+        _check_names(
+            "element type",
+            "--types",
+            (types.name,),
+            candidates,
+            lambda kind: [t.name for v in kind.variants for t in kind.types(v)],
+        )
+    wanted = selection.layouts or ()
+    _check_names("layout", "--layouts", wanted, candidates, lambda kind: (ALL, *kind.layouts))
+    if selection.variants and not any(any(kind.variants) for kind in candidates):
+        raise UserError(f"--variants: none of the kinds has variants ({names})")
+    _check_names(
+        "variant",
+        "--variants",
+        selection.variants,
+        candidates,
+        lambda kind: [
+            v for v in (*kind.variants, *selection.variants) if v and kind.has_variant(v)
+        ],
+    )
     if not any(map(selection.accepts, candidates)):
         raise UserError(
             "no kind has all the dimensions, types, layouts and variants asked for; "
             "`tilewright profile generate --help` lists the kinds, or name one with --kind"
         )
+
+
+def _check_names(
+    what: str,
+    option: str,
+    wanted: Sequence[str],
+    candidates: Sequence[OperationKind],
+    names_of: Callable[[OperationKind], Iterable[str]],
+) -> None:
+    """Every name is one of some kind, and some name is one of the candidates."""
+    known = {name for kind in KINDS.values() for name in names_of(kind)}
+    for name in wanted:
+        if name not in known:
+            raise UnknownNameError(what, name, known, option)
+    own = {name for kind in candidates for name in names_of(kind)}
+    if wanted and own.isdisjoint(wanted):
+        where = ", ".join(kind.name for kind in candidates)
+        raise UnknownNameError(what, wanted[0], own, f"{option}: {where}")
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.compare.comparison_options import Budget, Place
 from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
+from tilewright.kernels.contractions import Contraction
 from tilewright.kernels.operation import Operation
 from tilewright.target import Target
 
@@ -99,50 +100,32 @@ class Halide(Provider):
 
 def _algorithm(hl: Any, operation: Operation, inputs: Sequence[Any]) -> Any:
     """The function that computes an operation."""
-    name = operation.kind.name
-    if name.startswith("conv2d"):
-        return _convolution(hl, operation, inputs)
-    x, y, b = hl.Var("x"), hl.Var("y"), hl.Var("b")
-    batched = name == "batch_matmul"
-    place = (x, y, b) if batched else (x, y)
-    k = hl.RDom([(0, operation["k"])], "k")
-    more = (b,) if batched else ()
-    lhs = (y, k.x) if operation.transposed(0) else (k.x, y)
-    rhs = (k.x, x) if operation.transposed(1) else (x, k.x)
+    o, kind = operation, operation.kind
+    assert isinstance(kind, Contraction)
+    operands, padding = list(inputs[:2]), kind.padding(o)
+    lhs, rhs, result = o.axes
+    if any(padding):
+        # The outermost axis, the batch, has no bounds to leave.
+        bounds = [(0, kind.extent(o, axis)) for axis in reversed(lhs[1:])]
+        operands[0] = hl.BoundaryConditions.constant_exterior(operands[0], hl.f32(0), bounds)
+    # Sums go over memory in its order, as the first operand has it.
+    inner = [kind.windows[a].window if a in kind.windows else a for a in reversed(lhs)]
+    reduced = [a for a in inner if a in kind.reduced(o)]
+    domain = hl.RDom([(0, kind.extent(o, a)) for a in reduced], "window")
+    at = {axis: hl.Var(axis) for axis in result}
+    place = tuple(at[axis] for axis in reversed(result))
+    at |= dict(zip(reduced, (domain.x, domain.y, domain.z, domain.w), strict=False))
+    for axis, w in kind.windows.items():
+        at[axis] = at[w.result] * o[w.stride] + at[w.window] * o[w.dilation] - o[w.padding]
     product = hl.Func("product")
     product[place] = hl.f32(0)
-    product[place] += inputs[0][(*lhs, *more)] * inputs[1][(*rhs, *more)]
-    return _finished(hl, operation, product, place, inputs[2:])
-
-
-def _convolution(hl: Any, operation: Operation, inputs: Sequence[Any]) -> Any:
-    o = operation
-    c, x, y, n = (hl.Var(v) for v in "cxyn")
-    image = inputs[0]
-    if o["ph"] or o["pw"]:
-        bounds = [(0, o["ci"]), (0, o["w"]), (0, o["h"])]
-        image = hl.BoundaryConditions.constant_exterior(inputs[0], hl.f32(0), bounds)
-    window = hl.RDom([(0, o["ci"]), (0, o["kw"]), (0, o["kh"])], "window")
-    convolved = hl.Func("convolved")
-    place = (c, x, y, n)
-    convolved[place] = hl.f32(0)
-    convolved[place] += (
-        inputs[1][c, window.x, window.y, window.z]
-        * image[
-            window.x,
-            x * o["sw"] + window.y * o["dw"] - o["pw"],
-            y * o["sh"] + window.z * o["dh"] - o["ph"],
-            n,
-        ]
+    product[place] += (
+        operands[0][tuple(at[a] for a in reversed(lhs))]
+        * operands[1][tuple(at[a] for a in reversed(rhs))]
     )
-    return _finished(hl, operation, convolved, place, inputs[2:])
-
-
-def _finished(hl: Any, operation: Operation, value: Any, place: Any, bias: Sequence[Any]) -> Any:
-    """With the bias along the innermost axis, and relu, where the kind has them."""
-    if not bias:
-        return value
-    result = hl.Func("result")
-    total = value[place] + bias[0][place[0]]
-    result[place] = hl.max(total, hl.f32(0)) if operation.kind.name.endswith("relu") else total
-    return result
+    if not kind.steps:
+        return product
+    finished = hl.Func("result")
+    total = product[place] + inputs[2][at[kind.channel]]
+    finished[place] = hl.max(total, hl.f32(0)) if "relu" in kind.steps else total
+    return finished

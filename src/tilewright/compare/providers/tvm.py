@@ -27,7 +27,7 @@ from tilewright.compare.providers.interface import (
     SearchPoint,
     Threads,
 )
-from tilewright.compare.providers.tvm_programs import KINDS, tensor_program
+from tilewright.compare.providers.tvm_programs import has_program, tensor_program
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.target import Target
 
@@ -53,7 +53,7 @@ class Tvm(Provider):
         operation = workload.operation
         if operation is None:
             return "TVM is compared on single operations only"
-        if operation.kind.name not in KINDS:
+        if not has_program(operation.kind):
             return f"no TVM expression is written here for {operation.kind.name}"
         if operation.types.name not in ("f32", "f64"):
             return "the TVM expressions here are written for f32 and f64"

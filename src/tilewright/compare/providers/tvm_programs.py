@@ -1,107 +1,69 @@
-"""The profiler's operations as TVM tensor expressions."""
+"""Operations as TVM tensor expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.kernels.operation import Operation
+from tilewright.kernels.contractions import Contraction, SplitKMatmul
+from tilewright.kernels.operation import Operation, OperationKind
+
+_TYPES = {"f32": "float32", "f64": "float64"}
+
+
+def has_program(kind: OperationKind) -> bool:
+    """Whether an expression is written here for the kind."""
+    if not isinstance(kind, Contraction) or isinstance(kind, SplitKMatmul):
+        return False
+    return kind.steps in ((), ("add",), ("add", "relu"))
 
 
 def tensor_program(tvm: Any, operation: Operation) -> Any:
-    """A function over the operation's arguments and, last, its result."""
-    from tvm import te
+    """An operation for TVM.
 
+    Args:
+        tvm: the library.
+        operation: what to compute, of a kind that `has_program`, in f32 or f64.
+
+    Returns:
+        A function over the operation's arguments and, last, its result.
+    """
+    from tvm import te, topi
+
+    o, kind = operation, operation.kind
+    assert isinstance(kind, Contraction)
     arguments = [
-        te.placeholder(a.shape or (), name=f"in{i}", dtype=_dtype(a.element_type))
-        for i, a in enumerate(operation.arguments)
+        te.placeholder(a.shape or (), name=f"in{i}", dtype=_TYPES[a.element_type])
+        for i, a in enumerate(o.arguments)
     ]
-    result = KINDS[operation.kind.name](te, operation, arguments)
-    return te.create_prim_func([*arguments, result])
-
-
-def _dtype(element_type: str) -> str:
-    return {"f32": "float32", "f64": "float64"}[element_type]
-
-
-def _matmul(te: Any, operation: Operation, arguments: list[Any]) -> Any:
-    lhs, rhs = arguments[:2]
-    shape = operation.result.shape or ()
-    k = te.reduce_axis((0, operation["k"]), name="k")
+    operands, padding = arguments[:2], kind.padding(o)
+    if any(padding):
+        operands[0] = topi.nn.pad(operands[0], padding, padding, name="padded")
+    *stored, result = o.axes
+    sums = {a: te.reduce_axis((0, kind.extent(o, a)), name=a) for a in kind.reduced(o)}
 
     def term(*place: Any) -> Any:
-        *batch, m, n = place
-        left = (*batch, k, m) if operation.transposed(0) else (*batch, m, k)
-        right = (*batch, n, k) if operation.transposed(1) else (*batch, k, n)
-        return te.sum(lhs(*left) * rhs(*right), axis=k)
+        at = dict(zip(result, place, strict=True)) | sums
+        for axis, w in kind.windows.items():
+            at[axis] = at[w.result] * o[w.stride] + at[w.window] * o[w.dilation]
+        lhs, rhs = (
+            operand(*(at[axis] for axis in axes))
+            for operand, axes in zip(operands, stored, strict=True)
+        )
+        return te.sum(lhs * rhs, axis=list(sums.values()))
 
-    product = te.compute(shape, term, name="product")
-    return _with_bias(te, operation, arguments, product, 1)
-
-
-def _matvec(te: Any, operation: Operation, arguments: list[Any]) -> Any:
-    matrix, vector = arguments
-    k = te.reduce_axis((0, operation["k"]), name="k")
-    return te.compute(
-        operation.result.shape or (),
-        lambda m: te.sum(
-            (matrix(k, m) if operation.transposed(0) else matrix(m, k)) * vector(k), axis=k
-        ),
-        name="product",
-    )
+    value = te.compute(o.result.shape or (), term, name="product")
+    if kind.steps:
+        value = _with_bias(te, kind, o, value, arguments[2])
+    return te.create_prim_func([*arguments, value])
 
 
-def _convolution(te: Any, operation: Operation, arguments: list[Any]) -> Any:
-    from tvm import topi
-
-    o = operation
-    nhwc, depthwise = o.variant.startswith("nhwc"), o.kind.name.startswith("depthwise")
-    image, filters = arguments[:2]
-    if o["ph"] or o["pw"]:
-        amounts = (0, o["ph"], o["pw"], 0) if nhwc else (0, 0, o["ph"], o["pw"])
-        image = topi.nn.pad(image, amounts, amounts, name="padded")
-    kh = te.reduce_axis((0, o["kh"]), name="kh")
-    kw = te.reduce_axis((0, o["kw"]), name="kw")
-    ci = te.reduce_axis((0, o["ci"]), name="ci")
-    axes = (kh, kw) if depthwise else (ci, kh, kw)
-
-    def term(*place: Any) -> Any:
-        n, y, x, c = place if nhwc else (place[0], place[2], place[3], place[1])
-        row, column = y * o["sh"] + kh * o["dh"], x * o["sw"] + kw * o["dw"]
-        channel = c if depthwise else ci
-        pixel = image(n, row, column, channel) if nhwc else image(n, channel, row, column)
-        if depthwise:
-            weight = filters(kh, kw, c) if nhwc else filters(c, kh, kw)
-        else:
-            weight = filters(kh, kw, ci, c) if nhwc else filters(c, ci, kh, kw)
-        return te.sum(pixel * weight, axis=axes)
-
-    convolved = te.compute(o.result.shape or (), term, name="convolved")
-    return _with_bias(te, o, arguments, convolved, 3 if nhwc else 1)
-
-
-def _with_bias(te: Any, operation: Operation, arguments: list[Any], value: Any, axis: int) -> Any:
-    steps = getattr(operation.kind, "steps", ())
-    if not steps:
-        return value
+def _with_bias(te: Any, kind: Contraction, operation: Operation, value: Any, bias: Any) -> Any:
     from tvm import tirx
 
-    bias = arguments[2]
+    channel = operation.axes[-1].index(kind.channel)
 
     def finish(*place: Any) -> Any:
-        total = value(*place) + bias(place[axis])
-        return tirx.max(total, tirx.const(0.0, bias.dtype)) if "relu" in steps else total
+        total = value(*place) + bias(place[channel])
+        return tirx.max(total, tirx.const(0.0, bias.dtype)) if "relu" in kind.steps else total
 
     return te.compute(operation.result.shape or (), finish, name="finished")
-
-
-KINDS: Mapping[str, Callable[[Any, Operation, list[Any]], Any]] = {
-    "matmul": _matmul,
-    "matmul_bias": _matmul,
-    "matmul_bias_relu": _matmul,
-    "batch_matmul": _matmul,
-    "matvec": _matvec,
-    "conv2d": _convolution,
-    "conv2d_bias_relu": _convolution,
-    "depthwise_conv2d": _convolution,
-}

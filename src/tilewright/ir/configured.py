@@ -35,6 +35,7 @@ class DispatchFunction:
 
     @property
     def translation_info(self) -> ir.Attribute | None:
+        """The function's pipeline; None where the compiler chose none."""
         return _attribute(self.function, TRANSLATION_INFO)
 
     @property
@@ -54,6 +55,7 @@ class DispatchFunction:
 
     @property
     def root_config(self) -> ir.Attribute | None:
+        """The lowering configuration of the root op; None without one."""
         return None if self.root is None else self.root.attributes[LOWERING_CONFIG]
 
 
@@ -62,7 +64,14 @@ def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
 
 
 def configured_functions(module: ir.Module) -> dict[str, DispatchFunction]:
-    """Every dispatch function of the program by its name, in order."""
+    """Every dispatch function of a program.
+
+    Args:
+        module: a program at the executable-configurations phase.
+
+    Returns:
+        The functions by name, in order.
+    """
     found: dict[str, DispatchFunction] = {}
     for function in dispatch_functions(module).values():
         ops = tuple(compute_ops(function))
@@ -90,7 +99,14 @@ def _distributes(op: ir.Operation) -> bool:
 
 
 def describe(found: DispatchFunction) -> str:
-    """`DoubleTilingExpert: distribution 64,64,0; …`; attribute text for what is not modelled."""
+    """The configuration of a dispatch in words.
+
+    Args:
+        found: its function.
+
+    Returns:
+        `DoubleTilingExpert: distribution 64,64,0; …`; attribute text for what is not modelled.
+    """
     info = found.translation_info
     if info is None:
         return "no pipeline"

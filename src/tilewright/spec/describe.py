@@ -10,7 +10,14 @@ from tilewright.spec import library
 
 
 def describe_type(type_: ir.Type) -> str:
-    """A tensor type as `64x32xf32`, another type as MLIR prints it."""
+    """A type in words.
+
+    Args:
+        type_: of an operand.
+
+    Returns:
+        A tensor type as `64x32xf32`, another type as MLIR prints it.
+    """
     if not isinstance(type_, ir.RankedTensorType):
         return str(type_)
     shaped = ir.RankedTensorType(type_)
@@ -19,7 +26,14 @@ def describe_type(type_: ir.Type) -> str:
 
 
 def describe_pipeline(translation_info: ir.Attribute) -> str:
-    """The pipeline of a `#iree_codegen.translation_info`, with its options."""
+    """A pipeline in words.
+
+    Args:
+        translation_info: a `#iree_codegen.translation_info`.
+
+    Returns:
+        Its pipeline, with the options.
+    """
     words = [str(translation_info.pass_pipeline)]
     if translation_info.configuration is not None:
         words.append(str(translation_info.configuration))
@@ -27,7 +41,14 @@ def describe_pipeline(translation_info: ir.Attribute) -> str:
 
 
 def describe_matcher(sequence: ir.Operation) -> str:
-    """What a matcher compares: the ops and types it names, in order."""
+    """What a matcher compares: the ops and types it names, in order.
+
+    Args:
+        sequence: a named sequence.
+
+    Returns:
+        Ops with `; ` between; '' where none is known here.
+    """
     parts: list[str] = []
     for op in sequence.regions[0].blocks[0].operations:
         describe = _DESCRIBE.get(op.operation.name)

@@ -57,7 +57,11 @@ CPU_PROLOGUE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 
 def new_context() -> ir.Context:
-    """A context for reading and writing specs; single-threaded, the modules are small."""
+    """A context for reading and writing specs; single-threaded, the modules are small.
+
+    Returns:
+        A context with all dialects of the compiler.
+    """
     context = ir.Context()
     context.enable_multithreading(False)
     context.load_all_available_dialects()
@@ -65,19 +69,29 @@ def new_context() -> ir.Context:
 
 
 def any_op() -> ir.Type:
+    """The type of handles to ops."""
     return transform.AnyOpType.get()
 
 
 def any_value() -> ir.Type:
+    """The type of handles to values."""
     return transform.AnyValueType.get()
 
 
 def any_param() -> ir.Type:
+    """The type of parameters that hold any attribute."""
     return transform.AnyParamType.get()
 
 
 def text(attribute: ir.Attribute) -> str:
-    """The value of a string attribute or symbol reference (`a::b` for a nested one)."""
+    """The value of a string attribute or symbol reference.
+
+    Args:
+        attribute: one of these.
+
+    Returns:
+        The text; `a::b` for a nested reference.
+    """
     if isinstance(attribute, ir.FlatSymbolRefAttr):
         return str(attribute.value)
     if isinstance(attribute, ir.SymbolRefAttr):
@@ -86,12 +100,26 @@ def text(attribute: ir.Attribute) -> str:
 
 
 def symbol(op: ir.Operation) -> str:
-    """The symbol that `op` defines, or nothing."""
+    """The symbol that an op defines.
+
+    Args:
+        op: any.
+
+    Returns:
+        Its name, '' where it defines none.
+    """
     return string_attribute(op.operation, "sym_name")
 
 
 def new_module(header: dict[str, str]) -> ir.Module:
-    """An empty library of named sequences that says who wrote it."""
+    """An empty library of named sequences that says who wrote it.
+
+    Args:
+        header: what is kept on the module: what made it, for what.
+
+    Returns:
+        The module.
+    """
     module = ir.Module.create()
     module.operation.attributes["transform.with_named_sequence"] = ir.UnitAttr.get()
     values = {key: ir.StringAttr.get(value) for key, value in header.items()}
@@ -169,24 +197,44 @@ def match(
 
 
 def include(name: str, operands: Sequence[ir.Value]) -> None:
-    """Call the sequence `name`; a check that fails in it fails the caller."""
+    """Call a sequence; a check that fails in it fails the caller.
+
+    Args:
+        name: of the sequence.
+        operands: what it is called with.
+    """
     transform.IncludeOp(
         [], ir.FlatSymbolRefAttr.get(name), transform.FailurePropagationMode.Propagate, operands
     )
 
 
 def integer_type() -> ir.Type:
+    """The type of 64-bit integer parameters."""
     return transform.ParamType.get(ir.IntegerType.get_signless(64))
 
 
 def integer(value: int) -> ir.Value:
-    """A 64-bit integer parameter."""
+    """A 64-bit integer parameter.
+
+    Args:
+        value: what it holds.
+
+    Returns:
+        The parameter.
+    """
     attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     return transform.ParamConstantOp(integer_type(), attribute).result
 
 
 def match_tiled_ops(func: ir.Value) -> ir.Value:
-    """A handle to the compute ops of `func`, in program order."""
+    """A handle to the compute ops of a function, in program order.
+
+    Args:
+        func: the function's handle.
+
+    Returns:
+        The handle.
+    """
     return match(func, interface=structured.MatchInterfaceEnum.TilingInterface)
 
 

@@ -54,10 +54,25 @@ class Dispatch:
 
     @staticmethod
     def of(function: ir.Operation) -> Dispatch:
+        """The dispatch that a function is.
+
+        Args:
+            function: a `func.func` at the executable-configurations phase.
+
+        Returns:
+            The function with its compute ops.
+        """
         return Dispatch(function.operation, compute_ops(function))
 
     def producer(self, value: ir.Value) -> tuple[int, int] | None:
-        """(position of the compute op, number of its result) that `value` is, if it is one."""
+        """Which compute op a value comes from.
+
+        Args:
+            value: of the dispatch.
+
+        Returns:
+            (position of the compute op, number of its result); None where no compute op makes it.
+        """
         op = _defining_op(value)
         if op is None:
             return None
@@ -68,7 +83,15 @@ class Dispatch:
 
 
 def check_dispatch(dispatch: Dispatch, func: ir.Value) -> Sequence[ir.Value]:
-    """Emit every check of `dispatch` on the payload function `func`; handles to its compute ops."""
+    """Emit every check of a dispatch on a payload function.
+
+    Args:
+        dispatch: what the function must be.
+        func: its handle.
+
+    Returns:
+        Handles to its compute ops, in order.
+    """
     counts = _Counts()
     tiled = library.match_tiled_ops(func)
     counts.expect(library.COUNT_OPS, tiled, len(dispatch.ops))

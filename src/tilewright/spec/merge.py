@@ -47,7 +47,14 @@ class MergeResult:
 def merge_specs(texts: Sequence[str]) -> MergeResult:
     """One working spec from any number of specs; on a dispatch that two fit, the earlier one wins.
 
-    Raises UserError for a text that is no tuning spec (it is called `spec 1`, `spec 2`, …).
+    Args:
+        texts: the specs; messages call them `spec 1`, `spec 2`, ….
+
+    Returns:
+        The merged spec, with what was left out and what to know.
+
+    Raises:
+        UserError: A text is no tuning spec.
     """
     with library.new_context(), ir.Location.unknown():
         specs = [parse_spec(text, f"spec {n}") for n, text in enumerate(texts, start=1)]

@@ -77,6 +77,7 @@ class ConvSite:
 
     @property
     def layout(self) -> str:
+        """`nhwc` or `nchw`."""
         return _LAYOUTS[self.op]
 
     @property
@@ -116,10 +117,14 @@ class ConvSite:
 
 
 def conv_sites(module: ir.Module | ir.Operation) -> list[ConvSite]:
-    """The convolutions that can be converted, by shape, in order of first occurrence.
+    """The convolutions that can be converted, by shape.
 
-    module: the program at the phase `PHASE`. Convolutions with dynamic sizes or dilations, and
-    depthwise and grouped ones, are none of them.
+    Args:
+        module: the program at the phase `PHASE`.
+
+    Returns:
+        Sites in order of first occurrence. Convolutions with dynamic sizes or dilations, and
+        depthwise and grouped ones, are none of them.
     """
     sites: dict[str, ConvSite] = {}
     for op in walk(module.operation):
@@ -133,9 +138,14 @@ def conv_sites(module: ir.Module | ir.Operation) -> list[ConvSite]:
 
 
 def choices(sites: Sequence[ConvSite]) -> dict[str, list[ConvSite]]:
-    """Sets of sites worth trying as a whole, by name: `strided-1x1`, `1x1`, `all`.
+    """Sets of sites worth trying as a whole.
 
-    Empty sets and those equal to an earlier one are left out.
+    Args:
+        sites: of a program.
+
+    Returns:
+        The sets by name: `strided-1x1`, `1x1`, `all`; without empty ones and those equal to an
+        earlier one.
     """
     named = {
         "strided-1x1": [s for s in sites if s.is_strided_1x1],
@@ -152,8 +162,16 @@ def choices(sites: Sequence[ConvSite]) -> dict[str, list[ConvSite]]:
 def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
     """The text of a verified spec that makes exactly these convolutions matrix products.
 
-    For plain `iree-compile`, with `FLAG`. Other convolutions compile as they do without it. Without
-    sites the spec is valid and changes nothing. Raises UserError when a site is given twice.
+    For plain `iree-compile`, with `FLAG`. Other convolutions compile as they do without it.
+
+    Args:
+        sites: each once; without sites the spec is valid and changes nothing.
+
+    Returns:
+        A module of the transform dialect.
+
+    Raises:
+        UserError: A site is given twice.
     """
     keys = [site.key for site in sites]
     for key in keys:
@@ -171,10 +189,14 @@ def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
 
 
 def applied_sites(module: ir.Module | ir.Operation) -> dict[str, int]:
-    """How many convolutions the spec found, by the key of their site.
+    """How many convolutions the spec found.
 
-    module: the program at the phase `PHASE`, or a later one that keeps the module's attributes,
-    compiled with the spec.
+    Args:
+        module: the program at the phase `PHASE`, or a later one that keeps the module's attributes,
+            compiled with the spec.
+
+    Returns:
+        The number by the key of each site.
     """
     attributes = module.operation.attributes
     return {

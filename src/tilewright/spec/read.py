@@ -66,7 +66,18 @@ def header_of(module: ir.Operation) -> dict[str, str]:
 
 
 def parse_spec(text: str, name: str) -> ir.Operation:
-    """The module of a tuning spec, in the current context; raises as :func:`check_spec`."""
+    """The module of a tuning spec, in the current context.
+
+    Args:
+        text: MLIR.
+        name: what errors call it.
+
+    Returns:
+        The module's operation.
+
+    Raises:
+        UserError: As :func:`check_spec`.
+    """
     try:
         module = ir.Operation.parse(text, source_name=name)
         module.operation.verify()
@@ -97,19 +108,40 @@ def parse_spec(text: str, name: str) -> ir.Operation:
 
 
 def symbols(module: ir.Operation) -> dict[str, ir.Operation]:
-    """The ops at the top level of `module` that define a symbol, by name."""
+    """The ops at the top level of a module that define a symbol.
+
+    Args:
+        module: a spec.
+
+    Returns:
+        The ops by name, in order.
+    """
     operations = [op.operation for op in module.regions[0].blocks[0].operations]
     return {library.symbol(op): op for op in operations if library.symbol(op)}
 
 
 def entry_point_steps(module: ir.Operation) -> list[ir.Operation]:
-    """The ops of `__kernel_config`, in order; the last one yields."""
+    """The ops of `__kernel_config`.
+
+    Args:
+        module: a spec.
+
+    Returns:
+        The ops in order; the last one yields.
+    """
     config = symbols(module)[library.ENTRY_POINT]
     return [op.operation for op in config.regions[0].blocks[0].operations]
 
 
 def is_entry_list(step: ir.Operation) -> bool:
-    """Whether `step` is our list of entries: a sequence that includes one after the other."""
+    """Whether a step is our list of entries: a sequence that includes one after the other.
+
+    Args:
+        step: of an entry point.
+
+    Returns:
+        Whether it is.
+    """
     if step.name != "transform.sequence" or len(step.results):
         return False
     inside = [op.operation for op in step.regions[0].blocks[0].operations]
@@ -117,7 +149,14 @@ def is_entry_list(step: ir.Operation) -> bool:
 
 
 def entry_id(sequence: ir.Operation) -> str:
-    """The id that an entry of ours leaves on the functions it configures, or nothing."""
+    """The id that an entry of ours leaves on the functions it configures.
+
+    Args:
+        sequence: the entry.
+
+    Returns:
+        The id, '' for another's.
+    """
     for op in walk(sequence):
         if op.name == "transform.annotate" and library.text(op.attributes["name"]) == (
             library.MARKER
@@ -127,7 +166,14 @@ def entry_id(sequence: ir.Operation) -> str:
 
 
 def find_entries(module: ir.Operation) -> Iterator[FoundEntry]:
-    """The entries of a spec in the order in which they are tried; foreign ones best effort."""
+    """The entries of a spec in the order in which they are tried; foreign ones best effort.
+
+    Args:
+        module: the spec.
+
+    Yields:
+        Each entry.
+    """
     known = symbols(module)
     for step in entry_point_steps(module):
         if is_entry_list(step):
@@ -143,7 +189,14 @@ def find_entries(module: ir.Operation) -> Iterator[FoundEntry]:
 
 
 def foreach_pairs(step: ir.Operation) -> list[tuple[str, str]]:
-    """The (matcher, action) names of a `transform.foreach_match`."""
+    """The pairs of a `transform.foreach_match`.
+
+    Args:
+        step: the op.
+
+    Returns:
+        (matcher, action) names in the order in which they are tried.
+    """
     matchers, actions = (ir.ArrayAttr(step.attributes[n]) for n in ("matchers", "actions"))
     return [(library.text(m), library.text(a)) for m, a in zip(matchers, actions, strict=True)]
 

@@ -56,11 +56,20 @@ def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_
     :mod:`tilewright.spec.matcher`), sets `translation_info` on the function and `lowering_config`
     on its ops, and leaves the attribute `tilewright.tuned = "<name>"` on the function. Where two
     entries fit a dispatch, the first applies; a dispatch that the input already configures is left
-    alone. No entries give a valid spec that changes nothing. `header` is kept on the module
-    (`tilewright.spec`). All functions must be in one context.
+    alone.
 
-    Raises UserError for an entry without compute ops or configurations, an attribute that does not
-    parse, an op index out of range, or two entries of one name.
+    Args:
+        entries: what it sets; all functions in one context. None give a valid spec that changes
+            nothing.
+        header: kept on the module (`tilewright.spec`).
+
+    Returns:
+        A module of the transform dialect, for `--iree-codegen-tuning-spec-path=`.
+
+    Raises:
+        UserError: An entry without compute ops or configurations, an attribute that does not parse,
+        an
+            op index out of range, or two entries of one name.
     """
     _expect_unique([entry.name for entry in entries])
     context = entries[0].function.context if entries else library.new_context()

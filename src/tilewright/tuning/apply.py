@@ -122,7 +122,19 @@ def apply(
 
 
 def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) -> TunedSpec:
-    """A result folder or a spec as what to compile with. UserError when it is neither."""
+    """A result folder or a spec as what to compile with.
+
+    Args:
+        given: the folder or the file.
+        target: in place of the folder's; None: the folder's, or the CPU for a spec alone.
+        iree_flags: of the user's, on top of the folder's.
+
+    Returns:
+        What is to be applied.
+
+    Raises:
+        UserError: It is neither, or the folder is not as tilewright writes it.
+    """
     if not given.exists():
         raise UserError(f"{given}: there is no such result folder or tuning spec")
     if not given.is_dir():
@@ -158,7 +170,15 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
 
 
 def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:
-    """A note where a bare spec was made for another variant than it is used with."""
+    """A note where a bare spec was made for another variant than it is used with.
+
+    Args:
+        tuned: what is applied.
+        report: what its spec says of itself.
+
+    Returns:
+        The note, or nothing.
+    """
     variant = report.header.get("variant", "")
     if not variant or variant == tuned.variant.name:
         return ()
@@ -169,7 +189,15 @@ def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:
 
 
 def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
-    """Every flag of the compile with the spec."""
+    """Every flag of the compile with the spec.
+
+    Args:
+        opened: the program.
+        tuned: what is applied to it.
+
+    Returns:
+        The flags of the program in the variant, then the one that names the spec.
+    """
     return (*opened.flags(tuned.variant), _given(opened, tuned))
 
 
@@ -179,7 +207,18 @@ def _given(opened: OpenProgram, tuned: TunedSpec) -> str:
 
 
 def spec_report(opened: OpenProgram, tuned: TunedSpec) -> SpecReport:
-    """The entries of the spec. UserError for a file that is no spec."""
+    """What the spec is, read in a worker.
+
+    Args:
+        opened: the program that it is applied to.
+        tuned: what is applied.
+
+    Returns:
+        Its entries and what it says of itself.
+
+    Raises:
+        UserError: The file is no spec.
+    """
     return opened.run(read_spec, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
 
 
@@ -222,7 +261,17 @@ def prove_tuned(
 
 
 def check_changes(tuned: TunedSpec, program: Path, report: SpecReport, proof: Proof) -> None:
-    """Raises UserError where a spec that has entries changed nothing."""
+    """See that a spec that has entries changed something.
+
+    Args:
+        tuned: what was applied.
+        program: to what.
+        report: the spec.
+        proof: what it changed.
+
+    Raises:
+        UserError: It has entries and changed nothing.
+    """
     if not report.entries or proof.changes:
         return
     entries = [f"{e.name} ({e.matches})" if e.matches else e.name for e in report.entries]
@@ -234,7 +283,14 @@ def check_changes(tuned: TunedSpec, program: Path, report: SpecReport, proof: Pr
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names with commas, those beyond a dozen as a number."""
+    """Names with commas, those beyond a dozen as a number.
+
+    Args:
+        names: of entries or dispatches.
+
+    Returns:
+        `a, b and 3 more`; '' for none.
+    """
     text = ", ".join(names[:_LISTED])
     rest = len(names) - _LISTED
     return f"{text} and {rest} more" if rest > 0 else text

@@ -129,7 +129,15 @@ def try_in_company(
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:
-    """How many programs to try: the winners' own always, the others as time allows (None: all)."""
+    """How many programs to try.
+
+    Args:
+        within_s: seconds that there are for compiling them; None: no limit.
+        seconds_each: what compiling one takes.
+
+    Returns:
+        The number, at least 1 (the winners' own); None: all.
+    """
     if within_s is None:
         return None
     return max(1, int(within_s / max(seconds_each, 1e-3)))

@@ -88,6 +88,11 @@ class CompileOnlyResult:
         return sum(d.compiled for d in self.dispatches) / sampled if sampled else None
 
     def to_json(self) -> dict[str, Any]:
+        """What summary.json holds.
+
+        Returns:
+            The fields, and the share of candidates that compiled.
+        """
         return {
             "mode": "compile-only",
             "program": self.program,
@@ -102,7 +107,19 @@ class CompileOnlyResult:
 
 
 def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -> CompileOnlyResult:
-    """Sample, compile, count and write summary.json. UserError when no dispatch has a space."""
+    """Sample, compile, count and write summary.json and the manifest.
+
+    Args:
+        context: the run.
+        prepared: the tasks of the program's default variant.
+        source: the user's file, for messages.
+
+    Returns:
+        What became of the candidates of each dispatch.
+
+    Raises:
+        UserError: No dispatch has a space.
+    """
     begin = time.monotonic()
     if not prepared.tasks:
         raise nothing_to_tune(source, [prepared], context.options.only)
@@ -139,7 +156,15 @@ def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -
 
 def sample(task: DispatchTask, count: int, seed: int) -> list[Configuration]:
     """Different configurations drawn uniformly, and where these leave out a pipeline or intrinsic
-    (any value of a knob that chooses among names) one with it; all there are when these are fewer.
+    (any value of a knob that chooses among names) one with it.
+
+    Args:
+        task: whose restricted space is drawn from.
+        count: how many, at most.
+        seed: of the draws.
+
+    Returns:
+        The configurations; all there are when these are fewer.
     """
     rng = np.random.default_rng(seed)
     chosen: dict[Configuration, None] = {}
@@ -263,7 +288,14 @@ def _applied(
 
 
 def summary_lines(result: CompileOnlyResult) -> list[str]:
-    """The result in plain text, a few lines for each dispatch."""
+    """The result in plain text, a few lines for each dispatch.
+
+    Args:
+        result: of a compile-only run.
+
+    Returns:
+        Lines without ends.
+    """
     lines = []
     for d in result.dispatches:
         sizes = "" if d.sizes_found is None else f", workgroup size found in {d.sizes_found}"

@@ -59,7 +59,14 @@ class Confirmed:
 
 
 def entry_name(task: DispatchTask) -> str:
-    """The name of a task's entry in a spec: readable, and unique by the workload's key."""
+    """The name of a task's entry in a spec.
+
+    Args:
+        task: the dispatch.
+
+    Returns:
+        Kind, sizes and the begin of the workload's key: readable, and unique in a program.
+    """
     return f"{task.workload.kind}_{'x'.join(map(str, task.workload.sizes))}_{task.workload.key[:8]}"
 
 
@@ -116,8 +123,17 @@ def confirm(
 ) -> list[Confirmed]:
     """Re-measure the best trials of each task against the compiler's own choice.
 
-    A candidate is kept only when its results are right and the interval of its time relative to
-    the default's, from interleaved rounds, lies below 1.
+    A candidate is kept only when its spec applies, its results are right and the interval of its
+    time relative to the default's, from interleaved rounds, lies below 1.
+
+    Args:
+        context: the run.
+        prepared: the variant that the tasks are of.
+        tasks: those without a trial are left out.
+        selector: picks the finalists among the trials; by default the fastest different programs.
+
+    Returns:
+        For each task that has trials the candidates that are faster, and why there are none.
     """
     selector = selector or FastestFirst()
     tasks = [task for task in tasks if task.trials]

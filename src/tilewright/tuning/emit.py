@@ -81,8 +81,19 @@ def emit(
 ) -> EmittedProgram:
     """Write a program with the configurations of a result folder or a spec on its ops.
 
-    Options as those of :func:`tilewright.apply`. Raises UserError when nothing can be carried;
-    then nothing is written.
+    Args:
+        program: MLIR or an ONNX model.
+        tuned: the folder or the spec.
+        output: the program with attributes, written last, whole or not at all.
+        target: in place of the folder's, as :func:`tilewright.tune` takes it.
+        iree_flags: of `iree-compile`, on top of the folder's.
+        input_type: the program's dialect, where it cannot be told from it.
+
+    Returns:
+        What is carried by which op, what is not and why.
+
+    Raises:
+        UserError: Something does not compile, or nothing can be carried; then nothing is written.
     """
     source, destination = Path(program), Path(output)
     check_writable_file(destination, "--emit-mlir")

@@ -98,6 +98,11 @@ class Inspection:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """What `tilewright inspect --json` prints.
+
+        Returns:
+            The fields as JSON has them.
+        """
         data = asdict(self)
         data["program"] = str(self.program)
         for variant in data["variants"]:
@@ -121,9 +126,25 @@ def inspect(
 ) -> Inspection:
     """The dispatches of a program and their search spaces, for each variant (the default alone).
 
-    Options as those of :func:`tilewright.tune`. Compiles on this machine for the target; nothing is
-    run. `inputs` give the sizes that the program's types leave open. Raises UserError for what the
-    caller can mend.
+    Compiles on this machine for the target; nothing is run. Options as those of
+    :func:`tilewright.tune`.
+
+    Args:
+        program: MLIR or an ONNX model.
+        target: what it is compiled for.
+        threads: that its kernels run on; by default as many as there are cores.
+        function: the entry point whose dispatches are counted; by default all.
+        only: a part of the names of the dispatches that are looked at.
+        variants: whole-program variants, by name or with flags.
+        iree_flags: of `iree-compile`.
+        inputs: the function's, in IREE's syntax; they give the sizes that its types leave open.
+        input_type: the program's dialect, where it cannot be told from it.
+
+    Returns:
+        Dispatches, spaces, and what cannot be tuned and why.
+
+    Raises:
+        UserError: What the caller can mend.
     """
     request = make_request(
         program,

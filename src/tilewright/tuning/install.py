@@ -19,13 +19,18 @@ _AT_FDCWD = -100
 def install_folder(staging: Path, output: Path, stale: Collection[str] = ()) -> None:
     """Make `staging` the folder `output`; what `output` was before is gone, as a whole.
 
-    staging: a finished folder beside `output`, on the same file system. What `output` holds beyond
-    it stays, except for entries called as in `stale`. Whoever opens `output` by its name finds the
-    old content or the new, whenever this process ends: the two folders change places in one step.
-    Where the system cannot do that (it is not Linux, or the file system does not know how), there
-    is an instant without `output`, and the old folder stands beside it then.
+    Whoever opens `output` by its name finds the old content or the new, whenever this process ends:
+    the two folders change places in one step. Where the system cannot do that (it is not Linux, or
+    the file system does not know how), there is an instant without `output`, and the old folder
+    stands beside it then.
 
-    Raises OSError; `output` is as it was then.
+    Args:
+        staging: a finished folder beside `output`, on the same file system.
+        output: where it goes. What is there beyond `staging` stays.
+        stale: names of entries of `output` that do not.
+
+    Raises:
+        OSError: `output` is as it was then.
     """
     staging.chmod(0o755)
     if not output.exists():

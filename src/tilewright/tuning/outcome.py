@@ -15,6 +15,8 @@ RUN_TIMEOUT_S = 600.0
 
 @dataclass
 class MeasuredVariant:
+    """A variant with its plain program and the seconds that one run of that takes."""
+
     variant: Variant
     build: Build
     time_s: float

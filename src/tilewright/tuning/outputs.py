@@ -39,10 +39,16 @@ _STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
 
 
 def check_writable(output: Path) -> None:
-    """Raises UserError when a result folder cannot be made there.
+    """See whether a result folder can be made; asked before the work that it is for.
 
     A folder that holds anything but an earlier result is refused: nothing of the user's is ever
     overwritten.
+
+    Args:
+        output: the folder.
+
+    Raises:
+        UserError: It cannot be made there.
     """
     if output.exists():
         if not output.is_dir():
@@ -320,7 +326,17 @@ def _write_files(
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a result folder. Raises UserError when there is none that can be read."""
+    """The manifest of a result folder.
+
+    Args:
+        folder: of an earlier run.
+
+    Returns:
+        What its manifest.json holds.
+
+    Raises:
+        UserError: There is none that can be read.
+    """
     try:
         data: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:

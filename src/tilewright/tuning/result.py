@@ -79,6 +79,11 @@ class TuneResult:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """What summary.json holds.
+
+        Returns:
+            The fields as JSON has them.
+        """
         data = asdict(self)
         data["output"] = str(self.output)
         for dispatch in data["dispatches"]:

@@ -35,7 +35,15 @@ TRIAL_COLUMNS = (
 
 
 def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[DispatchSummary, ...]:
-    """One summary for each workload of the program that is handed back, then those skipped."""
+    """One summary for each workload of the program that is handed back, then those skipped.
+
+    Args:
+        outcome: of the run.
+        chosen: whose program is handed back; None: the compiler's default.
+
+    Returns:
+        The summaries, the hottest first.
+    """
     prepared = chosen.prepared if chosen else outcome.prepared[0]
     confirmed = {id(c.task): c for c in outcome.confirmed}
     rows = [_summary(task, confirmed.get(id(task)), chosen) for task in prepared.tasks]
@@ -100,7 +108,16 @@ def _summary(
 
 
 def write_trials(context: RunContext, outcome: Outcome, path: Path) -> None:
-    """Every trial of the run, one row each, earlier parts of a resumed run included."""
+    """Write every trial of the run, one row each, earlier parts of a resumed run included.
+
+    Args:
+        context: the run, whose database has them.
+        outcome: the tasks that they are of.
+        path: a CSV file; it appears whole.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     tasks = {t.store_id: t for p in outcome.prepared for t in p.tasks if t.store_id >= 0}
     with whole_file(path) as partial, partial.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -133,7 +150,16 @@ def _row(ordinal: int, trial: Trial, task: DispatchTask | None, workload: str) -
 
 
 def run_log(context: RunContext, outcome: Outcome, result: TuneResult) -> str:
-    """The log of the run in plain text: date, spaces, times, counts, notes."""
+    """The log of the run in plain text: date, spaces, times, counts, notes.
+
+    Args:
+        context: the run.
+        outcome: its tasks with their trials.
+        result: what it found.
+
+    Returns:
+        Lines with their ends.
+    """
     lines = [
         f"date: {time.strftime('%Y-%m-%d %H:%M:%S')}",
         f"target: {context.target.key}",

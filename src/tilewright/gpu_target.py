@@ -207,10 +207,16 @@ def example_names() -> list[str]:
 
 
 def parse_gpu_target(name: str, cores: int, device: str | None = None) -> GpuTarget:
-    """`cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, `metal`.
+    """A GPU by its name.
 
-    `device`: the runtime's device (`cuda://0`), by default the driver's first. Raises
-    UnknownNameError for an architecture that there is not; a backend must have been looked up.
+    Args:
+        name: `cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, `metal`; the backend must be one of
+            `BACKENDS`.
+        cores: how many threads compile.
+        device: the runtime's device (`cuda://0`), by default the driver's first.
+
+    Raises:
+        UserError: for an architecture that the backend does not have.
     """
     kind, _, architecture = name.partition(":")
     backend = BACKENDS[kind]

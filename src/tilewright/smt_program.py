@@ -15,7 +15,7 @@ from tilewright.plain_data import fields_of, tupled
 
 
 @dataclass(frozen=True)
-class Node:
+class SmtNode:
     """One value. `operands` are positions of earlier nodes.
 
     `operation`: of integers constant (a number), dim (the size of a loop), variable (a knob or an
@@ -65,7 +65,7 @@ class ConstraintProgram:
     ordinal: int
     dims: tuple[int, ...]
     knobs: tuple[SmtKnob, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[SmtNode, ...]
     assertions: tuple[Assertion, ...]
     fixed: tuple[tuple[str, str], ...] = ()
 
@@ -88,4 +88,4 @@ class ConstraintProgram:
         return ConstraintProgram(**({name: tupled(v) for name, v in data.items()} | parts))
 
 
-_PARTS: dict[str, type] = {"knobs": SmtKnob, "nodes": Node, "assertions": Assertion}
+_PARTS: dict[str, type] = {"knobs": SmtKnob, "nodes": SmtNode, "assertions": Assertion}

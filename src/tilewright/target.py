@@ -40,6 +40,7 @@ class Target:
 
     @property
     def is_gpu(self) -> bool:
+        """Whether code runs on a GPU."""
         return False
 
     @property
@@ -76,6 +77,7 @@ class Target:
         return max(1, self.vector_bytes * 8 // max(8, element_bits))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
         return asdict(self)
 
     @staticmethod
@@ -85,7 +87,13 @@ class Target:
         return Target(**{name: value for name, value in data.items() if name in names})
 
     def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> Target:
-        """The target with what the compiler says of the processor."""
+        """The target with what the compiler says of the processor.
+
+        Args:
+            vector_bytes: of a vector register.
+            features: LLVM's list of what the processor can do.
+            resolved: LLVM's name of the processor.
+        """
         registers = 32 if vector_bytes >= 64 or "neon" in features else 16
         return replace(
             self,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from recorded_gpu import NAMES, recorded
 
-from tilewright.smt_program import Assertion, ConstraintProgram, Node, SmtKnob
+from tilewright.smt_program import Assertion, ConstraintProgram, SmtKnob, SmtNode
 from tilewright.space.gpu_smt import StatedPipeline
 from tilewright.space.smt import ConstraintModel, Unbounded
 
@@ -22,11 +22,11 @@ def program(nodes, assertions, knobs=("a", "b")):
     )
 
 
-DIM, A, B = Node("dim", value=0), Node("variable", name="a"), Node("variable", name="b")
+DIM, A, B = SmtNode("dim", value=0), SmtNode("variable", name="a"), SmtNode("variable", name="b")
 
 
 def constant(value):
-    return Node("constant", value=value)
+    return SmtNode("constant", value=value)
 
 
 def test_domains_follow_from_divisibility():
@@ -37,14 +37,14 @@ def test_domains_follow_from_divisibility():
                 A,
                 B,
                 constant(0),
-                Node("mod", (0, 1)),
-                Node("eq", (4, 3)),
+                SmtNode("mod", (0, 1)),
+                SmtNode("eq", (4, 3)),
                 constant(8),
-                Node("ge", (1, 6)),
-                Node("mod", (1, 2)),
-                Node("eq", (8, 3)),
+                SmtNode("ge", (1, 6)),
+                SmtNode("mod", (1, 2)),
+                SmtNode("eq", (8, 3)),
                 constant(1),
-                Node("ge", (2, 10)),
+                SmtNode("ge", (2, 10)),
             ],
             [5, 7, 9, 11],
         )
@@ -62,12 +62,12 @@ def test_a_variable_that_an_equation_gives_is_computed():
                 A,
                 B,
                 constant(4),
-                Node("mul", (1, 2)),
-                Node("eq", (0, 3)),
+                SmtNode("mul", (1, 2)),
+                SmtNode("eq", (0, 3)),
                 constant(1),
-                Node("ge", (1, 5)),
+                SmtNode("ge", (1, 5)),
                 constant(10),
-                Node("le", (1, 7)),
+                SmtNode("le", (1, 7)),
             ],
             [4, 6, 8],
         )
@@ -78,7 +78,7 @@ def test_a_variable_that_an_equation_gives_is_computed():
 
 
 def test_an_unbounded_knob_is_refused():
-    nodes = [A, constant(1), Node("ge", (0, 1))]
+    nodes = [A, constant(1), SmtNode("ge", (0, 1))]
     with pytest.raises(Unbounded, match="'a'"):
         ConstraintModel(program(nodes, [2], ("a",)))
 
@@ -87,7 +87,7 @@ def test_an_unbounded_knob_is_refused():
     ("x", "y", "quotient", "rest"), [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -3, 1), (5, 0, 0, 5)]
 )
 def test_division_is_that_of_smtlib(x, y, quotient, rest):
-    nodes = [constant(x), constant(y), Node("div", (0, 1)), Node("mod", (0, 1))]
+    nodes = [constant(x), constant(y), SmtNode("div", (0, 1)), SmtNode("mod", (0, 1))]
     model = ConstraintModel(program(nodes, [], ()))
     assert int(model.evaluate(2, {})) == quotient
     assert int(model.evaluate(3, {})) == rest

@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.smt_program import Assertion, ConstraintProgram, Node, SmtKnob
+from tilewright.smt_program import Assertion, ConstraintProgram, SmtKnob, SmtNode
 
 EMIT_CONSTRAINTS = "--iree-codegen-emit-pipeline-constraints"
 CONSTRAINTS = "iree_codegen.smt.constraints"
@@ -68,10 +68,18 @@ def read_constraints(function: ir.Operation) -> tuple[ConstraintProgram, ...]:
 def materialize(
     function: ir.Operation, ordinal: int, assignment: Mapping[str, int]
 ) -> tuple[ir.Attribute, ir.Attribute, dict[str, ir.Attribute]]:
-    """Translation info, lowering configuration and further attributes of the root op for values of
-    the knobs, made by the compiler.
+    """What the compiler makes of values of the knobs.
 
-    Raises ValueError where the compiler refuses.
+    Args:
+        function: the dispatch function, with its constraints ops.
+        ordinal: counts the constraints ops.
+        assignment: a value for every knob.
+
+    Returns:
+        Translation info, lowering configuration, and further attributes of the root op.
+
+    Raises:
+        ValueError: where the compiler refuses.
     """
     ops = constraint_ops(function)
     if ordinal >= len(ops):
@@ -98,11 +106,11 @@ def _read(op: ir.Operation, ordinal: int) -> ConstraintProgram:
         if not own:
             fixed.append((named.name, str(named.attr)))
     block = op.regions[0].blocks[0]
-    nodes: list[Node] = []
+    nodes: list[SmtNode] = []
     positions: dict[ir.Value, int] = {}
     for position, argument in enumerate(block.arguments):
         positions[argument] = len(nodes)
-        nodes.append(Node("dim", value=position))
+        nodes.append(SmtNode("dim", value=position))
     assertions = []
     for inner in block.operations:
         operation = inner.operation
@@ -126,24 +134,24 @@ def _read(op: ir.Operation, ordinal: int) -> ConstraintProgram:
     )
 
 
-def _node(op: ir.Operation, operands: tuple[int, ...]) -> Node:
+def _node(op: ir.Operation, operands: tuple[int, ...]) -> SmtNode:
     if op.name in _SAME_NAME:
-        return Node(_SAME_NAME[op.name], operands)
+        return SmtNode(_SAME_NAME[op.name], operands)
     if op.name == "smt.int.constant":
-        return Node("constant", value=int(ir.IntegerAttr(op.attributes["value"]).value))
+        return SmtNode("constant", value=int(ir.IntegerAttr(op.attributes["value"]).value))
     if op.name == "smt.constant":
-        return Node("constant", value=int(bool(ir.BoolAttr(op.attributes["value"]).value)))
+        return SmtNode("constant", value=int(bool(ir.BoolAttr(op.attributes["value"]).value)))
     if op.name == "smt.int.cmp":
         predicate = int(ir.IntegerAttr(op.attributes["pred"]).value)
-        return Node(_PREDICATES[predicate], operands)
+        return SmtNode(_PREDICATES[predicate], operands)
     if op.name == "iree_codegen.smt.knob":
-        return Node("variable", name=string_attribute(op, "name"))
+        return SmtNode("variable", name=string_attribute(op, "name"))
     if op.name == "smt.declare_fun":
-        return Node("variable", name=string_attribute(op, "namePrefix"))
+        return SmtNode("variable", name=string_attribute(op, "namePrefix"))
     if op.name == "iree_codegen.smt.lookup":
         keys = list(ir.DenseI64ArrayAttr(op.attributes["keys"]))
         values = list(ir.DenseI64ArrayAttr(op.attributes["values"]))
-        return Node("lookup", operands, table=tuple(zip(keys, values, strict=True)))
+        return SmtNode("lookup", operands, table=tuple(zip(keys, values, strict=True)))
     raise UnreadableConstraints(op.name)
 
 

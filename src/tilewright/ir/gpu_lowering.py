@@ -53,7 +53,10 @@ def gpu_template(
 ) -> GpuTemplate:
     """The template of a dispatch that is configured for a GPU, with its constraints.
 
-    `plain` has the ops and the root.
+    Args:
+        function: the dispatch function.
+        ops: its compute ops, in program order.
+        plain: the template so far, with the ops and the root.
     """
     info = iree_codegen.TranslationInfoAttr(function.attributes[TRANSLATION_INFO])
     attributes = [
@@ -372,7 +375,16 @@ def _parse(text: str, context: ir.Context) -> ir.Attribute:
 def write_gpu_configuration(
     function: ir.Operation, ops: Sequence[ir.Operation], configuration: GpuCompilationInfo
 ) -> None:
-    """Puts a configuration on a dispatch function and its compute ops, replacing what they have."""
+    """Put a configuration on a dispatch function and its compute ops, replacing what they have.
+
+    Args:
+        function: the dispatch function.
+        ops: its compute ops, in program order.
+        configuration: what is put on them.
+
+    Raises:
+        ValueError: where the compiler refuses to make it, or a text does not parse.
+    """
     info, attributes = resolve(function, configuration)
     function.attributes[TRANSLATION_INFO] = info
     for op in ops:

@@ -71,6 +71,7 @@ class Arena:
 
     @property
     def name(self) -> str:
+        """The recording's name."""
         return self.recording.name
 
     @property
@@ -80,6 +81,7 @@ class Arena:
         return found if found is not None and found in self.number else None
 
     def status(self, member: int) -> Status:
+        """What became of a member, by its number."""
         return STATUSES[int(self.recording.status[self.rows[member]])]
 
     @cached_property

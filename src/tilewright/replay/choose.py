@@ -44,6 +44,7 @@ class RecordingSelection:
 
     @property
     def rejected(self) -> int:
+        """Combinations that a constraint rejects."""
         return self.combinations - len(self.members)
 
 
@@ -52,10 +53,19 @@ def select(
 ) -> RecordingSelection:
     """The configurations to record.
 
-    `given` holds the user's lists as text (`"8,16,32"`) by knob; the other knobs then keep the
-    compiler's value. Without any (but `pipeline`) lists are chosen whose product has about `points`
-    valid configurations. The compiler's own pipeline is taken, and those that `given` names; its
-    own value is in every list. UserError for an unknown knob or a value that is not allowed.
+    Without lists (but of `pipeline`) some are chosen whose product has about `points` valid
+    configurations. The compiler's own pipeline is taken, and those that `given` names; its own value
+    is in every list.
+
+    Args:
+        dispatch: the space of the dispatch.
+        given: the user's lists as text (`"8,16,32"`) by knob; the other knobs then keep the compiler's
+            value.
+        points: about how many, where no lists are given.
+        seed: decides the sample that the choice is made by.
+
+    Raises:
+        UserError: for an unknown knob, a value that is not allowed, or too many configurations.
     """
     notes: list[str] = []
     pipelines = [dispatch.own]

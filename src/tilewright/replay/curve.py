@@ -56,11 +56,19 @@ def expected_best(values: FloatArray) -> FloatArray:
 def expected_best_by_time(
     values: FloatArray, costs: Callable[[IntArray], FloatArray], step_s: float
 ) -> FloatArray:
-    """Random search's mean best so far at the times `step_s`, 2 `step_s`, …, shape (N,).
+    """Random search's mean best so far at moments of simulated time.
 
-    `values` as for `expected_best`; `costs` gives what the trials cost in seconds, for many orders
-    at once: positions in `values`, shape (orders, N), to seconds of the same shape. A trial counts
-    from when it is done; before the first the best so far is the worst value.
+    A trial counts from when it is done; before the first the best so far is the worst value.
+
+    Args:
+        values: the time of each configuration in seconds, of those that failed the worst time; shape
+            (N,).
+        costs: seconds that trials take, for many orders at once: positions in `values`, shape
+            (orders, N), to seconds of the same shape.
+        step_s: seconds between the moments.
+
+    Returns:
+        Seconds at `step_s`, 2 `step_s`, …; shape (N,).
     """
     count = len(values)
     times = step_s * np.arange(1, count + 1)
@@ -80,8 +88,13 @@ def expected_best_by_time(
 
 
 def budget(expected: FloatArray, optimum: float, median: float) -> int:
-    """Steps (evaluations, or of time) after which random search has closed `CLOSED` of the gap
-    between the median and the optimum."""
+    """Steps after which random search has closed `CLOSED` of the gap between median and optimum.
+
+    Args:
+        expected: its expected best after 1, 2, … steps, in seconds.
+        optimum: the least time, in seconds.
+        median: of the times, in seconds.
+    """
     aim = optimum + (1 - CLOSED) * (median - optimum)
     # The last value is the optimum itself, but for rounding.
     reached = np.flatnonzero(expected <= aim + 1e-12 * median)
@@ -89,8 +102,13 @@ def budget(expected: FloatArray, optimum: float, median: float) -> int:
 
 
 def random_trials(count: int, good: int, chance: float = 0.5) -> int:
-    """Draws without replacement from `count` until one of the `good` ones has come with this
-    chance; `good` is at least 1."""
+    """Draws without replacement until a good configuration has come.
+
+    Args:
+        count: how many configurations there are.
+        good: how many of them are good, at least 1.
+        chance: with which one of them is to have come.
+    """
     missed = 1.0
     for draws in range(count):
         missed *= max(0, count - good - draws) / (count - draws)

@@ -11,10 +11,18 @@ from tilewright.trial import Trial
 
 
 def run_trials(database: Path | None, run: int, task: str | None) -> list[tuple[Trial, str]]:
-    """The trials of one workload of a run, each with when it was stored (ISO 8601, UTC).
+    """The trials of one workload of a run.
 
-    `task` has to be in the workload's name, where the run has several. UserError when there is no
-    such run, or not exactly one such workload.
+    Args:
+        database: its file; None for the default one.
+        run: the run's number.
+        task: has to be in the workload's name, where the run has several.
+
+    Returns:
+        Each trial with when it was stored (ISO 8601, UTC).
+
+    Raises:
+        UserError: when there is no such run, or not exactly one such workload.
     """
     with Database.open(database, create=False) as store:
         store.run(run)

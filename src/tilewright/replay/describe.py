@@ -44,6 +44,7 @@ class Description:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
         return asdict(self)
 
 

@@ -19,8 +19,14 @@ _COLUMNS = 3
 def plot(
     path: Path, paths: Sequence[Path], strategies: Sequence[StrategyScores], conditions: Conditions
 ) -> None:
-    """Write a picture with one panel for each space (files `paths`, in the order of the scores):
-    mean best so far over the budget of each strategy, random's expected best, and the optimum."""
+    """Draw the mean best so far over the budget, of each strategy on each space.
+
+    Args:
+        path: where the picture is written; its suffix says in which format.
+        paths: the spaces' files, in the order of the scores.
+        strategies: what is drawn, beside random's expected best and the optimum.
+        conditions: those that the scores were made under.
+    """
     rows = math.ceil(len(paths) / _COLUMNS)
     columns = min(_COLUMNS, len(paths))
     figure = pictures.figure(figsize=(4.5 * columns, 3.2 * rows))

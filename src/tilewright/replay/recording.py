@@ -133,10 +133,18 @@ class Recording:
         subject: RecordedDispatch | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Recording:
-        """The recording of trials, each of another configuration of the knobs' values.
+        """The recording of trials.
 
         Where a trial took over the result of an equal program, its measuring phase is that
         program's: which of them a search would measure depends on its order.
+
+        Args:
+            name: of the recording.
+            knobs: with the values that the trials have.
+            trials: each of another configuration.
+            default: the compiler's own choice.
+            subject: the dispatch.
+            facts: how, when and on what it was recorded.
         """
         at = [{_same(v): i for i, v in enumerate(knob.values)} for knob in knobs]
         indices = np.full((len(trials), len(knobs)), ABSENT, dtype=np.int64)

@@ -62,6 +62,7 @@ class SpaceScores:
 
     @property
     def mean(self) -> float:
+        """Mean over the runs."""
         return float(self.scores.mean())
 
     @property
@@ -104,6 +105,7 @@ class StrategyScores:
         return float(np.median([space.trials_ratio for space in self.spaces]))
 
     def to_json(self, noisy: bool) -> dict[str, Any]:
+        """Plain data for JSON; with `noisy` also what was lost by exploring and by selecting."""
         data: dict[str, Any] = {
             "mean": self.mean,
             "interval": list(self.interval),
@@ -197,11 +199,21 @@ def score_strategies(
     jobs: int = 1,
     on_space: Callable[[str, SpaceScores], object] = lambda label, scores: None,
 ) -> list[StrategyScores]:
-    """Run every strategy on every space, `runs` times with seeds of their own.
+    """Run every strategy on every space.
 
-    Run number r has the same seed for every strategy. The result depends on `seed`, not on `jobs`,
-    the number of processes. `on_space` is told what is done, in any order. UserError for a space
-    that cannot be read or scored.
+    Run number r has the same seed for every strategy. The result depends on `seed`, not on `jobs`.
+
+    Args:
+        paths: the spaces' files, of different names.
+        choices: the strategies, each once.
+        conditions: what they are told, and how they are scored.
+        runs: of each strategy on each space.
+        seed: decides all runs.
+        jobs: the number of processes.
+        on_space: told what is done, in any order.
+
+    Raises:
+        UserError: for a space that cannot be read or scored, or a choice that is there twice.
     """
     check_choices(choices)
     names = [open_arena(path).name for path in paths]

@@ -83,11 +83,17 @@ class SimulatedRun:
 
 
 def simulate(arena: Arena, make: MakeSearch, conditions: Conditions, seed: int) -> SimulatedRun:
-    """Search the space until the budget is used up, and on to a configuration near the optimum, or
-    until random search would most likely have found one. What would follow the optimum itself is
-    left out where it changes nothing, which is where times are told as they are.
+    """Search a space until the budget is used up.
 
-    The same seed gives the same run.
+    It goes on to a configuration near the optimum, or until random search would most likely have
+    found one. What would follow the optimum itself is left out where it changes nothing, which is
+    where times are told as they are. The same seed gives the same run.
+
+    Args:
+        arena: the space.
+        make: makes the search.
+        conditions: what it is told.
+        seed: decides the search, and the noise.
     """
     race = conditions.race(arena)
     noise = np.random.default_rng([seed, 1]) if conditions.noisy else None
@@ -153,7 +159,13 @@ class SearchScore:
 
 
 def evaluate(arena: Arena, run: SimulatedRun, conditions: Conditions) -> SearchScore:
-    """The outcome of a run under the conditions that it was made under."""
+    """What a run found, against random search.
+
+    Args:
+        arena: the space.
+        run: the run.
+        conditions: those that it was made under.
+    """
     race = conditions.race(arena)
     values = race.values[run.members]
     near = np.flatnonzero(arena.ok[run.members] & (values <= race.near))

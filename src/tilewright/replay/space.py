@@ -45,14 +45,17 @@ class Tables:
 
     @cached_property
     def encoded(self) -> FloatArray:
+        """Features, shape (members, features)."""
         return self.inner.encode_many(self.members)
 
     @cached_property
     def described(self) -> FloatArray:
+        """Descriptors, shape (members, descriptors)."""
         return self.inner.describe_many(self.members)
 
     @cached_property
     def priors(self) -> FloatArray:
+        """Priors, shape (members,)."""
         return self.inner.prior_many(self.members)
 
     @cached_property
@@ -71,7 +74,13 @@ class Tables:
         table: Callable[[], FloatArray],
         compute: Callable[[Sequence[Configuration]], FloatArray],
     ) -> FloatArray:
-        """The rows of a table; computed where a configuration is no member."""
+        """The rows of a table.
+
+        Args:
+            configs: whose rows they are.
+            table: gives the table, shape (members, numbers) or (members,).
+            compute: gives the rows of any configurations; used where one is no member.
+        """
         rows = [self.row.get(config, -1) for config in configs]
         if -1 in rows:
             return compute(configs)
@@ -126,6 +135,7 @@ class RecordedSpace(Space):
 
     @property
     def members(self) -> tuple[Configuration, ...]:
+        """The recorded configurations, in their order."""
         return self.tables.members
 
     def seen_as(self, *, default: Configuration, prior: bool) -> RecordedSpace:

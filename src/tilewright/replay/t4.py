@@ -113,11 +113,17 @@ def write_t4(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def read_t4(path: Path, name: str = "", objective: str | None = None) -> Recording:
-    """The recording in a file of T4 results (.json, or .json.gz).
+    """The recording in a file of T4 results.
 
-    `objective` names the measurement to be minimised, a time; by default the file's own. UserError
-    for a file that is no T4, or has other objectives than times. Of several results of one
-    configuration the first counts.
+    Of several results of one configuration the first counts.
+
+    Args:
+        path: a file, .json or .json.gz.
+        name: of the recording; by default its own, or the file's.
+        objective: the measurement to be minimised, a time; by default the file's own.
+
+    Raises:
+        UserError: for a file that is no T4, or has other objectives than times.
     """
     data = _load(path)
     wrong = next(violations(data), None)

@@ -70,7 +70,13 @@ RESULTS = Rule(
 
 
 def violations(data: Any, rule: Rule = RESULTS, where: str = "") -> Iterator[str]:
-    """What of the data is not as the rule says, each with its place: `results[3].times: …`."""
+    """What of some data is not as a rule says, each with its place: `results[3].times: …`.
+
+    Args:
+        data: from JSON.
+        rule: what is asked for.
+        where: the place of the data, '' for the whole.
+    """
     place = where or "the file"
     if rule.type is not None and (
         not isinstance(data, rule.type) or (isinstance(data, bool) and rule.type is not bool)

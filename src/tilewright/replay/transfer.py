@@ -30,7 +30,13 @@ def teachers(arena: Arena, paths: Iterable[Path]) -> list[Path]:
 
 
 def experience(paths: Sequence[Path], trials: int, seed: int) -> tuple[Experience, ...]:
-    """So many random trials of each space; the same seed draws the same."""
+    """Random trials of recorded spaces, to learn from.
+
+    Args:
+        paths: the spaces' files.
+        trials: how many of each.
+        seed: the same one draws the same.
+    """
     return tuple(
         _drawn(open_arena(path), trials, np.random.default_rng([seed, number, 3]))
         for number, path in enumerate(paths)

@@ -33,6 +33,7 @@ class Patience:
 
     @property
     def exhausted(self) -> bool:
+        """Whether it has waited for as many trials as it has patience for."""
         return self.waited >= self.trials
 
 
@@ -136,7 +137,13 @@ class TrialAllocator:
         return Allocation(chosen.task.name, min(self._batch, self._room(chosen), remaining))
 
     def record(self, task: str, trials: int, best_s: float | None) -> None:
-        """`trials` more were done for a task; its best time so far is now `best_s`, or None."""
+        """Tell what came of trials.
+
+        Args:
+            task: whose they were.
+            trials: how many more were done.
+            best_s: the task's best time so far in seconds; None where nothing succeeded.
+        """
         state = self._states[task]
         state.trials += trials
         ratio = state.best

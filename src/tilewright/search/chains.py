@@ -41,8 +41,21 @@ def anneal(
     count: int,
     seen: Set[Configuration],
 ) -> tuple[list[Configuration], FloatArray]:
-    """The up to `count` best-scored members outside `seen` that the chains came across, with their
-    scores, the best first. One chain begins at each of `starts`, which must be members."""
+    """Annealing over a score, one chain from each start.
+
+    Args:
+        space: what the chains walk through.
+        score: higher is better, of many members at once, shape (configurations,).
+        starts: members at which the chains begin; without any nothing is found.
+        rng: decides the steps, and which worse ones are taken.
+        cooling: how long the chains run, and how freely.
+        count: how many members are wanted at most.
+        seen: members that do not count.
+
+    Returns:
+        The up to `count` best-scored members outside `seen` that the chains came across, the best
+        first, and their scores.
+    """
     states = list(starts)
     if not states:
         return [], np.zeros(0)

@@ -75,10 +75,20 @@ def squared_distances(a: FloatArray, b: FloatArray) -> FloatArray:
 def spread(
     scores: FloatArray, features: FloatArray, count: int, strength: float, length: float
 ) -> list[int]:
-    """Positions of `count` high scores that differ from each other, the highest first.
+    """High scores that differ from each other.
 
     Greedy: what is chosen takes from the score of every other candidate `strength` standard
     deviations of the scores times its similarity, exp(-(distance / length)^2 / 2).
+
+    Args:
+        scores: of the candidates, shape (candidates,).
+        features: their scaled features, shape (candidates, features).
+        count: how many are wanted.
+        strength: of the penalty for being alike, 0 for none.
+        length: the distance at which candidates are alike, in units of the features.
+
+    Returns:
+        Positions of up to `count` candidates, the highest score first.
     """
     left = scores.astype(np.float64).copy()
     penalty = strength * float(scores.std()) if len(scores) else 0.0

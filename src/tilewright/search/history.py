@@ -47,9 +47,11 @@ class History:
 
     @property
     def configurations(self) -> list[Configuration]:
+        """The configurations of `trials`."""
         return [t.configuration for t in self._trials]
 
     def add(self, trials: Iterable[Trial]) -> None:
+        """Take in trials, in any order."""
         for trial in trials:
             key = self._keys.get(trial.configuration)
             if key is None:

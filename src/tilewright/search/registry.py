@@ -45,7 +45,11 @@ def strategy_names() -> tuple[str, ...]:
 
 
 def find_strategy(name: str, where: str = "--strategy") -> type[Strategy]:
-    """The strategy of that name or alias; UserError with the names there are otherwise."""
+    """The strategy of a name or an older one.
+
+    Raises:
+        UserError: with the names there are; `where` begins the message.
+    """
     found = _strategies.get(_aliases.get(name, name))
     if found is None:
         raise UnknownNameError("strategy", name, _strategies, where)
@@ -53,7 +57,11 @@ def find_strategy(name: str, where: str = "--strategy") -> type[Strategy]:
 
 
 def check_strategy(name: str, options: Mapping[str, object] | None = None) -> None:
-    """UserError unless the strategy exists, takes these options and has the libraries it needs."""
+    """Check a strategy and its options without making it.
+
+    Raises:
+        UserError: unless it exists, takes these options and has the libraries it needs.
+    """
     find_strategy(name).check(options or {})
 
 
@@ -65,8 +73,18 @@ def create_strategy(
     known: Sequence[Trial] = (),
     experience: Sequence[Experience] = (),
 ) -> Strategy:
-    """Make a strategy; `options` may hold text (from the command line) or values.
+    """Make a strategy.
 
-    `experience`: trials of other shapes of the same kind of workload.
+    Args:
+        name: its name, or an older one.
+        space: what it searches.
+        seed: decides its proposals.
+        options: by name, as text (from the command line) or as values.
+        known: trials that were made before.
+        experience: trials of other shapes of the same kind of workload.
+
+    Raises:
+        UserError: for a strategy or an option that there is not, a value that is not allowed, or a
+            library that is not installed.
     """
     return find_strategy(name)(space, seed, options, known, experience)

@@ -27,8 +27,16 @@ def log_times(times: FloatArray) -> FloatArray:
 
 
 def informative(times: FloatArray, most: int) -> IntArray:
-    """Positions, ascending, of at most `most` trials that tell the most: half of them the fastest,
-    the others at even distances through the rest by time, failures last."""
+    """The trials that tell the most: half of them the fastest, the others at even distances through
+    the rest by time, failures last.
+
+    Args:
+        times: seconds, NaN for a failure, shape (trials,).
+        most: how many at most.
+
+    Returns:
+        Positions, ascending.
+    """
     order = np.argsort(np.where(np.isnan(times), np.inf, times), kind="stable")
     if len(order) <= most:
         return np.arange(len(order))
@@ -41,9 +49,15 @@ def informative(times: FloatArray, most: int) -> IntArray:
 def prior_line(
     priors: FloatArray, y: FloatArray, trials: float = _SLOPE_TRIALS
 ) -> tuple[float, float]:
-    """Least-squares slope (never negative) and level of log time against minus the prior.
+    """A line through the log times against minus the prior, by least squares.
 
-    `trials`: how many trials the belief weighs that the slope is 1.
+    Args:
+        priors: of the trials, shape (trials,).
+        y: their log times, shape (trials,).
+        trials: how many trials the belief weighs that the slope is 1.
+
+    Returns:
+        Slope (never negative) and level; 1 and 0 without trials.
     """
     if len(y) == 0:
         return 1.0, 0.0

@@ -26,6 +26,7 @@ class Option:
 
     @property
     def kind(self) -> type:
+        """The type of its values."""
         return type(self.default)
 
     def allowed(self) -> str:
@@ -78,7 +79,16 @@ class Option:
 def parse_options(
     table: Sequence[Option], given: Mapping[str, object], where: str = ""
 ) -> dict[str, OptionValue]:
-    """Every option of the table, as given or by default; UserError for an unknown one."""
+    """Every option of a table, as given or by default.
+
+    Args:
+        table: the options there are.
+        given: values by name, as text or as Python values.
+        where: begins the message of an error.
+
+    Raises:
+        UserError: for an option that there is not, or a value that is not allowed.
+    """
     by_name = {o.name: o for o in table}
     for name in given:
         if name not in by_name:

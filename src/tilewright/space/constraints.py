@@ -45,6 +45,7 @@ class Fold:
     accept: Callable[[Any], Any]
 
     def run(self, values: Sequence[Any]) -> Any:
+        """Whether values of the knobs, in their order, satisfy the constraint."""
         state: Any = np.int64(self.start)
         for value in values:
             state = self.step(state, value)
@@ -108,8 +109,15 @@ class Computed:
         return self.compute(*(values[k] for k in self.knobs))
 
     def one_of(self, name: str, allowed: Sequence[Value], where: str) -> list[Constraint]:
-        """The rule that the number, called `name`, is one of some values; none where that is so
-        whatever the knobs are. `where` begins the message of an error.
+        """The rule that the number is one of some values.
+
+        Args:
+            name: what the number is called.
+            allowed: the values; those that are no integers do not count.
+            where: begins the message of an error.
+
+        Returns:
+            No rule where the number is one of the values whatever the knobs are.
 
         Raises:
             UserError: where no knob changes the number, and it is another.
@@ -144,6 +152,14 @@ def product_at_most(
     It carries a :class:`Fold` over the product so far, clipped above the limit, so that any number
     of knobs under such a bound is still counted and sampled exactly: tile sizes have few distinct
     products.
+
+    Args:
+        name: of the constraint.
+        knobs: whose values are multiplied; integers from 0.
+        limit: the largest product allowed.
+        factor: what the product begins with.
+        reason: says why values are rejected; by default the product in numbers.
+        unit: of the product, for that default.
     """
     over = limit + 1
 

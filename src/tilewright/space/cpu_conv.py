@@ -12,7 +12,7 @@ from tilewright.space.constraints import Constraint
 from tilewright.space.cpu_tiles import CpuPipeline
 
 
-class Convolution(CpuPipeline):
+class DecomposedConvolution(CpuPipeline):
     """Convolutions and poolings that the compiler itself gives to it."""
 
     name = "ConvTileAndDecomposeExpert"

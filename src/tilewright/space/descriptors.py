@@ -33,8 +33,16 @@ class Descriptors:
 
 
 def aligned(values: FloatArray, names: Sequence[str], wanted: Sequence[str]) -> FloatArray:
-    """Descriptors under `names` as those under `wanted`: shape (configurations, wanted), 0 for a
-    descriptor that is not there."""
+    """Descriptors of one space as those of another.
+
+    Args:
+        values: shape (configurations, names).
+        names: what the columns are.
+        wanted: the names that the other space has.
+
+    Returns:
+        Shape (configurations, wanted); 0 for a descriptor that is not there.
+    """
     at = {name: i for i, name in enumerate(names)}
     out = np.zeros((len(values), len(wanted)), dtype=np.float64)
     for column, name in enumerate(wanted):

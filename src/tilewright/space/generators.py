@@ -13,7 +13,7 @@ from functools import partial
 
 from tilewright.gpu import GpuTemplate
 from tilewright.gpu_target import GpuTarget
-from tilewright.space.cpu_conv import Convolution
+from tilewright.space.cpu_conv import DecomposedConvolution
 from tilewright.space.cpu_double_tiling import DoubleTiling
 from tilewright.space.cpu_mmt4d import Mmt4d
 from tilewright.space.cpu_plain import BufferOps, DataTiling, DefaultPipeline, LinalgExt
@@ -40,7 +40,7 @@ __all__ = ["CPU_PIPELINES", "GPU_PIPELINES", "DispatchSpace", "dispatch_space"]
 
 CPU_PIPELINES: tuple[type[CpuPipeline], ...] = (
     DoubleTiling,
-    Convolution,
+    DecomposedConvolution,
     Mmt4d,
     DataTiling,
     LinalgExt,

@@ -47,6 +47,7 @@ class LoopNest:
 
     @staticmethod
     def of(root: OpTemplate, workload: Workload, target: Target) -> LoopNest:
+        """The loops of a root op; without operands one that all loops index."""
         count = len(root.extents)
         loops = root.operand_loops or (tuple(range(count)),)
         operands = np.zeros((len(loops), count), dtype=np.bool_)
@@ -212,10 +213,12 @@ class TileGeometry:
 
     @cached_property
     def block_bytes(self) -> FloatArray:
+        """Bytes of all operands that a cache block touches."""
         return self.footprint(self.block)
 
     @cached_property
     def outer_bytes(self) -> FloatArray:
+        """Bytes of all operands that a workgroup touches."""
         return self.footprint(self.outer)
 
 

@@ -134,7 +134,13 @@ class GpuPipeline(Pipeline):
         self._start[knob.name] = start
 
     def tile(self, name: str, sizes: Iterable[int], own: int) -> None:
-        """Add a tile knob over some sizes and the compiler's own (1 where it does not tile)."""
+        """Add a tile knob.
+
+        Args:
+            name: of the knob.
+            sizes: from 1; the compiler's own is added.
+            own: the compiler's own size, 0 where it does not tile (which is a tile of 1).
+        """
         self.knob(TileKnob(name, values=tuple(sorted({*sizes, own or 1}))), own or 1)
 
     def rule(
@@ -144,7 +150,14 @@ class GpuPipeline(Pipeline):
         check: Callable[..., Any],
         reason: Callable[..., str],
     ) -> None:
-        """Add a constraint; `check` is given NumPy arrays of the knobs' values."""
+        """Add a constraint.
+
+        Args:
+            name: of the constraint.
+            knobs: what it looks at.
+            check: whether values of the knobs are allowed; given NumPy arrays.
+            reason: why values are rejected, with the numbers.
+        """
         self._rules.append(
             Constraint(
                 name, tuple(knobs), lambda *v: check(*map(np.asarray, v)), reason, vectorised=True
@@ -152,8 +165,13 @@ class GpuPipeline(Pipeline):
         )
 
     def thread_tiles(self, loop: int, largest: tuple[int, int], own: tuple[int, int]) -> None:
-        """Add the tiles of a loop for a workgroup and for a thread, of which one divides the other;
-        the largest sizes and the compiler's own are given in that order."""
+        """Add the tiles of a loop for a workgroup and for a thread, of which one divides the other.
+
+        Args:
+            loop: its position.
+            largest: the largest tiles of a workgroup and of a thread.
+            own: the compiler's own, in that order; 0 where it does not tile.
+        """
         name, extent = self.workload.loop_names[loop], max(1, self.root.extents[loop])
         group, thread = f"workgroup_{name}", f"thread_{name}"
         self.tile(group, divisor_sizes(extent, largest[0]), own[0])

@@ -90,19 +90,32 @@ class Space(ABC):
     def neighbours(
         self, config: Configuration, rng: np.random.Generator, reach: int = 1
     ) -> Iterator[Configuration]:
-        """Members that differ in one knob, then in two coupled knobs, by up to `reach` steps.
+        """Members that differ in one knob, then in two coupled knobs.
 
         Coupled knobs share a constraint. Within each group the order is random; each neighbour
-        comes once. A configuration that is no member is repaired first.
+        comes once.
+
+        Args:
+            config: where the steps begin; one that is no member is repaired first.
+            rng: decides the order.
+            reach: how many steps a knob may go.
         """
 
     @abstractmethod
     def step_many(
         self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
     ) -> list[Configuration]:
-        """One random neighbour of each member: a step of up to `reach` in one knob or in two
-        coupled ones. The configuration itself where none was found in a few tries, and where it
-        is no member."""
+        """One random neighbour of each member: a step in one knob or in two coupled ones.
+
+        Args:
+            configs: where the steps begin.
+            rng: decides the steps.
+            reach: how many steps a knob may go.
+
+        Returns:
+            As many configurations; the same one where no step was found in a few tries, and where
+            it is no member.
+        """
 
     @abstractmethod
     def nearest_valid(self, config: Configuration) -> Configuration:

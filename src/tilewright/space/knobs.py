@@ -97,7 +97,13 @@ class Knob(ABC):
         return self.value(int(rng.integers(self.cardinality)))
 
     def mutated(self, value: Value, rng: np.random.Generator, leap: float) -> Value:
-        """A step of up to two from a value, or with the probability `leap` any value."""
+        """Another value, for a search that mutates.
+
+        Args:
+            value: where the step begins.
+            rng: decides it.
+            leap: the probability of any value instead of a step of up to two.
+        """
         near = self.neighbours(value, 2)
         if near and rng.random() >= leap:
             return near[int(rng.integers(len(near)))]

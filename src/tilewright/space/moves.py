@@ -37,8 +37,16 @@ def neighbours(
 ) -> Iterator[Values]:
     """Valid steps in one knob, then in two of a pair, each group in random order.
 
-    `values` must be valid; only the constraints of the knobs that moved are checked again
-    (`constraints` holds them for each knob), for a piece of the steps at a time.
+    Only the constraints of the knobs that moved are checked again, for a piece of the steps at a
+    time.
+
+    Args:
+        values: of all knobs; must be valid.
+        knobs: those that move.
+        pairs: knobs that move together.
+        constraints: those that look at each knob, by its name.
+        rng: decides the order.
+        reach: how many steps a knob may go.
     """
     steps = {k.name: k.neighbours(values[k.name], reach) for k in knobs}
     for stage in (0, 1):
@@ -79,10 +87,19 @@ def repair(
     gap: Callable[[Knob, Value], float],
     limit: int = 2000,
 ) -> Values | None:
-    """Nearest valid values by best-first search over single steps; None after `limit` states.
+    """The nearest valid values, by best-first search over single steps.
 
-    Starts from values of the domains and moves only the knobs that a violated constraint looks at.
-    `gap` measures how far a value of a knob is from what was asked for; their sum is the distance.
+    Moves only the knobs that a violated constraint looks at.
+
+    Args:
+        values: of the domains; where the search begins.
+        knobs: those that may move.
+        constraints: what has to hold.
+        gap: how far a value of a knob is from what was asked for; their sum is the distance.
+        limit: how many combinations are looked at.
+
+    Returns:
+        None where none was found within the limit.
     """
     by_name = {k.name: k for k in knobs}
     start = sum(gap(k, values[k.name]) for k in knobs)

@@ -248,7 +248,16 @@ class ValidSet:
 
 
 def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval for a share (E. B. Wilson, JASA 22, 1927); 95% with the default z."""
+    """Wilson's score interval for a share (E. B. Wilson, JASA 22, 1927).
+
+    Args:
+        hits: how many of the draws were hits.
+        n: how many draws there were, at least 1.
+        z: deviations of the normal distribution; 1.96 for 95%.
+
+    Returns:
+        The interval's ends, within 0 and 1.
+    """
     share = hits / n
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 
 def divisors(extent: int) -> list[int]:
+    """The divisors of a number from 1 on, ascending."""
     small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
     return sorted({*small, *(extent // d for d in small)})
 
@@ -45,7 +46,13 @@ def _domain(sizes: Iterable[int], extent: int, keep: Iterable[int], most: int) -
 
 
 def distribution_sizes(extent: int, cores: int, default: int) -> tuple[int, ...]:
-    """Tiles handed to one worker: up to 40 sizes, the whole loop among them."""
+    """Tiles handed to one worker: up to 40 sizes, the whole loop among them.
+
+    Args:
+        extent: of the loop.
+        cores: of the machine; even splits over them are offered.
+        default: the compiler's own size, which is among them.
+    """
     if extent <= 16:
         return _domain(range(1, extent + 1), extent, (default,), 40)
     splits = _thinned(sorted({-(-extent // parts) for parts in range(1, 4 * cores + 1)}), 16)
@@ -56,8 +63,14 @@ def distribution_sizes(extent: int, cores: int, default: int) -> tuple[int, ...]
 def vector_sizes(extent: int, lanes: int, default: int, innermost: bool) -> tuple[int, ...]:
     """Tiles that become vectors and are unrolled: up to 24 sizes.
 
-    The loop that walks memory (`innermost`) gets multiples of the vector register; the others small
-    sizes, as each is one more register of accumulators.
+    The loop that walks memory gets multiples of the vector register; the others small sizes, as
+    each is one more register of accumulators.
+
+    Args:
+        extent: of the loop.
+        lanes: elements in a vector register.
+        default: the compiler's own size, which is among them.
+        innermost: whether the loop walks the memory of an operand.
     """
     if innermost:
         multiples = {lanes * i for i in (1, 2, 3, 4, 6, 8, 16, 32)}
@@ -70,7 +83,14 @@ def vector_sizes(extent: int, lanes: int, default: int, innermost: bool) -> tupl
 
 
 def reduction_sizes(extent: int, lanes: int, default: int, innermost: bool) -> tuple[int, ...]:
-    """Steps of a reduction that are unrolled or vectorised: up to 20 sizes."""
+    """Steps of a reduction that are unrolled or vectorised: up to 20 sizes.
+
+    Args:
+        extent: of the loop.
+        lanes: elements in a vector register.
+        default: the compiler's own size, which is among them.
+        innermost: whether the loop walks the memory of an operand.
+    """
     sizes = {1, 2, 3, 4, 6, 8, 12, 16, 32, *(d for d in divisors(extent) if d <= 32)}
     if innermost:
         sizes |= {lanes, 2 * lanes, 4 * lanes, 8 * lanes}

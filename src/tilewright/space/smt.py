@@ -63,6 +63,7 @@ class ConstraintModel:
 
     @property
     def computed(self) -> tuple[str, ...]:
+        """The variables that follow from the free ones."""
         return tuple(self._quotients)
 
     # -- evaluation ----------------------------------------------------------------------------
@@ -80,6 +81,7 @@ class ConstraintModel:
         return self._variable(name, values, {})
 
     def holds(self, assertion: Assertion, values: Mapping[str, Any]) -> Any:
+        """Whether an assertion holds for values (or arrays of them) of the free variables."""
         return np.asarray(self._evaluate(assertion.node, values, {})) != 0
 
     def _variable(self, name: str, values: Mapping[str, Any], known: dict[int, Any]) -> Any:

@@ -54,13 +54,13 @@ def select(
     """The configurations to record.
 
     Without lists (but of `pipeline`) some are chosen whose product has about `points` valid
-    configurations. The compiler's own pipeline is taken, and those that `given` names; its own value
-    is in every list.
+    configurations. The compiler's own pipeline is taken, and those that `given` names; its own
+    value is in every list.
 
     Args:
         dispatch: the space of the dispatch.
-        given: the user's lists as text (`"8,16,32"`) by knob; the other knobs then keep the compiler's
-            value.
+        given: the user's lists as text (`"8,16,32"`) by knob; the other knobs then keep the
+            compiler's value.
         points: about how many, where no lists are given.
         seed: decides the sample that the choice is made by.
 

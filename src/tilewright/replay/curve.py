@@ -61,8 +61,8 @@ def expected_best_by_time(
     A trial counts from when it is done; before the first the best so far is the worst value.
 
     Args:
-        values: the time of each configuration in seconds, of those that failed the worst time; shape
-            (N,).
+        values: the time of each configuration in seconds, of those that failed the worst time;
+            shape (N,).
         costs: seconds that trials take, for many orders at once: positions in `values`, shape
             (orders, N), to seconds of the same shape.
         step_s: seconds between the moments.

@@ -50,7 +50,14 @@ class Atom:
     expr: Expr | None = None
 
     def divided(self, kind: str) -> tuple[Linear, int] | None:
-        """What is divided and by which number, if this is such a quotient or remainder."""
+        """What is divided and by which number, if this is such a quotient or remainder.
+
+        Args:
+            kind: `floordiv` or `floormod`.
+
+        Returns:
+            The sum and the divisor; None for other atoms, and where the divisor is no number.
+        """
         if self.kind == kind and not self.args[1].terms:
             return self.args[0], self.args[1].constant
         return None
@@ -79,7 +86,12 @@ class Linear:
         )
 
     def plus(self, other: Linear | int, factor: int = 1) -> Linear:
-        """This and `factor` times the other."""
+        """This and `factor` times the other.
+
+        Args:
+            other: another sum or a number.
+            factor: what it is multiplied by.
+        """
         if isinstance(other, int):
             return Linear(self.terms, self.constant + other * factor)
         terms = dict(self.terms)
@@ -92,23 +104,45 @@ class Linear:
         return Linear(terms, self.constant + other.constant * factor)
 
     def times(self, factor: int) -> Linear:
-        """The product with a number."""
+        """The product with a number.
+
+        Args:
+            factor: any number; by 0 nothing is left.
+        """
         if factor == 0:
             return number(0)
         return Linear({a: c * factor for a, c in self.terms.items()}, self.constant * factor)
 
     def over(self, divisor: int) -> Linear:
-        """The quotient by a number that divides every coefficient and the constant."""
+        """The quotient by a number that divides every coefficient and the constant.
+
+        Args:
+            divisor: divides every coefficient and the constant without a rest.
+        """
         return Linear({a: c // divisor for a, c in self.terms.items()}, self.constant // divisor)
 
     def split(self, divisor: int) -> tuple[Linear, Linear]:
-        """The part that the divisor divides, and the rest (its constant from 0 to divisor - 1)."""
+        """The part that the divisor divides, and the rest (its constant from 0 to divisor - 1).
+
+        Args:
+            divisor: positive.
+
+        Returns:
+            The multiple of the divisor and the rest, whose sum this is.
+        """
         rest, whole = self.part(lambda _, factor: factor % divisor != 0)
         remainder = self.constant % divisor
         return whole.plus(self.constant - remainder), rest.plus(remainder)
 
     def part(self, wanted: Callable[[Atom, int], bool]) -> tuple[Linear, Linear]:
-        """The terms for which `wanted(atom, coefficient)` holds and the others, no constant."""
+        """The sum in two: some of its terms and the others, both without the constant.
+
+        Args:
+            wanted: given an atom and its coefficient, whether the term is of the first part.
+
+        Returns:
+            The two parts.
+        """
         chosen: dict[Atom, int] = {}
         others: dict[Atom, int] = {}
         for atom, factor in self.terms.items():
@@ -116,8 +150,15 @@ class Linear:
         return Linear(chosen, 0), Linear(others, 0)
 
     def step(self, var: Var) -> tuple[int | None, Linear]:
-        """By how much the sum grows with a variable, and what is left without it; None and the
-        whole where it depends on the variable in another way than by a multiple of it."""
+        """By how much the sum grows with a variable, and what is left without it.
+
+        Args:
+            var: a loop's variable.
+
+        Returns:
+            The step and the rest; None and the whole where it depends on the variable in another
+            way than by a multiple of it.
+        """
         mine, others = self.part(lambda atom, _: var in atom.variables)
         if any(atom.kind != "var" for atom in mine.terms):
             return None, self
@@ -145,13 +186,25 @@ class Linear:
 
 
 def number(value: int) -> Linear:
-    """A sum of no atoms."""
+    """A sum of no atoms.
+
+    Args:
+        value: its constant.
+    """
     return Linear({}, value)
 
 
 def holds(op: str, difference: Linear) -> bool | None:
-    """Whether a comparison (`eq ne lt le gt ge`) of a sum with 0 holds for all of its values (or
-    for none); None where that depends on them."""
+    """Whether a comparison of a sum with 0 holds.
+
+    Args:
+        op: `eq`, `ne`, `lt`, `le`, `gt` or `ge`.
+        difference: the sum.
+
+    Returns:
+        Whether it does for all of the sum's values (True) or for none (False); None where that
+        depends on them, as far as the bounds say.
+    """
     low, high = difference.low, difference.high
     match op:
         case "lt":
@@ -174,7 +227,13 @@ class Arithmetic:
         self._linear: dict[Expr, Linear] = {}
 
     def bind(self, var: Expr, low: int, high: int) -> None:
-        """Let a variable range from `low` to `high`."""
+        """Let a variable range from `low` to `high`.
+
+        Args:
+            var: a variable.
+            low: its least value.
+            high: its largest value.
+        """
         if self.bounds.get(var) != (low, high):
             if var in self._linear:
                 # What was made of the variable has its former bounds.
@@ -184,7 +243,14 @@ class Arithmetic:
     # -- sums --------------------------------------------------------------------------------------
 
     def linear(self, expr: Expr) -> Linear:
-        """The sum that an index expression is."""
+        """The sum that an index expression is.
+
+        Args:
+            expr: of type `index`.
+
+        Returns:
+            The sum, the same for expressions that are equal by the rules known here.
+        """
         known = self._linear.get(expr)
         if known is None:
             known = self._linear[expr] = self._linear_of(expr)
@@ -218,7 +284,11 @@ class Arithmetic:
         return made
 
     def variable(self, var: Var) -> Linear:
-        """The sum that a variable is: a number where it has one value only."""
+        """The sum that a variable is: a number where it has one value only.
+
+        Args:
+            var: a variable; where it has no bounds its values may lie far away.
+        """
         low, high = self.bounds.get(var, (-FAR, FAR))
         if low == high:
             return number(low)
@@ -235,7 +305,15 @@ class Arithmetic:
         bounds: Bounds = (-FAR, FAR),
         volatile: bool = True,
     ) -> Linear:
-        """What is computed in another way, as an atom; equal keys give the same atom."""
+        """What is computed in another way, as an atom.
+
+        Args:
+            key: equal keys give the same atom.
+            content: what it is, for whoever computes it.
+            variables: the loop variables that it depends on.
+            bounds: its least and its largest value.
+            volatile: whether it is read from memory.
+        """
         return self._sum(
             ("opaque", key), "opaque", (content,), bounds, frozenset(variables), volatile
         )
@@ -277,7 +355,14 @@ class Arithmetic:
         return (type(expr), expr.dtype, *own, *parts)
 
     def combined(self, op: str, a: Linear, b: Linear) -> Linear:
-        """An operator of :class:`Binary` on two sums."""
+        """An operator of :class:`Binary` on two sums.
+
+        Args:
+            op: `add`, `sub`, `mul`, `floordiv`, `floormod`, `truncdiv`, `truncmod`, `min`, `max` or
+                another operator of integers.
+            a: the left operand.
+            b: the right operand.
+        """
         match op:
             case "add":
                 return self._joined(a.plus(b))
@@ -316,7 +401,12 @@ class Arithmetic:
         return form
 
     def quotient(self, form: Linear, divisor: int) -> Linear:
-        """`form // divisor`, rounded down; the divisor is positive."""
+        """`form // divisor`, rounded down.
+
+        Args:
+            form: a sum.
+            divisor: positive.
+        """
         if divisor == 1:
             return form
         whole, rest = form.split(divisor)
@@ -336,7 +426,12 @@ class Arithmetic:
         return result.plus(self._pair("floordiv", rest, number(divisor), low, high))
 
     def remainder(self, form: Linear, divisor: int) -> Linear:
-        """`form % divisor`, from 0 to divisor - 1; the divisor is positive."""
+        """`form % divisor`, from 0 to divisor - 1.
+
+        Args:
+            form: a sum.
+            divisor: positive.
+        """
         if divisor == 1:
             return number(0)
         _, rest = form.split(divisor)
@@ -377,14 +472,29 @@ class Arithmetic:
     # -- questions ---------------------------------------------------------------------------------
 
     def difference(self, a: Expr, b: Expr) -> int | None:
-        """`a - b` where that is a known number."""
+        """The difference of two index expressions, where it is one number.
+
+        Args:
+            a: an index expression.
+            b: what is taken off it.
+
+        Returns:
+            `a - b`; None where it is not known to be the same everywhere.
+        """
         form = self.linear(a).plus(self.linear(b), -1)
         return form.low if form.low == form.high else None
 
     # -- back to expressions -----------------------------------------------------------------------
 
     def expr(self, form: Linear) -> Expr:
-        """The expression of a sum: larger steps first, subtraction where it reads well."""
+        """The expression of a sum: larger steps first, subtraction where it reads well.
+
+        Args:
+            form: a sum without anything that only its maker can compute.
+
+        Returns:
+            An expression of type `index`, whose sum is `form` again.
+        """
         result: Expr | None = None
         terms = sorted(form.terms.items(), key=lambda t: -t[1])
         for atom, c in terms:
@@ -410,13 +520,22 @@ class Arithmetic:
         return atom.expr
 
     def simplify(self, expr: Expr) -> Expr:
-        """The expression with its indices in their plainest form and decided conditions decided."""
+        """The expression with its indices in their plainest form and decided conditions decided.
+
+        Args:
+            expr: of any type.
+        """
         if expr.dtype == INDEX:
             return self.expr(self.linear(expr))
         return self.simplify_value(expr)
 
     def simplify_value(self, expr: Expr, inside: bool = False) -> Expr:
-        """As :meth:`simplify` for any type; `inside` looks only at the operands."""
+        """As :meth:`simplify` for any type; `inside` looks only at the operands.
+
+        Args:
+            expr: of any type.
+            inside: whether to leave an index expression as such what it is.
+        """
         parts = children(expr)
         if not parts:
             return expr

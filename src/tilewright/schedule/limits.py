@@ -59,7 +59,11 @@ def check_limits(program: LoopProgram, target: GpuTarget) -> None:
 
 
 def shared_bytes(kernel: Kernel) -> int:
-    """Bytes of shared memory that a kernel allocates."""
+    """Bytes of shared memory that a kernel allocates.
+
+    Args:
+        kernel: before reductions over threads are written out.
+    """
     return sum(
         stmt.buffer.size * bits(stmt.buffer.dtype) // 8
         for stmt in statements(kernel.body)

@@ -65,14 +65,17 @@ class StagePlan:
 
     @property
     def name(self) -> str:
+        """The stage's name."""
         return self.stage.name
 
     @property
     def leaves(self) -> list[IterVar]:
+        """The loops, outermost first."""
         return self.stage.leaf_iter_vars
 
     @property
     def reduction(self) -> Reduce | None:
+        """The reduction that the stage is, if it is one."""
         first = self.body[0]
         return first if isinstance(first, Reduce) else None
 
@@ -85,7 +88,11 @@ class StagePlan:
         return plan
 
     def thread(self, leaf: IterVar) -> str:
-        """The tag that a loop is bound to, or nothing."""
+        """The tag that a loop is bound to, or nothing.
+
+        Args:
+            leaf: one of the stage's loops.
+        """
         return self.stage.marked(leaf).tag
 
     def around(self) -> list[tuple[StagePlan, IterVar]]:
@@ -213,7 +220,12 @@ class Plan:
     # -- ranges ------------------------------------------------------------------------------------
 
     def thread_var(self, plan: StagePlan, tag: str) -> Var:
-        """The variable of a kernel's grid for a tag."""
+        """The variable of a kernel's grid for a tag.
+
+        Args:
+            plan: a stage of the kernel.
+            tag: `blockIdx.x` to `threadIdx.z`.
+        """
         key = (plan.root.stage, tag)
         if key not in self.threads:
             self.threads[key] = Var(tag)

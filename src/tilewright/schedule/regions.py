@@ -18,7 +18,16 @@ class Span(NamedTuple):
 
 
 def span_of(form: Linear, fixed: Collection[Expr], arithmetic: Arithmetic) -> Span:
-    """The values of an index while all variables but the fixed ones run over their ranges."""
+    """The values of an index while all variables but the fixed ones run over their ranges.
+
+    Args:
+        form: the index.
+        fixed: the variables that stand still.
+        arithmetic: knows the ranges of the others.
+
+    Returns:
+        A span that has all of the values; it may be longer than they are.
+    """
     base = number(0)
     low = high = form.constant
     for atom, c in form.terms.items():
@@ -56,7 +65,11 @@ def _span(atom: Atom, fixed: Collection[Expr], arithmetic: Arithmetic) -> Span:
 
 
 def union(spans: Iterable[Span]) -> Span:
-    """Values of one span or the other."""
+    """Values of one span or the other.
+
+    Args:
+        spans: one at least.
+    """
     first, *others = spans
     base, low, high = first
     for other in others:
@@ -70,6 +83,14 @@ def clipped(span: Span, size: int, arithmetic: Arithmetic) -> tuple[Expr, int]:
 
     Indices of a span that lie outside of the tensor are not read: they come from the ends of
     loops, or are guarded.
+
+    Args:
+        span: of the indices that are read.
+        size: of the tensor's dimension.
+        arithmetic: made the span's sums.
+
+    Returns:
+        The first index, and how many there are: all of the dimension where it is not known better.
     """
     base, low, high = span
     if high - low + 1 >= size or high - low >= FAR:

@@ -27,7 +27,14 @@ class Split:
     def extents(self, parent: int, exact: bool) -> tuple[int, int]:
         """Iterations of the outer and the inner loop for those of the parent.
 
-        The given number is cut to the parent's, but where it is bound to threads (`exact`).
+        The given number is cut to the parent's, but where it is bound to threads.
+
+        Args:
+            parent: iterations of the parent.
+            exact: whether the given number is bound to threads.
+
+        Returns:
+            Iterations of the outer and of the inner loop.
         """
         given = self.factor if self.factor is not None else self.nparts
         assert given is not None
@@ -52,7 +59,13 @@ Relation: TypeAlias = Split | Fuse
 def extents_of(
     relations: Iterable[Relation], roots: Mapping[IterVar, int], bound: Iterable[IterVar]
 ) -> dict[IterVar, int]:
-    """Iterations of every axis and loop. `bound`: loops bound to threads."""
+    """Iterations of every axis and loop.
+
+    Args:
+        relations: in the order in which they were made.
+        roots: iterations of the axes.
+        bound: loops bound to threads.
+    """
     relations = list(relations)
     exact = set(bound)
     # A thread's extent is a promise about every loop that it is made into.
@@ -76,7 +89,16 @@ def extents_of(
 def values_up(
     relations: Iterable[Relation], extents: Mapping[IterVar, int], leaves: Mapping[IterVar, Expr]
 ) -> dict[IterVar, Expr]:
-    """The value (from 0) of every axis, from those of the loops."""
+    """The value (from 0) of every axis, from those of the loops.
+
+    Args:
+        relations: in the order in which they were made.
+        extents: iterations of every axis and loop.
+        leaves: the values of the loops.
+
+    Returns:
+        The values of axes and loops; an axis that is split unevenly can exceed its extent.
+    """
     values = dict(leaves)
     for relation in reversed(list(relations)):
         if isinstance(relation, Split):
@@ -93,7 +115,13 @@ def values_up(
 def values_down(
     relations: Iterable[Relation], extents: Mapping[IterVar, int], roots: Mapping[IterVar, Expr]
 ) -> dict[IterVar, Expr]:
-    """The value of every loop, from those of the axes."""
+    """The value of every loop, from those of the axes.
+
+    Args:
+        relations: in the order in which they were made.
+        extents: iterations of every axis and loop.
+        roots: the values of the axes, from 0.
+    """
     values = dict(roots)
     for relation in relations:
         if isinstance(relation, Split):
@@ -108,7 +136,12 @@ def values_down(
 
 
 def inexact(relations: Iterable[Relation], extents: Mapping[IterVar, int]) -> list[IterVar]:
-    """The split axes whose loops together run past their extent: the splits that do not divide."""
+    """The split axes whose loops together run past their extent: the splits that do not divide.
+
+    Args:
+        relations: in the order in which they were made.
+        extents: iterations of every axis and loop.
+    """
     return [
         r.parent
         for r in relations
@@ -117,7 +150,12 @@ def inexact(relations: Iterable[Relation], extents: Mapping[IterVar, int]) -> li
 
 
 def made_from(relations: Iterable[Relation], roots: Mapping[IterVar, int]) -> dict[IterVar, int]:
-    """For every axis and loop the union of the marks (bits) of the roots it is made from."""
+    """For every axis and loop the union of the marks (bits) of the roots it is made from.
+
+    Args:
+        relations: in the order in which they were made.
+        roots: the marks of the axes; 0 of those left out.
+    """
     marks = dict(roots)
     for relation in relations:
         if isinstance(relation, Split):

@@ -75,7 +75,15 @@ class KernelEmitter(ValueEmitter):
         self._versioned = not processor.is_gpu
 
     def statement(self, stmt: Stmt) -> None:
-        """Emit a statement at the insertion point."""
+        """Emit a statement at the insertion point.
+
+        Args:
+            stmt: with all that is in it.
+
+        Raises:
+            ScheduleError: unrolling makes too much code, or an intrinsic is in a vectorized loop or
+                lacks what it needs.
+        """
         match stmt:
             case nest.Seq():
                 for part in stmt.body:
@@ -165,7 +173,12 @@ class KernelEmitter(ValueEmitter):
         return checks(self, list(comparisons(body)), outer)
 
     def workgroup(self, body: Stmt, numbers: frozenset[Var]) -> None:
-        """The code of a workgroup: a branch where checks depend on its numbers."""
+        """The code of a workgroup: a branch where checks depend on its numbers.
+
+        Args:
+            body: what a workgroup does.
+            numbers: the variables of its numbers.
+        """
         known = self._checks(body, numbers)
         holds: bool | ir.Value = True
         for check in known:
@@ -399,8 +412,16 @@ class KernelEmitter(ValueEmitter):
 
 
 def distinct(buffers: Sequence[ir.Value]) -> list[ir.Value]:
-    """The buffers, of which LLVM then knows that none overlaps another: it keeps what a loop reads
-    and writes in one place in registers."""
+    """Buffers of which LLVM knows that none overlaps another.
+
+    With that it keeps what a loop reads and writes in one place in registers.
+
+    Args:
+        buffers: memrefs that are not parts of one another.
+
+    Returns:
+        The same buffers, to be used in their place.
+    """
     if len(buffers) < 2:
         return list(buffers)
     return list(memref.DistinctObjectsOp(buffers).operation.results)

@@ -40,13 +40,19 @@ class Widths:
     lanes: int | None = None
 
     def pieces(self, extent: int, element_bytes: int) -> tuple[tuple[int, int], list[int]]:
-        """Vectors that a loop is made of: (how many, lanes of each) of the longest, lanes of the
-        rest.
+        """Vectors that a loop is made of.
 
         All are powers of two: LLVM fills up others to the next one, with registers that then lack.
 
         >>> Widths(register=64, vector=256).pieces(77, element_bytes=4)
         ((1, 64), [8, 4, 1])
+
+        Args:
+            extent: iterations of the loop.
+            element_bytes: of the widest element that it computes with.
+
+        Returns:
+            How many of the longest vectors and the lanes of each; the lanes of the others.
         """
         longest = max(1, self.vector // element_bytes)
         if self.lanes is not None:
@@ -77,6 +83,7 @@ class Processor:
 
     @property
     def is_gpu(self) -> bool:
+        """Whether the code is for a GPU."""
         return self.backend != "llvm-cpu"
 
     @property
@@ -86,14 +93,24 @@ class Processor:
         return self.backend in ("llvm-cpu", CUDA, ROCM)
 
     def on_stack(self, scope: str, size: int, used: int) -> bool:
-        """Whether storage of `size` bytes is on the stack, `used` bytes of which are taken."""
+        """Whether storage is on the stack (on GPUs: a thread's own).
+
+        Args:
+            scope: of the buffer.
+            size: bytes.
+            used: bytes of the stack that are taken.
+        """
         if self.is_gpu:
             # Scopes of intrinsics (`wmma.accumulator`) are what several threads hold together.
             return scope != SHARED and "." not in scope
         return used + size <= self.stack_bytes * _STACK_SHARE
 
     def memory_space(self, on_stack: bool) -> str | None:
-        """The attribute of the memory space of allocated storage; None for the default one."""
+        """The attribute of the memory space of allocated storage; None for the default one.
+
+        Args:
+            on_stack: whether the storage is on the stack.
+        """
         if self.is_gpu:
             if not on_stack:
                 return _GPU_WORKGROUP
@@ -102,8 +119,15 @@ class Processor:
 
 
 def machine_for(target: str | Target | None = None) -> Processor:
-    """The machine of a target: its name as :func:`tilewright.target.parse_target` takes it, or the
-    target itself; this processor without one."""
+    """The processor of a target.
+
+    Args:
+        target: its name as :func:`tilewright.targets.parse_target` takes it, or the target itself;
+            this processor without one.
+
+    Raises:
+        UserError: there is no such target, or the compiler does not know its processor.
+    """
     if target is None or isinstance(target, str):
         target = parse_target(target or "cpu")
     return _machine(target)

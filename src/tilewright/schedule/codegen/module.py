@@ -39,7 +39,15 @@ def context() -> ir.Context:
 def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.Module:
     """The module of a program: `main` takes its inputs as tensors and returns its outputs.
 
-    It lives in `context()`. Raises ScheduleError where unrolling makes too much code.
+    Args:
+        program: loop nests, with threads or without.
+        target: a target or its name; this machine's processor without one.
+
+    Returns:
+        The module, in :func:`context`.
+
+    Raises:
+        ScheduleError: unrolling makes too much code, or an intrinsic is used where it cannot be.
     """
     processor = machine_for(target)
     if processor.is_gpu:

@@ -79,34 +79,61 @@ def _parsed(kind: Any, context: ir.Context, text: str) -> Any:
 
 
 def parsed_type(text: str) -> ir.Type:
-    """A type of the current context by its text."""
+    """A type of the current context by its text.
+
+    Args:
+        text: as MLIR writes it.
+    """
     made: ir.Type = _parsed(ir.Type, ir.Context.current, text)
     return made
 
 
 def parsed_attribute(text: str) -> ir.Attribute:
-    """An attribute of the current context by its text."""
+    """An attribute of the current context by its text.
+
+    Args:
+        text: as MLIR writes it.
+    """
     made: ir.Attribute = _parsed(ir.Attribute, ir.Context.current, text)
     return made
 
 
 def element(dtype: str) -> ir.Type:
-    """The type of a scalar."""
+    """The type of a scalar.
+
+    Args:
+        dtype: a short type name (:mod:`tilewright.schedule.types`).
+    """
     return parsed_type(_TYPES.get(dtype, dtype))
 
 
 def type_of(dtype: str, lanes: int) -> ir.Type:
-    """The type of a scalar (no lanes) or a vector."""
+    """The type of a scalar (no lanes) or a vector.
+
+    Args:
+        dtype: of the elements.
+        lanes: of the vector; 0 for a scalar.
+    """
     one = element(dtype)
     return ir.VectorType.get([lanes], one) if lanes else one
 
 
 def memory_element(dtype: str) -> ir.Type:
-    """The type that an element has in memory."""
+    """The type that an element has in memory.
+
+    Args:
+        dtype: a short type name; a bool is a byte in memory.
+    """
     return element("i8" if dtype == BOOL else dtype)
 
 
 def memory_type(dtype: str, lanes: int) -> ir.Type:
+    """The type of a vector as it is in memory.
+
+    Args:
+        dtype: of the elements.
+        lanes: one at least.
+    """
     return ir.VectorType.get([lanes], memory_element(dtype))
 
 
@@ -115,7 +142,12 @@ def _floating(type_: ir.Type) -> bool:
 
 
 def constant(dtype: str, value: Any) -> ir.Value:
-    """A scalar constant, rounded or wrapped to its type."""
+    """A scalar constant, rounded or wrapped to its type.
+
+    Args:
+        dtype: its type.
+        value: a number that need not be one of that type.
+    """
     if not is_float(dtype) and dtype != BOOL:
         width = bits(dtype)
         value = (int(value) + (1 << (width - 1))) % (1 << width) - (1 << (width - 1))
@@ -123,7 +155,12 @@ def constant(dtype: str, value: Any) -> ir.Value:
 
 
 def filled(type_: ir.Type, value: float | int | bool) -> ir.Value:
-    """A constant of a type, in all lanes of a vector."""
+    """A constant of a type, in all lanes of a vector.
+
+    Args:
+        type_: of a scalar or a vector.
+        value: one that the type has.
+    """
     one = ir.VectorType(type_).element_type if _is_vector(type_) else type_
     attribute = (
         ir.FloatAttr.get(one, float(value)) if _floating(one) else ir.IntegerAttr.get(one, value)
@@ -134,7 +171,12 @@ def filled(type_: ir.Type, value: float | int | bool) -> ir.Value:
 
 
 def like(reference: ir.Value, value: float | int | bool) -> ir.Value:
-    """A constant of the type of another value."""
+    """A constant of the type of another value.
+
+    Args:
+        reference: the other value.
+        value: the number.
+    """
     return filled(reference.type, value)
 
 
@@ -143,14 +185,24 @@ def _is_vector(type_: ir.Type) -> bool:
 
 
 def from_memory(value: ir.Value, dtype: str) -> ir.Value:
-    """What was loaded, as it is computed with."""
+    """What was loaded, as it is computed with.
+
+    Args:
+        value: a scalar or vector.
+        dtype: of the buffer.
+    """
     if dtype != BOOL:
         return value
     return arith.CmpIOp(_PREDICATES["ne"], value, like(value, 0)).result
 
 
 def to_memory(value: ir.Value, dtype: str) -> ir.Value:
-    """A value as it is stored."""
+    """A value as it is stored.
+
+    Args:
+        value: a scalar or vector.
+        dtype: of the buffer.
+    """
     if dtype != BOOL:
         return value
     return arith.ExtUIOp(_with_element(value, memory_element(BOOL)), value).result
@@ -164,7 +216,17 @@ def _with_element(value: ir.Value, one: ir.Type) -> ir.Type:
 
 
 def compare(op: str, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
-    """A comparison; of floats it is false where one is NaN, but for `ne`."""
+    """A comparison; of floats it is false where one is NaN, but for `ne`.
+
+    Args:
+        op: `eq`, `ne`, `lt`, `le`, `gt` or `ge`.
+        a: the left operand.
+        b: the right operand.
+        dtype: of both.
+
+    Returns:
+        An i1, or a vector of them.
+    """
     if is_float(dtype):
         return arith.CmpFOp(_ORDERED[op], a, b).result
     if dtype == BOOL and op not in ("eq", "ne"):
@@ -177,6 +239,12 @@ def operation(op: str, args: list[ir.Value], dtype: str, constant_divisor: bool)
     """An operator of :class:`tilewright.schedule.expr.Binary`, or `not`, on values of `dtype`.
 
     Division of integers by 0 gives 0, and overflow wraps: neither ends the process.
+
+    Args:
+        op: the operator.
+        args: its one or two operands, both scalars or both vectors.
+        dtype: of the operands.
+        constant_divisor: whether the divisor is known not to be 0 or -1.
     """
     if op == "not":
         return arith.XOrIOp(args[0], like(args[0], True)).result
@@ -233,7 +301,13 @@ def _floor_remainder(a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def cast(value: ir.Value, source: str, target: str) -> ir.Value:
-    """A conversion: floats to integers truncate, to bool everything but 0 is true."""
+    """A conversion: floats to integers truncate, to bool everything but 0 is true.
+
+    Args:
+        value: a scalar or vector.
+        source: its type.
+        target: the type that it gets.
+    """
     if source == target:
         return value
     type_ = _with_element(value, element(target))
@@ -265,7 +339,13 @@ def cast(value: ir.Value, source: str, target: str) -> ir.Value:
 
 def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:
     """A function of :data:`tilewright.schedule.functions.FUNCTIONS`; f16 and bf16 are computed in
-    f32 and rounded once."""
+    f32 and rounded once.
+
+    Args:
+        name: of the function.
+        args: its operands, all scalars or all vectors.
+        dtype: of the operands.
+    """
     if name == "isnan":
         return arith.CmpFOp(_UNORDERED, args[0], args[0]).result
     if name == "abs" and not is_float(dtype):

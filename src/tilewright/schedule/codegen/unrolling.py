@@ -13,7 +13,14 @@ from tilewright.schedule.walk import nodes, transform
 
 
 def kind_of(loop: nest.For) -> str:
-    """What a loop is, its own pragmas considered."""
+    """What a loop is, its own pragmas considered.
+
+    Args:
+        loop: whose pragmas `vectorize` and `unroll` count.
+
+    Returns:
+        One of :data:`tilewright.schedule.nest.KINDS`.
+    """
     if loop.kind == nest.SERIAL and loop.pragmas:
         if "vectorize" in loop.pragmas:
             return nest.VECTORIZED
@@ -23,7 +30,11 @@ def kind_of(loop: nest.For) -> str:
 
 
 def has_vectors(stmt: Stmt) -> bool:
-    """Whether a vectorized loop, or what cannot be in one, is within."""
+    """Whether a vectorized loop, or what cannot be in one, is within.
+
+    Args:
+        stmt: looked at with all that is in it.
+    """
     return any(
         isinstance(part, nest.Intrinsic | nest.Barrier)
         or (isinstance(part, nest.For) and kind_of(part) == nest.VECTORIZED and part.extent > 1)
@@ -32,7 +43,11 @@ def has_vectors(stmt: Stmt) -> bool:
 
 
 def statements(stmt: Stmt) -> int:
-    """Statements that there are once all unrolled loops within are written out."""
+    """Statements that there are once all unrolled loops within are written out.
+
+    Args:
+        stmt: loops that are vectorized count as one iteration.
+    """
     if isinstance(stmt, nest.For):
         written_out = kind_of(stmt) == nest.UNROLLED
         return statements(stmt.body) * (stmt.extent if written_out else 1)
@@ -41,7 +56,14 @@ def statements(stmt: Stmt) -> int:
 
 
 def widest_bytes(stmt: Stmt) -> int:
-    """Bytes of the widest element that is computed with in a statement."""
+    """Bytes of the widest element that is computed with in a statement.
+
+    Args:
+        stmt: whose stores and loads count.
+
+    Returns:
+        1 to 8.
+    """
     stores = [s for s in all_statements(stmt) if isinstance(s, nest.Store)]
     types = {
         node.dtype
@@ -57,7 +79,14 @@ def unroll_marked(loop: nest.For) -> nest.For:
     """The loop with what its pragmas say: `vectorize`, `unroll`, and the limits up to which loops
     within it are unrolled as well: `auto_unroll_max_step` (statements), `auto_unroll_max_extent`
     (iterations), `auto_unroll_max_depth` (loops within each other). With `unroll_explicit` false
-    the loops are left to LLVM."""
+    the loops are left to LLVM.
+
+    Args:
+        loop: any.
+
+    Returns:
+        The loop itself where its pragmas say nothing of these.
+    """
     pragmas = loop.pragmas
     if not pragmas or loop.kind != nest.SERIAL:
         return loop

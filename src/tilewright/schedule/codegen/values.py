@@ -68,12 +68,20 @@ class _Access:
 
 
 def is_vector(value: object) -> bool:
-    """Whether a value has lanes."""
+    """Whether a value has lanes.
+
+    Args:
+        value: what :meth:`ValueEmitter.value` or :meth:`ValueEmitter.condition` gave.
+    """
     return isinstance(value, ir.Value) and isinstance(value.type, ir.VectorType)
 
 
 def is_pure(expr: Expr) -> bool:
-    """Whether an index expression is made of variables and arithmetic alone."""
+    """Whether an index expression is made of variables and arithmetic alone.
+
+    Args:
+        expr: of type `index`.
+    """
     return not any(isinstance(node, Load | Cast | Select) for node in nodes(expr))
 
 
@@ -108,7 +116,12 @@ class ValueEmitter:
     # -- where code stands -------------------------------------------------------------------------
 
     def loop_var(self, name: str, extent: int) -> Var:
-        """A new variable of a loop from 0 to `extent` - 1."""
+        """A new variable of a loop from 0 to `extent` - 1.
+
+        Args:
+            name: for messages.
+            extent: iterations.
+        """
         var = Var(name)
         self.sums.bind(var, 0, extent - 1)
         return var
@@ -129,14 +142,23 @@ class ValueEmitter:
 
     @contextmanager
     def vector(self, lane: Var, lanes: int) -> Iterator[None]:
-        """Each operation is one for all lanes; `lane` is the variable of their numbers."""
+        """Where each operation is one for all lanes.
+
+        Args:
+            lane: the variable of the lanes' numbers.
+            lanes: how many there are.
+        """
         self.lane, self.lanes = lane, lanes
         yield
         self.lane, self.lanes, self.mask = None, 0, None
 
     @contextmanager
     def masked(self, condition: ir.Value) -> Iterator[None]:
-        """Only the lanes for which the condition holds."""
+        """Where only the lanes count for which a condition holds.
+
+        Args:
+            condition: a vector of bools.
+        """
         outer = self.mask
         both = condition
         if outer is not None:
@@ -147,19 +169,32 @@ class ValueEmitter:
 
     @contextmanager
     def block(self, block: ir.Block) -> Iterator[None]:
-        """Operations go to the end of a block; what is made there is not there afterwards."""
+        """Operations go to the end of a block; what is made there is not there afterwards.
+
+        Args:
+            block: of a loop or a branch, without a terminator yet.
+        """
         self._made.append({})
         with ir.InsertionPoint(block):
             yield
         self._made.pop()
 
     def changed(self, *written: ir.Value) -> None:
-        """Memory has been written, all of it or the given: what was read is out of date."""
+        """Memory has been written: what was read is out of date.
+
+        Args:
+            written: the memrefs; all memory without any.
+        """
         for memory in written or list(self._versions):
             self._versions[memory] = self._versions.get(memory, 0) + 1
 
     def once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
-        """The value made for an equal key in this block or one around it, else a new one."""
+        """The value made for an equal key in this block or one around it, else a new one.
+
+        Args:
+            key: tells what is made; values of MLIR may be in it.
+            make: emits it.
+        """
         for made in reversed(self._made):
             found = made.get(key)
             if found is not None:
@@ -171,11 +206,22 @@ class ValueEmitter:
     # -- indices -----------------------------------------------------------------------------------
 
     def number(self, value: int) -> ir.Value:
-        """A constant of type `index`."""
+        """A constant of type `index`.
+
+        Args:
+            value: any integer.
+        """
         return self.once(value, lambda: arith.ConstantOp(self._index, value).result)
 
     def linear(self, expr: Expr) -> Linear:
-        """An expression of type `index` as a sum."""
+        """An expression of type `index` as a sum.
+
+        Args:
+            expr: in terms of the nest's variables.
+
+        Returns:
+            The sum in terms of the emitted loops' variables.
+        """
         match expr:
             case Const():
                 return number(int(expr.value))
@@ -191,7 +237,11 @@ class ValueEmitter:
         return self.sums.opaque(value, value, [self.lane] if self.lane and is_vector(value) else [])
 
     def sum(self, place: Linear) -> ir.Value:
-        """A sum that is the same in all lanes, an `index`."""
+        """A sum that is the same in all lanes, an `index`.
+
+        Args:
+            place: a sum that has nothing to do with the lane.
+        """
         terms = sorted(place.terms.items(), key=lambda term: term[0].number)
         return self.once(place, lambda: self._sum(terms, place.constant))
 
@@ -219,7 +269,11 @@ class ValueEmitter:
         return scalars.operation(atom.kind, [part(a), part(b)], INDEX, not b.terms)
 
     def lanes_of(self, place: Linear) -> ir.Value:
-        """A sum as a vector of indices."""
+        """A sum as a vector of indices.
+
+        Args:
+            place: any sum.
+        """
         return self.once(("lanes", place, self.lanes), lambda: self._lane_sum(place))
 
     def _lane_sum(self, place: Linear) -> ir.Value:
@@ -241,7 +295,14 @@ class ValueEmitter:
         )
 
     def spread(self, value: ir.Value) -> ir.Value:
-        """A value with lanes: a scalar is the same in all of them."""
+        """A value with lanes: a scalar is the same in all of them.
+
+        Args:
+            value: a scalar or a vector.
+
+        Returns:
+            A vector of as many elements as there are lanes.
+        """
         if is_vector(value):
             return value
         type_ = ir.VectorType.get([self.lanes], value.type)
@@ -252,7 +313,14 @@ class ValueEmitter:
     # -- conditions --------------------------------------------------------------------------------
 
     def condition(self, expr: Expr) -> bool | ir.Value:
-        """A bool; one of Python where it is known."""
+        """A bool.
+
+        Args:
+            expr: of type `bool`.
+
+        Returns:
+            True or False of Python where that is known.
+        """
         if id(expr) in self.assumed:
             return True
         match expr:
@@ -268,18 +336,36 @@ class ValueEmitter:
         return self._computed(expr)
 
     def negated(self, value: ir.Value) -> ir.Value:
-        """The negation of a bool."""
+        """The negation of a bool.
+
+        Args:
+            value: an i1 or a vector of them.
+        """
         return self.once(("not", value), lambda: scalars.operation("not", [value], BOOL, False))
 
     def logical(self, op: str, a: bool | ir.Value, b: bool | ir.Value) -> bool | ir.Value:
-        """`logical_and` or `logical_or` of two bools."""
+        """`logical_and` or `logical_or` of two bools.
+
+        Args:
+            op: the operator.
+            a: one that is known, or a value.
+            b: the other.
+        """
         for first, second in ((a, b), (b, a)):
             if isinstance(first, bool):
                 return first if first == (op == "logical_or") else second
         return a if a == b else self._operation(op, BOOL, a, b)
 
     def compared(self, op: str, difference: Linear) -> bool | ir.Value:
-        """The comparison of a sum with 0."""
+        """The comparison of a sum with 0.
+
+        Args:
+            op: `eq`, `ne`, `lt`, `le`, `gt` or `ge`.
+            difference: the sum.
+
+        Returns:
+            True or False of Python where that is known.
+        """
         known = holds(op, difference)
         if known is not None:
             return known
@@ -307,14 +393,23 @@ class ValueEmitter:
     # -- values ------------------------------------------------------------------------------------
 
     def value(self, expr: Expr) -> ir.Value:
-        """The value of an expression, a vector where it differs between lanes."""
+        """The value of an expression, a vector where it differs between lanes.
+
+        Args:
+            expr: of any type.
+        """
         if expr.dtype != BOOL:
             return self._computed(expr)
         known = self.condition(expr)
         return self.constant(known, BOOL) if isinstance(known, bool) else known
 
     def constant(self, value: float | int | bool, dtype: str) -> ir.Value:
-        """A scalar constant."""
+        """A scalar constant.
+
+        Args:
+            value: the number.
+            dtype: a short type name.
+        """
         # Equal floats may differ in their sign, and NaN equals nothing.
         key = value.hex() if isinstance(value, float) else value
         return self.once((dtype, key), lambda: scalars.constant(dtype, value))
@@ -436,7 +531,12 @@ class ValueEmitter:
     # -- memory ------------------------------------------------------------------------------------
 
     def flat(self, buffer: Buffer, indices: Iterable[Expr]) -> Linear:
-        """The place of an element in its storage."""
+        """The place of an element in its storage.
+
+        Args:
+            buffer: one that exists here.
+            indices: one for each of its dimensions.
+        """
         storage = self.storages[buffer]
         place = storage.lane
         for expr, stride in zip(indices, buffer.layout, strict=True):
@@ -444,7 +544,12 @@ class ValueEmitter:
         return place
 
     def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:
-        """The elements of a buffer that the lanes read or write."""
+        """The elements of a buffer that the lanes read or write.
+
+        Args:
+            buffer: one that exists here.
+            indices: one for each of its dimensions.
+        """
         place = self.flat(buffer, indices)
         has_lanes = self.lane in place.variables
         mask = self.mask if has_lanes else None
@@ -469,7 +574,11 @@ class ValueEmitter:
         )
 
     def any(self, mask: ir.Value) -> ir.Value:
-        """Whether any lane of a mask is true."""
+        """Whether any lane of a mask is true.
+
+        Args:
+            mask: a vector of bools.
+        """
         kind = scalars.parsed_attribute("#vector.kind<or>")
         return self.once(
             ("any", mask),
@@ -498,7 +607,12 @@ class ValueEmitter:
         return scalars.from_memory(read, dtype)
 
     def write(self, access: _Access, value: ir.Value) -> None:
-        """Write elements to memory."""
+        """Write elements to memory.
+
+        Args:
+            access: of the elements.
+            value: a vector where the access has lanes, else a scalar.
+        """
         base, dtype = access.storage.memory, access.storage.dtype
         value = scalars.to_memory(value, dtype)
         first, step = self._row(access)

@@ -35,11 +35,19 @@ class Check:
     bound: Linear
 
     def is_of(self, var: Var) -> bool:
-        """Whether the bound is a multiple of one variable, and a number."""
+        """Whether the bound is a multiple of one variable, and a number.
+
+        Args:
+            var: a loop's variable.
+        """
         return [atom.args[0] for atom in self.bound.terms] == [var]
 
     def range(self, extent: int) -> tuple[int, int]:
-        """The values of that variable for which it holds: from, up to but without."""
+        """The values of that variable for which it holds: from, up to but without.
+
+        Args:
+            extent: iterations of that variable's loop.
+        """
         (factor,) = self.bound.terms.values()
         offset = self.bound.constant
         if self.op == "lt":
@@ -53,7 +61,14 @@ class Check:
 def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     """The comparisons of indices in the conditions of a statement that need versions: those of
     splits that do not divide, and of values that are there only under a condition. With each come
-    the loops around it within the statement."""
+    the loops around it within the statement.
+
+    Args:
+        body: of the loop that may come in versions.
+
+    Returns:
+        Pairs of a comparison and the loops, outermost first.
+    """
 
     def visit(
         stmt: Stmt, loops: tuple[nest.For, ...]
@@ -93,6 +108,11 @@ def checks(
     """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
 
     A comparison that is used in several places is there if all of them are so.
+
+    Args:
+        emitter: knows the values of the variables around.
+        found: what :func:`comparisons` gives.
+        outer: variables that the emitter's loops have.
     """
     made, useless = [], set()
     for part, loops in found:

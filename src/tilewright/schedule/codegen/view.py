@@ -18,7 +18,14 @@ from tilewright.schedule.errors import ScheduleError
 def part_of(
     flat: ir.Value, offset: ir.Value, shape: Sequence[int], strides: Sequence[int] = (1,)
 ) -> ir.Value:
-    """A region of a memref of one dimension, from an element on, as a strided memref."""
+    """A region of a memref of one dimension, from an element on, as a strided memref.
+
+    Args:
+        flat: the memref.
+        offset: the first element, an `index`.
+        shape: elements in each dimension.
+        strides: from one element to the next, in each dimension.
+    """
     whole = ir.MemRefType(flat.type)
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     type_ = ir.MemRefType.get(
@@ -52,7 +59,11 @@ class BufferView:
         return part_of(self.flat, self.offset, list(self.shape), list(self.strides))
 
     def at(self, *indices: int | ir.Value) -> ir.Value:
-        """The position in `flat` of an element; leading indices that are left out are 0."""
+        """The position in `flat` of an element; leading indices that are left out are 0.
+
+        Args:
+            indices: numbers, or values of type `index`.
+        """
         strides = self.strides[len(self.strides) - len(indices) :]
         fixed, place = 0, self.offset
         for at, stride in zip(indices, strides, strict=True):
@@ -63,7 +74,15 @@ class BufferView:
         return arith.AddIOp(place, index(fixed)).result if fixed else place
 
     def load(self, *indices: int | ir.Value, lanes: int = 0) -> ir.Value:
-        """An element, or as many as `lanes` from it on, which must lie next to each other."""
+        """An element, or as many as `lanes` from it on, which must lie next to each other.
+
+        Args:
+            indices: of the (first) element; leading ones that are left out are 0.
+            lanes: 0 for a scalar.
+
+        Returns:
+            A scalar or a vector, as it is in memory.
+        """
         place = [self.at(*indices)]
         if not lanes:
             return memref.LoadOp(self.flat, place).result
@@ -71,7 +90,12 @@ class BufferView:
         return vector.LoadOp(type_, self.flat, place).result
 
     def store(self, value: ir.Value, *indices: int | ir.Value) -> None:
-        """Write an element, or the lanes of a vector from it on."""
+        """Write an element, or the lanes of a vector from it on.
+
+        Args:
+            value: a scalar or a vector, as it is in memory.
+            indices: of the (first) element; leading ones that are left out are 0.
+        """
         place = [self.at(*indices)]
         if isinstance(value.type, ir.VectorType):
             vector.StoreOp(value, self.flat, place)
@@ -94,32 +118,72 @@ class IntrinsicBuilder:
         self.block = block
 
     def index(self, value: int) -> ir.Value:
-        """A constant of type index."""
+        """A constant of type index.
+
+        Args:
+            value: any integer.
+        """
         return self._emitter.number(value)
 
     def constant(self, value: float | int | bool, dtype: str, lanes: int = 0) -> ir.Value:
-        """A constant, or a vector of it."""
+        """A constant, or a vector of it.
+
+        Args:
+            value: the number.
+            dtype: a short type name.
+            lanes: 0 for a scalar.
+        """
         one = scalars.constant(dtype, value)
         if not lanes:
             return one
         return vector.BroadcastOp(scalars.type_of(dtype, lanes), one).result
 
     def vector_type(self, dtype: str, lanes: int) -> ir.Type:
-        """The type of a vector."""
+        """The type of a vector.
+
+        Args:
+            dtype: of the elements.
+            lanes: one at least.
+        """
         return scalars.type_of(dtype, lanes)
 
     def splat(self, value: ir.Value, lanes: int) -> ir.Value:
-        """A vector of a scalar."""
+        """A vector of a scalar.
+
+        Args:
+            value: the scalar.
+            lanes: one at least.
+        """
         return vector.BroadcastOp(ir.VectorType.get([lanes], value.type), value).result
 
     def cast(self, value: ir.Value, source: str, target: str) -> ir.Value:
-        """A scalar or vector in another element type."""
+        """A scalar or vector in another element type.
+
+        Args:
+            value: a scalar or vector.
+            source: its type.
+            target: the type that it gets.
+        """
         return scalars.cast(value, source, target)
 
     def add(self, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
+        """The sum of two values.
+
+        Args:
+            a: a scalar or vector.
+            b: another of the same type.
+            dtype: of both.
+        """
         return scalars.operation("add", [a, b], dtype, False)
 
     def multiply(self, a: ir.Value, b: ir.Value, dtype: str) -> ir.Value:
+        """The product of two values; with a sum of it, LLVM makes one operation.
+
+        Args:
+            a: a scalar or vector.
+            b: another of the same type.
+            dtype: of both.
+        """
         return scalars.operation("mul", [a, b], dtype, False)
 
     def loop(
@@ -129,15 +193,30 @@ class IntrinsicBuilder:
         carried: Sequence[ir.Value],
         body: Callable[[ir.Value, list[ir.Value]], Sequence[ir.Value]],
     ) -> list[ir.Value]:
-        """A loop from 0 to `extent` in steps, with values that go from one iteration to the next:
-        `body` is given the loop's variable and the values, and returns the next ones."""
+        """A loop from 0 on, with values that go from one iteration to the next.
+
+        Args:
+            extent: where it ends.
+            step: by which its variable grows.
+            carried: the values at first.
+            body: given the loop's variable and the values, emits an iteration and returns the next
+                ones.
+
+        Returns:
+            The values after the last iteration.
+        """
         made = scf.ForOp(self.index(0), self.index(extent), self.index(step), list(carried))
         with self._emitter.block(made.body):
             scf.YieldOp(list(body(made.induction_variable, list(made.inner_iter_args))))
         return list(made.results)
 
     def unsupported(self, intrinsic: str, needs: str) -> ScheduleError:
-        """The error for a target that lacks what the intrinsic needs."""
+        """The error for a target that lacks what the intrinsic needs.
+
+        Args:
+            intrinsic: its name.
+            needs: what it needs, for the message.
+        """
         return ScheduleError(
             f"tensorize: intrinsic '{intrinsic}' needs {needs}, which {self.machine.name} does not "
             "have; leave the loops as they are, or use another intrinsic"

@@ -78,6 +78,16 @@ class PreparedVariant:
     skipped: list[Skipped] = field(default_factory=list)
     target: Target | None = None
 
+    def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
+        """Leave a dispatch out.
+
+        Args:
+            dispatch: the dispatch.
+            reason: why, in words.
+            workload: its workload's name, where that is known.
+        """
+        self.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, workload))
+
     @property
     def kinds(self) -> set[str]:
         return {task.workload.kind for task in self.tasks}
@@ -224,9 +234,9 @@ def _select(
         if dispatch.count == 0:
             continue
         if dispatch.isolated is None:
-            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, dispatch.reason))
+            prepared.skip(dispatch, dispatch.reason)
         elif not opened.options.selects(dispatch.entry):
-            prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, _LEFT_OUT))
+            prepared.skip(dispatch, _LEFT_OUT)
         else:
             wanted.append(dispatch)
     return wanted
@@ -239,12 +249,8 @@ def _add(
     result: Result[DispatchFacts],
 ) -> None:
     dispatch: ExtractedDispatch = result.job.tag
-
-    def skip(reason: str, workload: str = "") -> None:
-        prepared.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, workload))
-
     if result.failure is not None:
-        skip(f"does not compile alone: {result.failure.message}")
+        prepared.skip(dispatch, f"does not compile alone: {result.failure.message}")
         return
     info = result.value
     if prepared.target is None:
@@ -254,7 +260,7 @@ def _add(
     if info.differs:
         opened.note(f"{dispatch.entry} is not tuned: {info.reason}", warning=True)
     if info.workload is None or info.template is None:
-        skip(info.reason)
+        prepared.skip(dispatch, info.reason)
         return
     known = by_workload.get(info.workload.key)
     if known is not None:
@@ -269,7 +275,7 @@ def _add(
             if not info.workload.is_static
             else f"no search space for pipeline {info.template.translation.pipeline}"
         )
-        skip(reason, info.workload.name)
+        prepared.skip(dispatch, reason, info.workload.name)
         return
     assert dispatch.isolated is not None
     task = DispatchTask(

@@ -1,0 +1,193 @@
+"""From a program to tasks: equal workloads are one, and what is no task is said with its reason."""
+
+from pathlib import Path
+
+import pytest
+
+import dispatch_corpus as corpus
+from tilewright.errors import TilewrightError
+from tilewright.ir.program import load_program
+from tilewright.measure.jobs import Result, WorkerFailure
+from tilewright.measure.worker_state import WorkerState
+from tilewright.tuning.config_file import read_config
+from tilewright.tuning.extract_tasks import ConfigureRequest
+from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.prepare import extract, nothing_to_tune, read_tasks, take_apart
+
+MATRIX = "tensor<64x64xf32>"
+PROGRAM = f"""
+func.func @main(%a: {MATRIX}, %b: {MATRIX}, %d: tensor<?xf32>) -> ({MATRIX}, tensor<?xf32>) {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : {MATRIX}
+  %fill = linalg.fill ins(%zero : f32) outs(%empty : {MATRIX}) -> {MATRIX}
+  %c = linalg.matmul ins(%a, %b : {MATRIX}, {MATRIX}) outs(%fill : {MATRIX}) -> {MATRIX}
+  %x = math.exp %c : {MATRIX}
+  %e = linalg.matmul ins(%x, %b : {MATRIX}, {MATRIX}) outs(%fill : {MATRIX}) -> {MATRIX}
+  %y = math.exp %e : {MATRIX}
+  %r = math.tanh %d : tensor<?xf32>
+  return %y, %r : {MATRIX}, tensor<?xf32>
+}}
+"""
+
+
+class Workers:
+    """A pool whose tasks run here. `answer` may answer a request in their place."""
+
+    def __init__(self, answer=lambda request: None):
+        self.state, self.answer, self.asked = WorkerState(), answer, []
+
+    def run(self, jobs):
+        return [Result(job, self._done(job)) for job in jobs]
+
+    def ask(self, task, request, timeout_s):
+        return task(self.state, request)
+
+    def _done(self, job):
+        self.asked.append(job.request)
+        try:
+            return self.answer(job.request) or job.task(self.state, job.request)
+        except TilewrightError as error:
+            return WorkerFailure("error", str(error))
+
+
+def opened(folder: Path, source: str = PROGRAM, *, workers=None, **options) -> OpenProgram:
+    path = folder / "program.mlir"
+    path.write_text(source)
+    given = TuneOptions(output=folder / "out", **options)
+    return OpenProgram(
+        load_program(path, folder), corpus.TARGET, given, None, workers or Workers(), folder
+    )
+
+
+def test_equal_workloads_are_one_task(tmp_path):
+    prepared = take_apart(opened(tmp_path))
+    (task,) = prepared.tasks
+    assert task.count == 2
+    assert [str(a) for a in task.arguments] == ["64x64xf32", "64x64xf32"]
+    assert task.output_types == ("f32",)
+    assert task.space_points > 1
+    assert prepared.kinds == {"contraction"}
+
+
+def test_what_cannot_be_isolated_is_said(tmp_path):
+    prepared = take_apart(opened(tmp_path))
+    (skipped,) = prepared.skipped
+    assert "known at run time only: tensor<?xf32>" in skipped.reason
+    assert skipped.count == 1
+
+
+def test_sizes_of_the_run_make_it_a_task(tmp_path):
+    program = opened(tmp_path)
+    program.arguments = ((64, 64), (64, 64), (4096,))
+    prepared = take_apart(program)
+    assert not prepared.skipped
+    dynamic = next(t for t in prepared.tasks if t.workload.kind == "elementwise")
+    assert (4096,) in [a.shape for a in dynamic.arguments]
+    assert 4096 in dict(dynamic.argument_values).values()
+
+
+def test_what_only_leaves_out(tmp_path):
+    program = opened(tmp_path, only="tanh")
+    prepared = take_apart(program)
+    assert not prepared.tasks
+    assert "left out by --only" in [one.reason for one in prepared.skipped]
+
+
+class TestDifferences:
+    """A dispatch that is not what its program has is noted, and is no task."""
+
+    def tampered(self, folder, before, after):
+        program = opened(folder)
+        extraction = extract(program)
+        changed = 0
+        for dispatch in extraction.dispatches:
+            if dispatch.program is not None:
+                text = dispatch.program.read_text()
+                changed += before in text
+                dispatch.program.write_text(text.replace(before, after))
+        assert changed
+        return program, read_tasks(program, extraction)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "said"),
+        [
+            ("math.exp", "math.sin", "math.exp where the program has math.sin"),
+            ("DoubleTilingExpert", "Default", "translation_info"),
+        ],
+    )
+    def test_said_and_not_tuned(self, tmp_path, before, after, said):
+        program, prepared = self.tampered(tmp_path, before, after)
+        assert not prepared.tasks
+        differing = [s for s in prepared.skipped if s.reason.startswith("alone it is other code")]
+        assert sum(s.count for s in differing) == 2
+        assert all(said in s.reason for s in differing)
+        assert any("is not tuned" in note and said in note for note in program.notes)
+
+    def test_names_are_none(self, tmp_path):
+        program, prepared = self.tampered(tmp_path, "_matmul_64x64x64_f32", "_other")
+        assert len(prepared.tasks) == 1
+        assert not program.notes
+
+
+def test_a_dispatch_that_does_not_compile_alone(tmp_path):
+    def answer(request):
+        if isinstance(request, ConfigureRequest):
+            return WorkerFailure("error", "no such thing")
+        return None
+
+    prepared = take_apart(opened(tmp_path, workers=Workers(answer)))
+    assert not prepared.tasks
+    assert "does not compile alone: no such thing" in [s.reason for s in prepared.skipped]
+
+
+@pytest.mark.parametrize("kind", ["crashed", "timeout"])
+def test_constraints_that_crash_the_compiler_are_done_without(tmp_path, kind):
+    """Only after a crash: what takes too long with them does so without."""
+
+    def answer(request):
+        stated = isinstance(request, ConfigureRequest) and request.constraints
+        return WorkerFailure(kind, "gone") if stated else None
+
+    workers = Workers(answer)
+    program = opened(tmp_path, workers=workers)
+    extraction = extract(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(program.target), "is_gpu", True)
+        patch.setattr("tilewright.tuning.prepare.dispatch_space", lambda *_: None)
+        prepared = read_tasks(program, extraction)
+    asked = [r.constraints for r in workers.asked if isinstance(r, ConfigureRequest)]
+    failed = [s for s in prepared.skipped if "gone" in s.reason]
+    if kind == "crashed":
+        assert asked == [True, False]
+        assert not failed
+    else:
+        assert asked == [True]
+        assert len(failed) == 1
+
+
+def test_a_configuration_file_narrows_the_space(tmp_path):
+    config = tmp_path / "old.cfg"
+    config.write_text("[SearchSpace]\ntile_m = [16, 32, 4096]\n")
+    program = opened(tmp_path, config=read_config(config, known_tuners=(), need_input=False))
+    (task,) = take_apart(program).tasks
+    (knob,) = [k for k in task.restricted.knobs if k.name == "distribution_m"]
+    assert set(knob.values) <= {16, 32}
+    assert any("tile_m 4096 does not fit its loop" in note for note in program.notes)
+
+
+class TestNothingToTune:
+    def test_a_program_without_kernels(self, tmp_path):
+        source = f"func.func @main(%a: {MATRIX}) -> {MATRIX} {{ return %a : {MATRIX} }}"
+        prepared = take_apart(opened(tmp_path, source))
+        assert "runs no kernels" in str(nothing_to_tune(Path("p"), [prepared], None))
+
+    def test_a_name_that_is_in_none(self, tmp_path):
+        source = f"""func.func @main(%a: {MATRIX}) -> {MATRIX} {{
+          %x = math.exp %a : {MATRIX}
+          return %x : {MATRIX}
+        }}"""
+        prepared = take_apart(opened(tmp_path, source, only="nothing"))
+        said = str(nothing_to_tune(Path("p"), [prepared], "nothing"))
+        assert "'nothing' is in no dispatch's name" in said
+        assert prepared.skipped[0].name in said

@@ -8,10 +8,10 @@ import pytest
 from iree.compiler import ir
 
 import dispatch_corpus as corpus
-from tilewright.ir.candidate import BENCHMARK_FUNCTION, COMPILE_FROM, make_candidate
+from tilewright.ir.candidate import BENCHMARK_FUNCTION, make_candidate
 from tilewright.ir.dispatches import find_dispatches
 from tilewright.ir.lowering import UnreadableConfiguration
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import find_function
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import PEELING, Tiling
@@ -51,7 +51,7 @@ def build(dispatch, configuration, repeats=1):
         configuration,
         repeats,
     )
-    return dispatch.session.compile(candidate.operation, compile_from=COMPILE_FROM)
+    return dispatch.session.compile(candidate.operation, compile_from=CONFIGURED_PHASE)
 
 
 def run(vmfb, function, *inputs):

@@ -124,45 +124,39 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 
 def counts(source, function=None, flags=()):
-    """(kind of work, count, at load time, in a loop of unknown length) of every dispatch."""
+    """How often every kind of work is dispatched."""
     found = find_dispatches(corpus.flow_module(source, flags), function)
-    return {
-        "matmul" if "matmul" in d.name else "other": (d.count, d.initializer_count, d.in_loop)
-        for d in found
-    }
+    return {"matmul" if "matmul" in d.entry else "other": d.count for d in found}
 
 
 class TestCounts:
     @pytest.mark.parametrize("flags", [(), ("--iree-execution-model=async-external",)])
     def test_of_one_function_and_what_it_calls(self, flags):
-        assert counts(FUNCTIONS, "main", flags) == {
-            "matmul": (5, 0, False),
-            "other": (0, 0, False),
-        }
-        assert counts(FUNCTIONS, "other", flags) == {"matmul": (1, 0, False), "other": (1, 0, True)}
+        assert counts(FUNCTIONS, "main", flags) == {"matmul": 5, "other": 0}
+        assert counts(FUNCTIONS, "other", flags) == {"matmul": 1, "other": 1}
 
     @pytest.mark.parametrize("flags", [(), ("--iree-execution-model=async-external",)])
     def test_of_every_public_function(self, flags):
-        assert counts(FUNCTIONS, None, flags) == {"matmul": (6, 0, False), "other": (1, 0, True)}
+        assert counts(FUNCTIONS, None, flags) == {"matmul": 6, "other": 1}
 
     def test_of_a_function_that_is_not_there(self):
-        assert {c for c, _, _ in counts(FUNCTIONS, "nothing").values()} == {0}
+        assert set(counts(FUNCTIONS, "nothing").values()) == {0}
 
     def test_of_several_calls(self):
-        assert counts(TWICE) == {"matmul": (2, 0, False)}
+        assert counts(TWICE) == {"matmul": 2}
         (site,) = find_dispatches(corpus.flow_module(TWICE))
         assert len(site.calls) == 2
 
     def test_at_load_time_they_do_not_count(self):
-        assert counts(INITIALIZER, "main") == {"matmul": (2, 1, False)}
+        assert counts(INITIALIZER, "main") == {"matmul": 2}
 
-    def test_branches_between_blocks_are_loops(self):
-        assert counts(BRANCHES) == {"matmul": (1, 0, True), "other": (1, 0, False)}
+    def test_loops_of_branches_count_once(self):
+        assert counts(BRANCHES) == {"matmul": 1, "other": 1}
 
     def test_loops_that_never_run_or_step_nowhere(self):
         source = FUNCTIONS.replace("%c9 = arith.constant 9", "%c9 = arith.constant 0")
         # The compiler may drop the loop altogether.
-        assert counts(source, "main").get("matmul", (0, 0, False))[0] == 0
+        assert counts(source, "main").get("matmul", 0) == 0
 
     def test_recursion_is_counted_once(self):
         module = corpus.flow_module(FUNCTIONS)

@@ -10,11 +10,11 @@ from iree.compiler import ir
 
 from tilewright.device_code import workgroup_sizes
 from tilewright.gpu import GpuTemplate
-from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+from tilewright.ir.candidate import make_candidate
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, constraint_ops
 from tilewright.ir.lowering import attribute_texts
-from tilewright.ir.session import ISOLATED_PHASE, CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompilerSession
 from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
 from tilewright.ir.walk import string_attribute, walk
@@ -49,7 +49,7 @@ class Configured:
             module = make_candidate(
                 self.text, self.plain.context, self.executable, self.entry, configuration
             )
-            return self.plain.compile(module.operation, compile_from=COMPILE_FROM)
+            return self.plain.compile(module.operation, compile_from=CONFIGURED_PHASE)
 
 
 _MADE = {}
@@ -190,7 +190,7 @@ def test_a_spliced_candidate_has_the_code_of_the_whole(case):
         whole = make_candidate(
             text, c.plain.context, site.executable, site.entry, lowered, 6, rotations=3
         )
-        c.plain.run(whole.operation, COMPILE_FROM, "vm")
+        c.plain.run(whole.operation, CONFIGURED_PHASE, "vm")
         made = spliced.host_with(spliced.generate(lowered))
         codes, counts = codes_and_counts(whole)
         assert codes_and_counts(made) == (codes, counts)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.argument import ArgumentType
-from tilewright.ir.candidate import COMPILE_FROM, make_candidate
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.candidate import make_candidate
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import dispatch_functions
 from tilewright.measure.benchmark_worker import MAIN, _timed_call, open_device, setup
 from tilewright.measure.inputs import random_inputs
@@ -47,7 +47,7 @@ def made():
                 text, session.context, executable, entry, None, 7, rotations=sets
             )
             assert candidate.operation.verify()
-            found[sets] = session.compile(candidate.operation, compile_from=COMPILE_FROM)
+            found[sets] = session.compile(candidate.operation, compile_from=CONFIGURED_PHASE)
     return found
 
 

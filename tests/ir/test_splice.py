@@ -6,9 +6,9 @@ import pytest
 from iree.compiler import ir
 
 import dispatch_corpus as corpus
-from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+from tilewright.ir.candidate import make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
-from tilewright.ir.session import ISOLATED_PHASE, CompileError, CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.splice import NotSpliceable, SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
@@ -75,7 +75,7 @@ def test_equal_to_a_whole_compile(name, flags):
         lowered = space.lower(configuration)
         whole = make_candidate(d.configured, d.session.context, d.executable, d.entry, lowered, 3)
         try:
-            expected = d.session.compile(whole.operation, compile_from=COMPILE_FROM)
+            expected = d.session.compile(whole.operation, compile_from=CONFIGURED_PHASE)
         except CompileError:
             with pytest.raises(CompileError):
                 spliced.compile(lowered)
@@ -96,7 +96,7 @@ def test_its_code_and_its_workgroups_are_those_of_the_whole():
         lowered = space.lower(configuration)
         whole = make_candidate(d.configured, d.session.context, d.executable, d.entry, lowered, 2)
         try:
-            d.session.run(whole.operation, COMPILE_FROM, "vm")
+            d.session.run(whole.operation, CONFIGURED_PHASE, "vm")
         except CompileError:
             continue
         (code,), counts = places(whole)
@@ -143,7 +143,7 @@ def test_a_name_that_is_no_identifier():
     spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2)
     (made,), counts = places(spliced.host_with(spliced.generate(None)))
     whole = make_candidate(d.configured, session.context, d.executable, d.entry, None, 2)
-    session.run(whole.operation, COMPILE_FROM, "vm")
+    session.run(whole.operation, CONFIGURED_PHASE, "vm")
     (code,), expected = places(whole)
     assert made == code
     assert counts == expected

@@ -18,7 +18,6 @@ from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
 
 BENCHMARK_FUNCTION = "bench"
-COMPILE_FROM = "executable-configurations"
 
 
 def make_candidate(

@@ -6,6 +6,7 @@ functions and initializers that call them with `flow.dispatch`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,71 +30,56 @@ _DEFAULT_DEVICE = "stream.affinity.default"
 class DispatchSite:
     """All the calls of one executable entry point.
 
-    `count` is how often one run calls it (calls in a loop whose trip count is not known count
-    once and set `in_loop`); `initializer_count` the calls at load time, which do not matter for
-    the run time. `calls` holds every call in the module, those of the run first.
+    `count` is how often one run calls it; calls in a loop whose trip count is not known count once,
+    those at load time, which do not matter for the run time, do not count. `calls` holds every call
+    in the module, those of the run first.
     """
 
     executable: str
     entry: str
     count: int = 0
-    initializer_count: int = 0
-    in_loop: bool = False
     calls: list[ir.Operation] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return self.entry
 
 
 _Key = tuple[str, str]
 
 
-@dataclass
-class _Runs:
-    """How often something runs, and whether that is known of every loop around it."""
-
-    times: int = 0
-    known: bool = True
-
-    def add(self, other: _Runs, trips: int, known: bool) -> None:
-        self.times += trips * other.times
-        self.known &= known and other.known
-
-
 def find_dispatches(module: ir.Module, function: str | None = None) -> list[DispatchSite]:
     """Every executable entry point that the module dispatches, in order of first call.
 
-    `function`: the entry point whose run is counted, with the functions that it calls; by default
-    every public function is run once. Initializers are counted apart. Dispatches that the run
-    does not reach have a count of 0.
+    Args:
+        module: the program at the flow phase.
+        function: the entry point whose run is counted, with the functions that it calls; by
+            default every public function is run once.
+
+    Returns:
+        The dispatches; those that the run does not reach have a count of 0.
     """
     operations = [top.operation for top in module.body.operations]
-    functions = [op for op in operations if op.name in ("util.func", "func.func")]
-    counter = _Counter({string_attribute(op, "sym_name"): op for op in functions})
-    if function is None:
-        names = {string_attribute(op, "sym_name") for op in functions if is_public(op)}
-        entries = [
-            op for op in functions if string_attribute(op, "sym_name") in names - _async(names)
-        ]
-    else:
-        entries = [op for op in functions if string_attribute(op, "sym_name") == function]
+    functions = {
+        string_attribute(op, "sym_name"): op
+        for op in operations
+        if op.name in ("util.func", "func.func")
+    }
+    public = {name for name, op in functions.items() if is_public(op)}
+    entries = [
+        op
+        for name, op in functions.items()
+        if (name in public - _async(public) if function is None else name == function)
+    ]
     initializers = [op for op in operations if op.name == "util.initializer"]
     sites: dict[_Key, DispatchSite] = {}
     # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
-    for operation in (*entries, *functions, *initializers):
+    for operation in (*entries, *functions.values(), *initializers):
         for call in walk(operation):
             for key in _entry_points(call):
                 site = sites.setdefault(key, DispatchSite(*key))
                 if all(call != known for known in site.calls):
                     site.calls.append(call)
+    runs = _Runs(functions)
     for operation in entries:
-        for key, runs in counter.runs(operation).items():
-            sites[key].count += runs.times
-            sites[key].in_loop |= not runs.known
-    for operation in initializers:
-        for key, runs in counter.runs(operation).items():
-            sites[key].initializer_count += runs.times
+        for key, times in runs.of(operation).items():
+            sites[key].count += times
     return list(sites.values())
 
 
@@ -102,33 +88,32 @@ def _async(names: set[str]) -> set[str]:
     return {name for name in names if name.removesuffix("$async") in names - {name}}
 
 
-class _Counter:
+class _Runs:
     """Counts the dispatches of a function and of those that it calls, each function once."""
 
     def __init__(self, functions: dict[str, ir.Operation]) -> None:
         self._functions = functions
-        self._counted: dict[str, dict[_Key, _Runs]] = {}
+        self._counted: dict[str, Counter[_Key]] = {}
 
-    def runs(self, operation: ir.Operation) -> dict[_Key, _Runs]:
-        """How often one run of the function or initializer runs each entry point."""
-        found: dict[_Key, _Runs] = {}
+    def of(self, operation: ir.Operation) -> Counter[_Key]:
+        """How often one run of the function runs each entry point."""
+        found: Counter[_Key] = Counter()
         for call in walk(operation):
-            inner = dict.fromkeys(_entry_points(call), _Runs(1))
+            inner = Counter(dict.fromkeys(_entry_points(call), 1))
             if call.name in ("util.call", "func.call"):
                 inner = self._callee(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
             if inner:
-                trips, known = _trip_count(call, operation)
-                for key, runs in inner.items():
-                    found.setdefault(key, _Runs()).add(runs, trips, known)
+                trips = _trip_count(call, operation)
+                found.update({key: trips * times for key, times in inner.items()})
         return found
 
-    def _callee(self, name: str) -> dict[_Key, _Runs]:
+    def _callee(self, name: str) -> Counter[_Key]:
         if name not in self._functions:
-            return {}
+            return Counter()
         if name not in self._counted:
             # A function that calls itself is counted once: how deep it goes is not known.
-            self._counted[name] = {}
-            self._counted[name] = self.runs(self._functions[name])
+            self._counted[name] = Counter()
+            self._counted[name] = self.of(self._functions[name])
         return self._counted[name]
 
 
@@ -139,58 +124,16 @@ def _entry_points(call: ir.Operation) -> list[_Key]:
     return [(parts[0], parts[-1]) for parts in names]
 
 
-def _trip_count(call: ir.Operation, function: ir.Operation) -> tuple[int, bool]:
-    """How often the loops around the call run it, and whether every loop's count was known."""
-    trips, known = 1, True
-    operation = call
+def _trip_count(call: ir.Operation, function: ir.Operation) -> int:
+    """How often the loops around the call run it, as far as that is known."""
+    trips, operation = 1, call
     while operation != function:
         if operation.name == "scf.for":
-            count = _for_count(operation)
-            known &= count is not None
-            trips *= 1 if count is None else count
-        elif operation.name in ("scf.while", "scf.forall", "scf.parallel"):
-            known &= operation == call
-        known &= not _runs_again(operation)
-        parent = operation.parent
-        if parent is None:
-            break
-        operation = parent.operation
-    return trips, known
-
-
-def _for_count(loop: ir.Operation) -> int | None:
-    low, high, step = (_constant(value) for value in list(loop.operands)[:3])
-    if low is None or high is None or step is None or step <= 0:
-        return None
-    return max(0, -(-(high - low) // step))
-
-
-def _runs_again(operation: ir.Operation) -> bool:
-    """Whether the branches between blocks lead from the operation back to it."""
-    block = operation.block
-    pending = list(_successors(block))
-    seen: list[ir.Block] = []
-    while pending:
-        at = pending.pop()
-        if at == block:
-            return True
-        if all(at != known for known in seen):
-            seen.append(at)
-            pending += _successors(at)
-    return False
-
-
-def _successors(block: ir.Block) -> Sequence[ir.Block]:
-    last = list(block.operations)[-1:]
-    return list(last[0].operation.successors) if last else []
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    attribute = owner.attributes["value"]
-    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+            low, high, step = map(SizeEvaluator().value, list(operation.operands)[:3])
+            if low is not None and high is not None and step is not None and step > 0:
+                trips *= max(0, -(-(high - low) // step))
+        operation = operation.parent.operation
+    return trips
 
 
 def plain_type(type_: ir.Type) -> ir.Type:

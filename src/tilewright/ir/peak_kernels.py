@@ -27,8 +27,6 @@ _KERNEL = "kernel"
 # Vectors that a memory kernel handles in one step of its loop.
 _UNROLLED = 4
 
-Step = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
-
 
 def build(context: ir.Context, kernel: Kernel) -> ir.Module:
     """The module of a kernel's program.
@@ -75,10 +73,10 @@ def _arithmetic(kernel: ArithmeticKernel, buffers: Sequence[ir.Value]) -> ir.Val
         for i in range(kernel.accumulators + 2)
     ]
     *starts, a, b = loaded
-    step = _EMITTERS[kernel.instruction.kind](kernel)
+    step = _STEPS[kernel.instruction.kind]
     loop = scf.ForOp(index(0), index(kernel.steps), index(1), starts)
     with ir.InsertionPoint(loop.body):
-        scf.YieldOp([step(accumulator, a, b) for accumulator in loop.inner_iter_args])
+        scf.YieldOp([step(kernel, accumulator, a, b) for accumulator in loop.inner_iter_args])
     return _sum(list(loop.results))
 
 
@@ -88,12 +86,12 @@ def _memory(kernel: MemoryKernel, buffers: Sequence[ir.Value], workgroup: ir.Val
     type_ = ir.VectorType.get([lanes], _type("f32"))
     part = kernel.elements // kernel.workgroups
     start = arith.muli(workgroup, index(part))
-    zero = arith.ConstantOp(
-        type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.0))
-    ).result
-    factor = arith.ConstantOp(
-        type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), 0.5))
-    ).result
+    zero, factor = (
+        arith.ConstantOp(
+            type_, ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(_type("f32"), value))
+        ).result
+        for value in (0.0, 0.5)
+    )
     loop = scf.ForOp(index(0), index(part), index(lanes * _UNROLLED), [zero] * _UNROLLED)
     with ir.InsertionPoint(loop.body):
         sums = []
@@ -131,42 +129,23 @@ def _sum(values: list[ir.Value]) -> ir.Value:
 # -- the instructions ------------------------------------------------------------------------------
 
 
-def _fma(_kernel: ArithmeticKernel) -> Step:
-    return lambda c, a, b: vector.FMAOp(c, a, b).result
-
-
-def _multiply_add(_kernel: ArithmeticKernel) -> Step:
-    return lambda c, a, b: arith.addi(arith.muli(c, a), b)
-
-
-def _add(_kernel: ArithmeticKernel) -> Step:
-    return lambda c, a, b: arith.xori(arith.addi(c, a), b)
-
-
-def _dots(kernel: ArithmeticKernel) -> Step:
+def _dot(kernel: ArithmeticKernel, c: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """`c + dot(a, b)` in one instruction."""
-
-    def step(c: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        return _call(kernel, c.type, [c, _narrow(kernel, a), _narrow(kernel, b)])
-
-    return step
+    return _call(kernel, c.type, [c, _narrow(kernel, a), _narrow(kernel, b)])
 
 
-def _pairs(kernel: ArithmeticKernel) -> Step:
+def _pairs(kernel: ArithmeticKernel, c: ir.Value, _a: ir.Value, b: ir.Value) -> ir.Value:
     """`c + pairs(c, b)`: the instruction does not add, and without `c` in it there would be
     nothing left of it in the loop."""
-
-    def step(c: ir.Value, _a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.addi(c, _call(kernel, c.type, [_narrow(kernel, c), _narrow(kernel, b)]))
-
-    return step
+    return arith.addi(c, _call(kernel, c.type, [_narrow(kernel, c), _narrow(kernel, b)]))
 
 
-_EMITTERS: dict[str, Callable[[ArithmeticKernel], Step]] = {
-    "fma": _fma,
-    "multiply_add": _multiply_add,
-    "add": _add,
-    "dot": _dots,
+# What a step of the loop does to an accumulator `c` with the operands `a` and `b`.
+_STEPS: dict[str, Callable[[ArithmeticKernel, ir.Value, ir.Value, ir.Value], ir.Value]] = {
+    "fma": lambda _kernel, c, a, b: vector.FMAOp(c, a, b).result,
+    "multiply_add": lambda _kernel, c, a, b: arith.addi(arith.muli(c, a), b),
+    "add": lambda _kernel, c, a, b: arith.xori(arith.addi(c, a), b),
+    "dot": _dot,
     "pairs": _pairs,
 }
 

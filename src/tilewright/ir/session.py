@@ -17,7 +17,7 @@ import ctypes
 import functools
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from tilewright.errors import TilewrightError, UserError
@@ -279,8 +279,18 @@ class CompilerSession:
         if not invocation.parse_source(wrapped):
             raise diagnostics.error()
 
-    def _invocation(self) -> _Invocation:
-        return _Invocation(self._session)
+    @contextlib.contextmanager
+    def _invocation(self) -> Iterator[tuple[Any, _Diagnostics]]:
+        """One compiler invocation with its diagnostics, closed on the way out."""
+        diagnostics = _Diagnostics()
+        invocation = self._session.invocation()
+        try:
+            _api()._dylib.ireeCompilerInvocationEnableCallbackDiagnostics(
+                invocation._inv_p, 0, diagnostics.callback, None
+            )
+            yield invocation, diagnostics
+        finally:
+            invocation.close()
 
     def close(self) -> None:
         """Free the session. Operations of its context must be gone by then."""
@@ -296,23 +306,6 @@ def _set_phases(invocation: Any, compile_from: str | None, compile_to: str | Non
         library.ireeCompilerInvocationSetCompileFromPhase(invocation._inv_p, compile_from.encode())
     if compile_to:
         library.ireeCompilerInvocationSetCompileToPhase(invocation._inv_p, compile_to.encode())
-
-
-class _Invocation:
-    """One compiler invocation with its diagnostics, closed on the way out."""
-
-    def __init__(self, session: Any) -> None:
-        self._diagnostics = _Diagnostics()
-        self._invocation = session.invocation()
-        _api()._dylib.ireeCompilerInvocationEnableCallbackDiagnostics(
-            self._invocation._inv_p, 0, self._diagnostics.callback, None
-        )
-
-    def __enter__(self) -> tuple[Any, _Diagnostics]:
-        return self._invocation, self._diagnostics
-
-    def __exit__(self, *_: object) -> None:
-        self._invocation.close()
 
 
 def _written(invocation: Any, output: Output) -> bytes:

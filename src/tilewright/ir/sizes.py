@@ -22,14 +22,19 @@ from tilewright.ir.reference.tensors import dropped_to, mixed, segments
 ORDINAL = "iree_tensor_ext.dispatch.workload.ordinal"
 _SAME = ("util.assume.int", "util.optimization_barrier")
 _AFFINE = ("affine.apply", "affine.min", "affine.max")
-_SHAPE_OF_FIRST = (
-    "tensor.cast",
-    "flow.dispatch.tie_shape",
-    "flow.tensor.encode",
-    "flow.tensor.transfer",
-    "iree_encoding.set_encoding",
-    "iree_encoding.unset_encoding",
-)
+# The operand whose shape a result has.
+_SHAPE_OF = {
+    "tensor.cast": 0,
+    "tensor.insert_slice": 1,
+    "flow.dispatch.tie_shape": 0,
+    "flow.tensor.encode": 0,
+    "flow.tensor.transfer": 0,
+    "iree_codegen.load_from_buffer": 0,
+    "iree_encoding.set_encoding": 0,
+    "iree_encoding.unset_encoding": 0,
+}
+# The first of the operands that are the sizes which a result's type leaves open.
+_SIZES_FROM = {"tensor.empty": 0, "hal.interface.binding.subspan": 1, "hal.tensor.import": 1}
 
 ArgumentSizes = Sequence[tuple[int, ...] | int | None]
 """For each argument of a function: a tensor's shape, an integer's value, None if neither."""
@@ -140,14 +145,10 @@ class SizeEvaluator:
             return known if isinstance(known, tuple) else None
         op = owner.operation
         name, operands = op.name, list(op.operands)
-        if name == "tensor.empty":
-            return self._filled(value.type, operands)
-        if name == "hal.interface.binding.subspan":
-            return self._filled(value.type, operands[1:])
-        if name == "hal.tensor.import":
-            return self._filled(value.type, operands[1:])
-        if name == "iree_codegen.load_from_buffer":
-            return self.shape(operands[0])
+        if name in _SIZES_FROM:
+            return self._filled(value.type, operands[_SIZES_FROM[name] :])
+        if name in _SHAPE_OF:
+            return self.shape(operands[_SHAPE_OF[name]])
         if name == "iree_tensor_ext.dispatch.tensor.load":
             *_, sizes, _ = segments(op, operands)
             return self._slice(op, sizes, value.type)
@@ -160,10 +161,6 @@ class SizeEvaluator:
             return self._collapsed(op)
         if name in ("flow.dispatch", "flow.tensor.reshape"):
             return self._filled(value.type, segments(op, operands)[-1])
-        if name in _SHAPE_OF_FIRST:
-            return self.shape(operands[0])
-        if name == "tensor.insert_slice":
-            return self.shape(operands[1])
         if name in ("linalg.pack", "linalg.unpack") or not name.startswith(
             ("linalg.", "iree_linalg_ext.")
         ):

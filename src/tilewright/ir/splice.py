@@ -16,10 +16,10 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewright.ir.candidate import COMPILE_FROM, configure, make_candidate
+from tilewright.ir.candidate import configure, make_candidate
 from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.constants import constant
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
 
@@ -86,7 +86,7 @@ class SplicedTemplate:
         )
         self._alone = _only(whole, executable)
         erase_constraints(whole.operation)
-        session.run(whole.operation, COMPILE_FROM, "vm")
+        session.run(whole.operation, CONFIGURED_PHASE, "vm")
         self._host = whole
         code, dispatches = _places(whole.operation, executable)
         if len(code) != 1 or not dispatches:
@@ -113,7 +113,7 @@ class SplicedTemplate:
             module = self._alone.operation.clone()
             configure(module, self._executable, self._entry, configuration)
             erase_constraints(module)
-            session.run(module.operation, COMPILE_FROM, "executable-targets")
+            session.run(module.operation, CONFIGURED_PHASE, "executable-targets")
             return GeneratedCode(module, _workgroups(module))
 
     def finish(self, code: GeneratedCode) -> bytes:

@@ -106,18 +106,20 @@ def read_dispatch(
 
 
 def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operation:
-    """The function of an entry point; compiling an isolated dispatch can lengthen its name.
+    """The function of an entry point.
 
-    Raises UnreadableConfiguration when there is none.
+    Args:
+        module: a module at a phase behind `flow`.
+        executable: the name of an executable of it.
+        entry: the name of an entry point of that.
+
+    Raises:
+        UnreadableConfiguration: there is none.
     """
-    functions = dispatch_functions(module)
-    wanted = f"{executable}/{entry}"
-    if wanted in functions:
-        return functions[wanted]
-    longer = [op for name, op in functions.items() if name.startswith(wanted)]
-    if len(longer) != 1:
+    found = dispatch_functions(module).get(f"{executable}/{entry}")
+    if found is None:
         raise UnreadableConfiguration(f"no function {entry} in executable {executable}")
-    return longer[0]
+    return found
 
 
 def _find_root(

@@ -40,9 +40,9 @@ class CompileAnswer:
 
 def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAnswer:
     """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds."""
-    from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+    from tilewright.ir.candidate import make_candidate
     from tilewright.ir.lowering import UnreadableConfiguration
-    from tilewright.ir.session import CompileError
+    from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 
     try:
         compiler = session(state, request.flags)
@@ -57,7 +57,7 @@ def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAns
             whole=True,
         )
         write_whole(request.configured, module.operation.get_asm().encode())
-        vmfb = compiler.compile(module.operation, compile_from=COMPILE_FROM)
+        vmfb = compiler.compile(module.operation, compile_from=CONFIGURED_PHASE)
     except CompileError as error:
         return CompileAnswer(str(error), error.log)
     except UnreadableConfiguration as error:

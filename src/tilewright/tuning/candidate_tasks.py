@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
-from tilewright.ir.session import CompileError
+from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
@@ -43,7 +43,7 @@ class CandidateRequest:
 
 def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
     """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
-    from tilewright.ir.candidate import COMPILE_FROM, make_candidate
+    from tilewright.ir.candidate import make_candidate
     from tilewright.ir.splice import NotSpliceable
 
     compiler = session(state, request.flags)
@@ -64,7 +64,7 @@ def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
     if request.splice:
         with contextlib.suppress(NotSpliceable):
             return _spliced_candidate(state, request)
-    return _written(request, compiler.compile(whole(), compile_from=COMPILE_FROM))
+    return _written(request, compiler.compile(whole(), compile_from=CONFIGURED_PHASE))
 
 
 def _written(request: CandidateRequest, vmfb: bytes) -> str:

@@ -59,8 +59,6 @@ class ExtractedDispatch:
     executable: str
     entry: str
     count: int
-    initializer_count: int
-    in_loop: bool
     isolated: Path | None
     program: Path | None = None
     reason: str = ""
@@ -122,14 +120,13 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
     request.folder.mkdir(parents=True, exist_ok=True)
     keep_device = not any(flag.startswith(_DEVICE_FLAGS) for flag in request.flags)
     for index, site in enumerate(find_dispatches(module, request.function)):
-        counts = (site.count, site.initializer_count, site.in_loop)
         try:
             known = isolate(compiler, module, site, sizes, keep_device)
             if site.executable not in configured:
                 raise NotIsolatable("the compiler makes another dispatch do what it does")
         except NotIsolatable as error:
             found.append(
-                ExtractedDispatch(site.executable, site.entry, *counts, None, reason=str(error))
+                ExtractedDispatch(site.executable, site.entry, site.count, None, reason=str(error))
             )
             continue
         path = request.folder / f"{index:03d}_{site.entry[:80]}.mlir"
@@ -140,7 +137,7 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
             ExtractedDispatch(
                 site.executable,
                 site.entry,
-                *counts,
+                site.count,
                 path,
                 program,
                 encoded=known.encoded,

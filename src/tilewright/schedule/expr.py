@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tilewright.schedule.errors import ScheduleError
@@ -271,8 +271,8 @@ class Call(Expr):
         return f"{self.name}({listed(self.args, names)})"
 
 
-@node()
-class Combiner(Node[Expr]):
+@dataclass(frozen=True, eq=False, slots=True)
+class Combiner:
     """A commutative, associative combination of tuples of values, with its identity.
 
     `lhs` and `rhs` are variables, one for each value; `result` says what they give together;

@@ -41,8 +41,7 @@ def _span(atom: Atom, fixed: Collection[Expr], arithmetic: Arithmetic) -> Span:
     """The values of an atom; values from memory may always change."""
     if not atom.volatile and all(var in fixed for var in atom.variables):
         return Span(Linear({atom: 1}, 0), 0, 0)
-    anywhere = Span(number(0), atom.low, atom.high)
-    quotient, remainder = atom.divided("floordiv"), atom.divided("floormod")
+    quotient = atom.divided("floordiv")
     if quotient is not None:
         form, divisor = quotient
         base, low, high = span_of(form, fixed, arithmetic)
@@ -52,16 +51,8 @@ def _span(atom: Atom, fixed: Collection[Expr], arithmetic: Arithmetic) -> Span:
         start = arithmetic.quotient(base.plus(low), divisor)
         reach = start.constant + (high - low + divisor - 1) // divisor
         return Span(start.plus(-start.constant), start.constant, reach)
-    if remainder is not None:
-        form, divisor = remainder
-        base, low, high = span_of(form, fixed, arithmetic)
-        _, rest = base.split(divisor)
-        if not rest.terms:
-            same = low // divisor == high // divisor
-            return Span(number(0), low % divisor, high % divisor) if same else anywhere
-        if rest.low + low >= 0 and rest.high + high < divisor:
-            return Span(rest, low, high)
-    return anywhere
+    # A remainder that stays within one turn is no atom: arithmetic has made a sum of it.
+    return Span(number(0), atom.low, atom.high)
 
 
 def union(spans: Iterable[Span]) -> Span:

@@ -77,7 +77,7 @@ def test_every_kind_of_argument_and_result(bench, vmfb, tmp_path):
 def test_timing_main_and_bench(bench, vmfb, inputs):
     single = bench.time(vmfb["add"], inputs)
     assert isinstance(single, Measurement)
-    assert all(s > 0 for s in single.samples)
+    assert min(single.samples) > 0
     repeated = bench.time(vmfb["add"], inputs, repeats=4)
     assert isinstance(repeated, Measurement)
     assert repeated.executions_per_sample % 4 == 0

@@ -342,7 +342,7 @@ def test_workers_end_with_their_parent(tmp_path, task, ending):
     try:
         assert eventually(lambda: note.exists() and note.read_text().endswith("."))
         pids = [int(p) for p in note.read_text().split()[:-1]]
-        assert all(map(alive, pids))
+        assert list(map(alive, pids)) == [True, True]
         parent.send_signal(ending)
         parent.wait(10)
         assert eventually(lambda: not any(map(alive, pids)))

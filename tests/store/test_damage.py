@@ -95,6 +95,7 @@ def test_several_processes_write_at_once(path: Path) -> None:
     )
     children = [child(body, path) for _ in range(4)]
     runs = [int(c.stdout.readline()) for c in children if c.stdout]
+    assert len(set(runs)) == 4
     with Database.open(path) as store:
         shared = store.begin_run(run_record(program_digest="shared"))
     for process in children:

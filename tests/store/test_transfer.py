@@ -170,7 +170,7 @@ def test_export_to_a_place_that_cannot_be_written(store: Database, tmp_path: Pat
     for out in (tmp_path / "none" / "x.jsonl", tmp_path):
         with pytest.raises(UserError, match="cannot write"):
             store.export(out)
-    assert sorted(p.name for p in tmp_path.iterdir() if "partial" in p.name) == []
+    assert sorted(p.name for p in tmp_path.iterdir() if "part" in p.name) == []
     with pytest.raises(UserError, match="cannot read"):
         store.import_(tmp_path / "none.jsonl")
 

@@ -40,7 +40,7 @@ def check(text: str) -> None:
         limits = accuracy(module, "main")
         types = _result_types(module)
     actual = run_iree(text, inputs)
-    assert len(actual) == len(expected)
+    assert len(actual) == len(expected) > 0
     for got, want, type_ in zip(actual, expected, types, strict=True):
         if is_float_type(type_) and limits.working_type:
             type_ = limits.working_type
@@ -81,7 +81,9 @@ def test_every_program(name: str) -> None:
 @pytest.mark.parametrize("flags", [(), (DATA_TILING,)], ids=["default", "data-tiling"])
 @pytest.mark.parametrize("name", sorted(set(COMPILED) - set(ISOLATED)))
 def test_every_isolated_dispatch(name: str, flags: tuple[str, ...]) -> None:
-    for program in isolate_all(to_flow(PROGRAMS[name], *flags)):
+    programs = isolate_all(to_flow(PROGRAMS[name], *flags))
+    assert programs
+    for program in programs:
         check(program)
 
 

@@ -94,6 +94,8 @@ class Linear:
         """
         if isinstance(other, int):
             return Linear(self.terms, self.constant + other * factor)
+        if not other.terms:
+            return Linear(self.terms, self.constant + other.constant * factor)
         terms = dict(self.terms)
         for atom, coefficient in other.terms.items():
             total = terms.get(atom, 0) + coefficient * factor

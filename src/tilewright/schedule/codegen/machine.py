@@ -10,6 +10,7 @@ from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.machine import cpuinfo
 from tilewright.measure.peak_worker import processor
+from tilewright.schedule import compiler
 from tilewright.schedule.nest import SHARED
 from tilewright.target import Target
 from tilewright.targets import parse_target
@@ -164,8 +165,6 @@ def _of_compiler(target: Target) -> tuple[int, frozenset[str]]:
     """Bytes of a vector register and the extensions of a processor that is not this one."""
     listed, register = target.features, target.vector_bytes
     if not listed:
-        from tilewright.schedule import compiler
-
         found = compiler.ask(processor, target.flags)
         if isinstance(found, WorkerFailure):
             raise UserError(f"target {target.name}: {found.message}")

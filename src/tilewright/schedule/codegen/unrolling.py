@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from tilewright.schedule import nest
@@ -55,6 +56,7 @@ def statements(stmt: Stmt) -> int:
     return sum(statements(part) for part in below) if below else 1
 
 
+@functools.lru_cache(maxsize=256)
 def widest_bytes(stmt: Stmt) -> int:
     """Bytes of the widest element that is computed with in a statement.
 

@@ -57,12 +57,26 @@ class Contraction(OperationKind):
     windows: Mapping[str, Window] = MappingProxyType({})
 
     def reduced(self, operation: Operation) -> tuple[str, ...]:
-        """The axes that are summed over."""
+        """The axes that are summed over.
+
+        Args:
+            operation: of this kind.
+
+        Returns:
+            Their names, in the order in which the operands have them.
+        """
         lhs, rhs, result = self.variant_axes(operation.variant)
         return tuple(a for a in dict.fromkeys((*lhs, *rhs)) if a not in {*result, *self.windows})
 
     def padding(self, operation: Operation) -> tuple[int, ...]:
-        """Zeros before and behind each axis of the first operand."""
+        """Zeros before and behind each axis of the first operand.
+
+        Args:
+            operation: of this kind.
+
+        Returns:
+            A number for each axis, as the operand is stored.
+        """
         return tuple(
             operation[self.windows[axis].padding] if axis in self.windows else 0
             for axis in operation.axes[0]
@@ -111,11 +125,28 @@ class Contraction(OperationKind):
     def emit_product(
         self, operation: Operation, build: ProgramBuilder, operands: Sequence[Any]
     ) -> Any:
-        """Build the sums of products, without the steps behind."""
+        """Build the sums of products, without the steps behind.
+
+        Args:
+            operation: of this kind.
+            build: where ops are inserted now.
+            operands: the program's first two arguments, as stored.
+
+        Returns:
+            The value of the sums.
+        """
 
     @abc.abstractmethod
     def reference_product(self, operation: Operation, operands: Sequence[Array]) -> Array:
-        """The sums of products by NumPy, without the steps behind."""
+        """The sums of products by NumPy, without the steps behind.
+
+        Args:
+            operation: of this kind.
+            operands: in float64 or int64, as stored.
+
+        Returns:
+            An array of the result's shape.
+        """
 
 
 class MatrixProduct(Contraction):

@@ -73,21 +73,51 @@ STEPS: Mapping[str, EpilogueStep] = {
 
 
 def emit_steps(steps: tuple[str, ...], scalars: Scalars, value: Any, other: Any) -> Any:
+    """Build a chain of steps on scalars.
+
+    Args:
+        steps: names in `STEPS`, in order.
+        scalars: arithmetic in the type of the result.
+        value: what the first step works on.
+        other: the second operand of those that have one.
+
+    Returns:
+        The last step's scalar.
+    """
     for name in steps:
         value = STEPS[name].emit(scalars, value, other)
     return value
 
 
 def reference_steps(steps: tuple[str, ...], value: Array, other: Array) -> Array:
+    """What NumPy says of a chain of steps.
+
+    Args:
+        steps: names in `STEPS`, in order.
+        value: what the first step works on, [...].
+        other: the second operand of those that have one; broadcast.
+
+    Returns:
+        The last step's array, [...].
+    """
     for name in steps:
         value = STEPS[name].reference(value, other)
     return value
 
 
 def flops_of(steps: tuple[str, ...]) -> int:
-    """Arithmetic operations for each element."""
+    """Arithmetic operations for each element.
+
+    Args:
+        steps: names in `STEPS`.
+    """
     return sum(STEPS[name].flops for name in steps)
 
 
 def fits_integers(steps: tuple[str, ...]) -> bool:
+    """Whether all steps are there for integers.
+
+    Args:
+        steps: names in `STEPS`.
+    """
     return all(STEPS[name].integer for name in steps)

@@ -32,7 +32,15 @@ EXAMPLE = "matmul_768x512x1024_f16t_f16t_f16t"
 
 
 def find_kinds(names: Iterable[str], where: str = "--kind") -> tuple[OperationKind, ...]:
-    """The kinds of these names, each once. Raises UnknownNameError, with the nearest match."""
+    """The kinds of these names, each once.
+
+    Args:
+        names: as `KINDS` has them.
+        where: the option that named them, for messages.
+
+    Raises:
+        UnknownNameError: there is no such kind; with the nearest match.
+    """
     found: dict[str, OperationKind] = {}
     for name in names:
         if name not in KINDS:
@@ -42,7 +50,14 @@ def find_kinds(names: Iterable[str], where: str = "--kind") -> tuple[OperationKi
 
 
 def parse_operation(name: str) -> Operation:
-    """The operation of a name. Raises UserError for what is none."""
+    """The operation of a name.
+
+    Args:
+        name: as `Operation.name` writes it.
+
+    Raises:
+        UserError: it names none.
+    """
     for kind in KINDS.values():
         match = _pattern(kind).fullmatch(name)
         if match is not None and kind.has_variant(match["variant"] or ""):

@@ -70,7 +70,15 @@ ALL_TYPES = (*FLOATS, *INTEGER)
 
 
 def parse_types(text: str, option: str = "--types") -> ElementTypes:
-    """Element types by their name: `f32`, `i8`, `f16-f32`. Raises UnknownNameError."""
+    """Element types by their name.
+
+    Args:
+        text: such as `f32`, `i8`, `f16-f32`.
+        option: what named them, for messages.
+
+    Raises:
+        UnknownNameError: there are no such types.
+    """
     known = {types.name: types for types in ALL_TYPES}
     if text not in known:
         raise UnknownNameError("element type", text, known, option)
@@ -116,11 +124,19 @@ class OperationKind(abc.ABC):
     aliases: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def types(self, variant: str) -> tuple[ElementTypes, ...]:
-        """The element types that the variant has."""
+        """The element types that the variant has.
+
+        Args:
+            variant: one of the kind's.
+        """
         return ALL_TYPES
 
     def has_variant(self, variant: str) -> bool:
-        """Whether there is this variant."""
+        """Whether there is this variant.
+
+        Args:
+            variant: a word of a name.
+        """
         return variant in self.variants
 
     @property
@@ -133,19 +149,39 @@ class OperationKind(abc.ABC):
         return tuple("".join(chosen) for chosen in itertools.product(*letters))
 
     def reason_against(self, operation: Operation) -> str:
-        """Why there is no operation of these sizes; '' when there is."""
+        """Why there is no operation of these sizes; '' when there is.
+
+        Args:
+            operation: of this kind, with any sizes of at least the least.
+        """
         return ""
 
     def variant_axes(self, variant: str) -> tuple[Axes, ...]:
-        """`axes`, for kinds whose variants differ in them."""
+        """`axes`, for kinds whose variants differ in them.
+
+        Args:
+            variant: one of the kind's.
+        """
         return self.axes
 
     def extent(self, operation: Operation, axis: str) -> int:
-        """The size along an axis."""
+        """The size along an axis.
+
+        Args:
+            operation: of this kind.
+            axis: one of its axes.
+        """
         return operation[axis]
 
     def arguments(self, operation: Operation) -> tuple[ArgumentType, ...]:
-        """The arguments of the program, operands first."""
+        """The arguments of the program, operands first.
+
+        Args:
+            operation: of this kind.
+
+        Returns:
+            Their types, as they are stored.
+        """
         *operands, _ = operation.axes
         return tuple(
             ArgumentType(operation.types.operand, operation.shape(axes)) for axes in operands
@@ -153,23 +189,54 @@ class OperationKind(abc.ABC):
 
     @abc.abstractmethod
     def flops(self, operation: Operation) -> int:
-        """Arithmetic operations: a multiply-add counts two, a function such as exp one."""
+        """Arithmetic operations: a multiply-add counts two, a function such as exp one.
+
+        Args:
+            operation: of this kind.
+        """
 
     @abc.abstractmethod
     def reduction_length(self, operation: Operation) -> int:
-        """The longest chain of additions that an element of the result goes through."""
+        """The longest chain of additions that an element of the result goes through.
+
+        Args:
+            operation: of this kind.
+        """
 
     def working_type(self, operation: Operation) -> str:
-        """The coarsest type that values are rounded to on their way to the result."""
+        """The coarsest type that values are rounded to on their way to the result.
+
+        Args:
+            operation: of this kind.
+
+        Returns:
+            The name of an element type.
+        """
         return operation.types.result
 
     def accumulation_type(self, operation: Operation) -> str:
-        """The type in which terms are added up."""
+        """The type in which terms are added up.
+
+        Args:
+            operation: of this kind.
+
+        Returns:
+            The name of an element type.
+        """
         return operation.types.result
 
     @abc.abstractmethod
     def emit(self, operation: Operation, build: ProgramBuilder, arguments: Sequence[Any]) -> Any:
-        """Build the operation on the program's arguments; its result."""
+        """Build the operation on the program's arguments; its result.
+
+        Args:
+            operation: of this kind.
+            build: where ops are inserted now.
+            arguments: values of the types of `arguments`.
+
+        Returns:
+            A value of the result's type.
+        """
 
     @abc.abstractmethod
     def reference(self, operation: Operation, inputs: Sequence[Array]) -> Array:
@@ -177,6 +244,13 @@ class OperationKind(abc.ABC):
 
         Written from the operation's definition, not from its program: a program that computes
         something else is found out.
+
+        Args:
+            operation: of this kind.
+            inputs: of the arguments, as stored.
+
+        Returns:
+            An array of the result's shape.
         """
 
     def __repr__(self) -> str:
@@ -215,7 +289,11 @@ class Operation:
         return "_".join([*words, self.types.result + ROW_MAJOR])
 
     def transposed(self, operand: int) -> bool:
-        """Whether an operand is stored with its last two axes exchanged."""
+        """Whether an operand is stored with its last two axes exchanged.
+
+        Args:
+            operand: its position.
+        """
         return self.layout[operand] == TRANSPOSED
 
     @property
@@ -238,11 +316,19 @@ class Operation:
         return tuple(tuple(number[axis] for axis in axes) for axes in self.axes)
 
     def shape(self, axes: Axes) -> tuple[int, ...]:
-        """The sizes along axes."""
+        """The sizes along axes.
+
+        Args:
+            axes: names of axes of the kind.
+        """
         return tuple(self.kind.extent(self, axis) for axis in axes)
 
     def row_major(self, values: Sequence[A]) -> list[A]:
-        """Values of the arguments (anything with `swapaxes`) as views that are stored row-major."""
+        """Values of the arguments (anything with `swapaxes`) as views that are stored row-major.
+
+        Args:
+            values: one for each argument; those that are no operands stay as they are.
+        """
         return [
             value.swapaxes(-1, -2) if i < len(self.layout) and self.transposed(i) else value
             for i, value in enumerate(values)
@@ -277,7 +363,14 @@ class Operation:
 
 
 def grouped_dimensions(kind: OperationKind) -> Iterator[tuple[str, list[Dimension]]]:
-    """Dimensions that a name has together, with the word before them."""
+    """Dimensions that a name has together, with the word before them.
+
+    Args:
+        kind: whose dimensions.
+
+    Returns:
+        Pairs of the word and the dimensions behind it, in their order.
+    """
     for word, dimensions in itertools.groupby(kind.dimensions, lambda d: d.word):
         yield word, list(dimensions)
 
@@ -285,7 +378,21 @@ def grouped_dimensions(kind: OperationKind) -> Iterator[tuple[str, list[Dimensio
 def make_operation(
     kind: OperationKind, dims: Mapping[str, int], types: ElementTypes, layout: str, variant: str
 ) -> Operation:
-    """An operation, checked; sizes that are left out take their defaults. Raises UserError."""
+    """An operation, checked.
+
+    Args:
+        kind: what it computes.
+        dims: sizes by the names of dimensions; what is left out takes its default.
+        types: one of the kind's element types.
+        layout: a letter for each operand, one of the kind's layouts.
+        variant: one of the kind's variants.
+
+    Returns:
+        The operation.
+
+    Raises:
+        UserError: a size is missing, too small, or there is no operation of these sizes.
+    """
     sizes = []
     for dimension in kind.dimensions:
         size = dims.get(dimension.name, dimension.default)

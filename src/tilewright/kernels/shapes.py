@@ -33,7 +33,11 @@ class SizeChoices:
     values: tuple[int, ...]
 
     def fits(self, kind: OperationKind) -> bool:
-        """Whether the kind has these dimensions."""
+        """Whether the kind has these dimensions.
+
+        Args:
+            kind: any.
+        """
         names = {d.name for d in kind.dimensions}
         return names.issuperset(self.dimensions)
 
@@ -67,7 +71,15 @@ def dimension_options() -> dict[str, tuple[tuple[str, ...], str]]:
 def parse_sizes(text: str, option: str) -> tuple[int, ...]:
     """The values of `768`, `64,128` or `64:1024:128` (end included), or of a list of them.
 
-    Ascending within a range, otherwise as written; each once. Raises UserError.
+    Args:
+        text: as a user wrote it.
+        option: what it was written for, for messages.
+
+    Returns:
+        Ascending within a range, otherwise as written; each once.
+
+    Raises:
+        UserError: it is none of these, or a range of more than `MOST_SIZES`.
     """
     values: dict[int, None] = {}
     for part in text.split(","):
@@ -102,7 +114,16 @@ def read_shapes(path: Path) -> list[Shape]:
         {"kind": "matmul", "m": 784, "n": 512, "k": 128, "types": ["f32", "f32", "f32"]}
 
     `kind` may have the variant behind it (`conv2d_nhwc_hwcf`); `types` (of lhs, rhs, result) and
-    `layouts` (letters of the operands) may be left out. Raises UserError.
+    `layouts` (letters of the operands) may be left out.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its shapes, in their order.
+
+    Raises:
+        UserError: it cannot be read, or says what there is not; with the shape's place.
     """
     try:
         data = json.loads(read_text(path, "shape file"))
@@ -186,5 +207,9 @@ def _layout(kind: OperationKind, given: object, where: str) -> str:
 
 
 def predefined(kinds: Iterable[OperationKind]) -> list[Shape]:
-    """The predefined shapes of the kinds."""
+    """The predefined shapes of the kinds.
+
+    Args:
+        kinds: whose.
+    """
     return [Shape(kind, shape) for kind in kinds for shape in kind.shapes]

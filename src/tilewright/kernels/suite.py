@@ -39,7 +39,11 @@ class SuiteSelection:
     variants: tuple[str, ...] = ()
 
     def accepts(self, kind: OperationKind) -> bool:
-        """Whether operations of the kind are wanted at all."""
+        """Whether operations of the kind are wanted at all.
+
+        Args:
+            kind: any.
+        """
         if self.kinds:
             return kind in self.kinds
         return (
@@ -54,7 +58,11 @@ class SuiteSelection:
         return tuple(t for t in self.types if t in have) if self.types else have
 
     def contains(self, operation: Operation) -> bool:
-        """Whether an operation that is there already is one of those asked for."""
+        """Whether an operation that is there already is one of those asked for.
+
+        Args:
+            operation: any.
+        """
         kind = operation.kind
         if not self.accepts(kind):
             return False
@@ -75,8 +83,18 @@ def make_selection(
 ) -> SuiteSelection:
     """A selection from the texts of options.
 
-    sizes: by option, its dimensions and its text. Raises UserError for what does not exist, and
-    when no kind has what is asked for.
+    Args:
+        kinds: names separated by commas; None or `all`: nothing is said of them.
+        sizes: by option, its dimensions and its text.
+        types: as `kinds`.
+        layouts: as `kinds`, but that None is row-major.
+        variants: as `kinds`.
+
+    Returns:
+        What was asked for.
+
+    Raises:
+        UserError: something does not exist, or no kind has all of it.
     """
     named = find_kinds(_words(kinds, "--kind"))
     selection = SuiteSelection(
@@ -161,10 +179,18 @@ class Suite:
 
 
 def make_suite(selection: SuiteSelection, shapes: Sequence[Shape] | None = None) -> Suite:
-    """The operations of a selection. `shapes`: the user's own, in place of the predefined ones.
+    """The operations of a selection.
 
-    Sizes given for a dimension take the place of that dimension's in every shape. Raises UserError
-    where a shape is impossible, unless others of its kind are possible (a note says so then).
+    Args:
+        selection: what was asked for; sizes that it gives for a dimension take the place of that
+            dimension's in every shape.
+        shapes: the user's own, in place of the predefined ones.
+
+    Returns:
+        The operations, and notes on impossible ones where others of their kind are possible.
+
+    Raises:
+        UserError: a shape is impossible and its kind has no other, or nothing is left.
     """
     suite = Suite()
     found: dict[str, Operation] = {}

@@ -61,7 +61,15 @@ class EmitRequest:
 
 
 def emit_programs(state: WorkerState, request: EmitRequest) -> list[str]:
-    """Task: see EmitRequest. The names of those written; a file with the same content is left."""
+    """Task: see EmitRequest. The names of those written; a file with the same content is left.
+
+    Args:
+        state: the worker's.
+        request: what to write.
+
+    Returns:
+        The names of those written.
+    """
     context = session(state, request.flags).context
     written = []
     for name, path in request.programs:
@@ -95,7 +103,15 @@ class ReferenceData:
 def make_operation_reference(
     state: WorkerState, request: OperationReferenceRequest
 ) -> ReferenceData:
-    """Task: see OperationReferenceRequest. What an earlier request has made is not made again."""
+    """Task: see OperationReferenceRequest. What an earlier request has made is not made again.
+
+    Args:
+        state: the worker's.
+        request: what to make.
+
+    Returns:
+        Where it is.
+    """
     kept = kept_reference(request)
     if kept is not None:
         return kept
@@ -120,7 +136,14 @@ def make_operation_reference(
 
 
 def kept_reference(request: OperationReferenceRequest) -> ReferenceData | None:
-    """What an earlier request has made for this one; None when it has to be made."""
+    """What an earlier request has made for this one; None when it has to be made.
+
+    Args:
+        request: what is asked for.
+
+    Returns:
+        Where it is; None where it has to be made.
+    """
     try:
         content = json.loads((request.folder / _INDEX).read_bytes())
         whole = content["expected"] or request.inputs_only

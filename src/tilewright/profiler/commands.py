@@ -24,6 +24,14 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
     The compile starts from the configured program that `profile compile` leaves beside the vmfb,
     with the flags that it was compiled with; `flags` are for a dispatch that has not been. For one
     that has not been and is not in the compiler's own configuration there is only a comment.
+
+    Args:
+        dispatch: which.
+        device: what it runs on.
+        flags: of iree-compile, for a dispatch that has not been compiled.
+
+    Returns:
+        Lines of a shell script; comments where there is nothing to run.
     """
     folder = dispatch.folder
     compiled = dispatch.entry.compiled
@@ -75,8 +83,16 @@ def save_commands(
 ) -> None:
     """Write the commands of dispatches to a shell script, whose inputs are in their folders.
 
-    Inputs whose type .npy files do not know are written as raw bytes beside the others. Raises
-    UserError.
+    Inputs whose type .npy files do not know are written as raw bytes beside the others.
+
+    Args:
+        path: the script.
+        selected: the dispatches.
+        device: what they run on.
+        flags: of iree-compile, for those that have not been compiled.
+
+    Raises:
+        UserError: a file cannot be written.
     """
     lines = ["#!/bin/sh"]
     for dispatch in selected:

@@ -64,7 +64,11 @@ class CompileOptions:
     force: bool = False
 
     def flags(self, operation: Operation | None = None) -> tuple[str, ...]:
-        """Of iree-compile, with those that the operation needs."""
+        """Of iree-compile, with those that the operation needs.
+
+        Args:
+            operation: None: none's own.
+        """
         own = operation.flags if operation is not None else ()
         return (*self.target.flags, *own, *self.iree_flags)
 
@@ -86,8 +90,17 @@ def compile_dispatches(
 ) -> CompileSummary:
     """Compile what has changed; every outcome is in its manifest before the next is waited for.
 
-    `on_done` gets each dispatch as it is done. Raises UserError when another process holds the
-    folder.
+    Args:
+        generated: the folder, which is locked meanwhile.
+        selected: dispatches in it.
+        options: how to compile.
+        on_done: is told each dispatch as it is done.
+
+    Returns:
+        How many were compiled, failed, and were up to date.
+
+    Raises:
+        UserError: another process holds the folder, or it cannot be written.
     """
     summary = CompileSummary()
     with generated.locked():
@@ -126,7 +139,15 @@ def compile_dispatches(
 
 def dispatch_key(dispatch: Selected, options: CompileOptions) -> str:
     """A digest of all that decides what a compile makes: program, configuration, flags, compiler,
-    and for `host` the processor."""
+    and for `host` the processor.
+
+    Args:
+        dispatch: which.
+        options: how it would be compiled.
+
+    Returns:
+        Hexadecimal.
+    """
     entry = dispatch.entry
     decides = {
         "format": FORMAT,
@@ -141,7 +162,12 @@ def dispatch_key(dispatch: Selected, options: CompileOptions) -> str:
 
 
 def is_current(dispatch: Selected, key: str) -> bool:
-    """Whether the last compile still stands. What timed out or crashed is tried again."""
+    """Whether the last compile still stands. What timed out or crashed is tried again.
+
+    Args:
+        dispatch: which.
+        key: of a compile now.
+    """
     compiled = dispatch.entry.compiled
     if compiled is None or compiled.key != key or compiled.status in _WORTH_REPEATING:
         return False

@@ -49,7 +49,18 @@ class ConfigurationChoice:
 
 
 def parse_configs(text: str, option: str = "--configs") -> tuple[ConfigurationChoice, ...]:
-    """`default`, `sample:N`, `all`, `best`, or several of them, separated by commas."""
+    """The choices of `--configs`.
+
+    Args:
+        text: `default`, `sample:N`, `all`, `best`, or several of them, separated by commas.
+        option: what it was written for, for messages.
+
+    Returns:
+        Each choice once, in order.
+
+    Raises:
+        UserError: it is none of these, or a number is missing or too large.
+    """
     choices: dict[ConfigurationChoice, None] = {}
     for part in text.split(","):
         word, colon, number = part.strip().partition(":")
@@ -72,7 +83,11 @@ def parse_configs(text: str, option: str = "--configs") -> tuple[ConfigurationCh
 
 
 def need_spaces(choices: Sequence[ConfigurationChoice]) -> bool:
-    """Whether the choices ask for more than the compiler's own configuration."""
+    """Whether the choices ask for more than the compiler's own configuration.
+
+    Args:
+        choices: of `--configs`.
+    """
     return any(choice.way != "default" for choice in choices)
 
 
@@ -115,7 +130,15 @@ class Chooser:
     def choose(
         self, folders: Sequence[OperationFolder], pool: WorkerPool
     ) -> Iterator[tuple[OperationFolder, Chosen]]:
-        """The configurations of each operation, in their order."""
+        """The configurations of each operation, in their order.
+
+        Args:
+            folders: of operations whose programs are there.
+            pool: compile workers.
+
+        Returns:
+            Pairs of a folder and what was chosen for it.
+        """
         if not need_spaces(self._choices):
             for folder in folders:
                 yield folder, Chosen({DEFAULT: None})

@@ -55,6 +55,7 @@ class TunedConfiguration:
     knobs: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
         return {
             "executable": self.executable,
             "entry": self.entry,
@@ -64,6 +65,14 @@ class TunedConfiguration:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TunedConfiguration:
+        """What `to_json` wrote.
+
+        Args:
+            data: one entry.
+
+        Raises:
+            KeyError: it is something else.
+        """
         configuration = CompilationInfo.from_json(data["configuration"])
         return TunedConfiguration(data["executable"], data["entry"], configuration, data["knobs"])
 
@@ -90,6 +99,11 @@ class CompileRecord:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CompileRecord:
+        """What `dataclasses.asdict` made of one.
+
+        Args:
+            data: one entry.
+        """
         given = {**data, "status": Status(data["status"]), "flags": tuple(data["flags"])}
         return CompileRecord(**given)
 
@@ -123,12 +137,27 @@ class OperationFolder:
         return self.path / "reference"
 
     def dispatch_name(self, configuration: str) -> str:
+        """The name of a dispatch.
+
+        Args:
+            configuration: by its name.
+        """
         return format_dispatch(self.operation.name, configuration)
 
     def vmfb(self, configuration: str) -> Path:
+        """Where the compiled program is.
+
+        Args:
+            configuration: by its name.
+        """
         return self.path / f"{self._stem(configuration)}.vmfb"
 
     def configured(self, configuration: str) -> Path:
+        """Where the program that code was generated from is.
+
+        Args:
+            configuration: by its name.
+        """
         return self.path / f"{self._stem(configuration)}.mlir"
 
     def _stem(self, configuration: str) -> str:
@@ -156,7 +185,14 @@ class OperationFolder:
 
     @staticmethod
     def load(path: Path) -> OperationFolder:
-        """Read a manifest. Raises UserError for one that is damaged or of another format."""
+        """Read a manifest.
+
+        Args:
+            path: the operation's folder.
+
+        Raises:
+            UserError: it is damaged, or of another format.
+        """
         where = path / MANIFEST
         try:
             data = json.loads(where.read_text(encoding="utf-8"))
@@ -196,7 +232,17 @@ class GeneratedFolder:
         self.root = directory / GENERATED
 
     def folder_of(self, operation: Operation) -> OperationFolder:
-        """The operation's folder; what it holds already is read."""
+        """The operation's folder; what it holds already is read.
+
+        Args:
+            operation: which.
+
+        Returns:
+            Its folder, which may not be there yet.
+
+        Raises:
+            UserError: its manifest is damaged.
+        """
         kind = operation.kind
         path = self.root / kind.dialect / kind.name / operation.name
         if (path / MANIFEST).is_file():

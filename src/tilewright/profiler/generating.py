@@ -53,10 +53,20 @@ def generate(
     options: GenerateOptions,
     say: Say = lambda line: None,
 ) -> Generated:
-    """Write the programs and manifests of operations under `directory/generated`.
+    """Write the programs and manifests of operations under `directory/generated`; what is there
+    stays, and compiled dispatches stay valid as long as their programs do not change.
 
-    What is there already stays; its compiled dispatches stay valid as long as their programs do not
-    change. `say` gets a line for each operation. Raises UserError.
+    Args:
+        directory: that of `--generated-dir`.
+        operations: what to write.
+        options: how.
+        say: gets a line for each operation.
+
+    Returns:
+        What was written, with notes.
+
+    Raises:
+        UserError: a program cannot be built, or the folder is held or cannot be written.
     """
     generated = GeneratedFolder(directory)
     flags = (*options.target.flags, *options.iree_flags)

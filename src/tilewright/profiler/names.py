@@ -53,7 +53,11 @@ class NamedTiling:
 
 
 def format_configuration(configuration: NamedTiling | None) -> str:
-    """The name of a configuration; None is the compiler's own choice."""
+    """The name of a configuration; None is the compiler's own choice.
+
+    Args:
+        configuration: None: the compiler's own.
+    """
     if configuration is None:
         return DEFAULT
     translation = configuration.translation
@@ -65,7 +69,17 @@ def format_configuration(configuration: NamedTiling | None) -> str:
 
 
 def parse_configuration(name: str) -> NamedTiling | None:
-    """The configuration of a name; None for the compiler's own. Raises UserError for no name."""
+    """The configuration of a name.
+
+    Args:
+        name: as `format_configuration` writes it.
+
+    Returns:
+        None for the compiler's own.
+
+    Raises:
+        UserError: it names none.
+    """
     if name == DEFAULT:
         return None
     words = name.removeprefix(PREFIX).split("_")
@@ -99,12 +113,27 @@ def _option(word: str) -> str:
 
 
 def format_dispatch(operation: str, configuration: str) -> str:
-    """The name of a dispatch from those of its operation and its configuration."""
+    """The name of a dispatch from those of its operation and its configuration.
+
+    Args:
+        operation: its name.
+        configuration: its name.
+    """
     return f"{operation}_{configuration}"
 
 
 def parse_dispatch(name: str) -> tuple[Operation, NamedTiling | None]:
-    """What the name of a dispatch says: all of it. Raises UserError for what names none."""
+    """What the name of a dispatch says: all of it.
+
+    Args:
+        name: as `format_dispatch` writes it.
+
+    Returns:
+        The operation, and the configuration (None: the compiler's own).
+
+    Raises:
+        UserError: it names none.
+    """
     operation, mark, rest = name.partition(f"_{PREFIX}")
     if not mark:
         raise UserError(f"'{name}' names no dispatch; a name is such as {EXAMPLE}_{DEFAULT}")

@@ -12,12 +12,20 @@ OPTION = "--dispatches"
 
 
 def match_names(text: str, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names that any of the patterns finds, in their order, and remarks.
+    """The names that any of the patterns finds.
 
-    text: regular expressions (Python's `re`, found anywhere in a name), separated by commas; a
-    comma inside brackets or behind a backslash belongs to the expression. One that finds nothing,
-    or is no regular expression (`*softmax*`), is tried as a shell pattern for whole names, and a
-    remark says so. Raises UserError for one that finds nothing either way.
+    Args:
+        text: regular expressions (Python's `re`, found anywhere in a name), separated by commas; a
+            comma inside brackets or behind a backslash belongs to the expression. One that finds
+            nothing, or is no regular expression (`*softmax*`), is tried as a shell pattern for
+            whole names.
+        names: of the dispatches.
+
+    Returns:
+        The names in their order, and remarks on what was taken as a shell pattern.
+
+    Raises:
+        UserError: a pattern finds nothing either way.
     """
     wanted: set[str] = set()
     notes: list[str] = []
@@ -59,7 +67,14 @@ def _as_regex(pattern: str) -> str:
 
 
 def split_patterns(text: str) -> list[str]:
-    """The patterns of a list; UserError for an empty one."""
+    """The patterns of a list.
+
+    Args:
+        text: see `match_names`.
+
+    Raises:
+        UserError: one is empty.
+    """
     parts = [""]
     depth = 0
     escaped = False

@@ -37,9 +37,15 @@ class Peaks:
         self._seen: dict[str, float] = {}
 
     def gflops(self, types: ElementTypes, seen: float, verified: bool = True) -> float | None:
-        """GFLOP/s at most on operands of these types; None where that cannot be measured.
+        """GFLOP/s at most on operands of these types.
 
-        seen: GFLOP/s of a kernel just now, whose result was `verified`.
+        Args:
+            types: of the kernel.
+            seen: GFLOP/s of a kernel just now.
+            verified: whether its result was found right.
+
+        Returns:
+            None where it cannot be measured.
         """
         name = types.operand
         known = self._known(name)
@@ -58,7 +64,14 @@ class Peaks:
 
 def vector_instructions(target: Target) -> str:
     """The vector instructions of the processor that code is made for, as far as it is this one;
-    else the processor's name."""
+    else the processor's name.
+
+    Args:
+        target: what code is made for.
+
+    Returns:
+        Such as `avx2`.
+    """
     if target.cpu != "host":
         return target.cpu
     machine = describe()

@@ -43,7 +43,15 @@ class Numbers:
 
 
 def numbers(outcome: ProfileOutcome, peaks: Peaks | None) -> Numbers | None:
-    """None for a dispatch that was not timed."""
+    """The performance of a dispatch.
+
+    Args:
+        outcome: what became of it.
+        peaks: this machine's; None: not known.
+
+    Returns:
+        None for a dispatch that was not timed.
+    """
     measured = outcome.measurement
     if measured is None:
         return None
@@ -69,7 +77,11 @@ def numbers(outcome: ProfileOutcome, peaks: Peaks | None) -> Numbers | None:
 
 
 def arguments(operation: Operation) -> str:
-    """The operation in words, as options: sizes, then operands and result."""
+    """The operation in words, as options: sizes, then operands and result.
+
+    Args:
+        operation: which.
+    """
     words = [f"--{name}={size}" for name, size in operation.dims.items()]
     if operation.variant:
         words.insert(0, f"--variant={operation.variant}")
@@ -85,7 +97,12 @@ def _operands(operation: Operation) -> dict[str, str]:
 
 
 def block_lines(outcome: ProfileOutcome, found: Numbers | None) -> list[str]:
-    """A dispatch as a block of labelled lines."""
+    """A dispatch as a block of labelled lines.
+
+    Args:
+        outcome: what became of it.
+        found: its numbers; None: it was not timed.
+    """
     operation = outcome.dispatch.folder.operation
     lines = [
         ("Dispatch", outcome.dispatch.name),
@@ -112,7 +129,11 @@ def block_lines(outcome: ProfileOutcome, found: Numbers | None) -> list[str]:
 
 
 def verification(outcome: ProfileOutcome) -> str:
-    """SUCCESS, FAILED or Not verified; with the status where that says more."""
+    """SUCCESS, FAILED or Not verified; with the status where that says more.
+
+    Args:
+        outcome: what became of a dispatch.
+    """
     word = str(outcome.verification)
     shown = outcome.status in (Status.OK, Status.WRONG_RESULT)
     return word if shown else f"{word} ({outcome.status})"
@@ -273,7 +294,15 @@ def csv_row(outcome: ProfileOutcome, found: Numbers | None, instructions: str) -
 
 
 def parse_tags(text: str, option: str = "--tags") -> dict[str, str]:
-    """The columns and values of `key:value,key:value`. Raises UserError."""
+    """The columns and values of `--tags`.
+
+    Args:
+        text: `key:value,key:value`.
+        option: what it was written for, for messages.
+
+    Raises:
+        UserError: it is not that, or a key is given twice or a column of the report.
+    """
     tags: dict[str, str] = {}
     for part in text.split(","):
         key, colon, value = part.strip().partition(":")
@@ -303,5 +332,9 @@ class ProfileCsv(CsvFile):
         self._tags = tags
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Write a row of `csv_row`; it is in the file at once."""
+        """Write a row of `csv_row`; it is in the file at once.
+
+        Args:
+            row: its cells by column.
+        """
         super().add({**self._tags, **row})

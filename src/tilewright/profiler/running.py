@@ -96,7 +96,15 @@ class ProfileOutcome:
 
 
 def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterator[ProfileOutcome]:
-    """Verify and time compiled dispatches, one after the other, in their order."""
+    """Verify and time compiled dispatches, one after the other, in their order.
+
+    Args:
+        selected: which, compiled or not.
+        options: what to do with each.
+
+    Returns:
+        An outcome for each.
+    """
     references = make_references([d for d in selected if _compiled(d).ok], options)
     with Benchmark(options.device, timeout_s=options.timeout_s) as benchmark:
         for dispatch in selected:
@@ -113,7 +121,14 @@ def run_dispatches(selected: Sequence[Selected], options: RunOptions) -> Iterato
 
 
 def check_compiled(selected: Sequence[Selected]) -> None:
-    """Raises UserError when none of the dispatches has been compiled, for better or worse."""
+    """Ask whether there is anything to run.
+
+    Args:
+        selected: dispatches.
+
+    Raises:
+        UserError: none of them has been compiled, for better or worse.
+    """
     if all(_compiled(dispatch) is _MISSING for dispatch in selected):
         raise UserError(
             f"none of the {len(selected)} dispatches is compiled; run `tilewright profile compile` "
@@ -122,7 +137,15 @@ def check_compiled(selected: Sequence[Selected]) -> None:
 
 
 def make_inputs(selected: Sequence[Selected], options: RunOptions) -> None:
-    """Write the inputs of dispatches where they are not yet. Raises UserError."""
+    """Write the inputs of dispatches where they are not yet.
+
+    Args:
+        selected: which.
+        options: seed and workers count.
+
+    Raises:
+        UserError: they cannot be made.
+    """
     for name, made in make_references(selected, replace(options, verify=False)).items():
         if isinstance(made, WorkerFailure):
             raise UserError(f"the inputs of {name} cannot be made: {made.message}")
@@ -141,6 +164,13 @@ def make_references(
     """Inputs of the dispatches' operations and, to verify them, NumPy's results, by operation.
 
     What was computed before is read from the operations' folders.
+
+    Args:
+        selected: dispatches.
+        options: seed, workers, and whether results are compared.
+
+    Returns:
+        For each operation its data, or why there is none.
     """
     found: dict[str, ReferenceData | WorkerFailure] = {}
     jobs: dict[str, Job[OperationReferenceRequest, ReferenceData]] = {}

@@ -13,10 +13,19 @@ from tilewright.profiler.patterns import match_names
 def select(
     generated: GeneratedFolder, selection: SuiteSelection, dispatches: str | None = None
 ) -> tuple[list[Selected], list[str]]:
-    """The dispatches of the selected operations whose names fit the patterns, and remarks.
+    """The dispatches of the selected operations whose names fit the patterns.
 
-    In the order of their folders, the compiler's own configuration of an operation first. Raises
-    UserError when nothing is left.
+    Args:
+        generated: the folder.
+        selection: of operations.
+        dispatches: patterns; None: all.
+
+    Returns:
+        The dispatches in the order of their folders, the compiler's own configuration of an
+        operation first; and remarks.
+
+    Raises:
+        UserError: nothing is left.
     """
     found: dict[str, Selected] = {}
     for folder in generated.operations():

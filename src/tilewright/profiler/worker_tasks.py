@@ -39,7 +39,15 @@ class CompileAnswer:
 
 
 def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAnswer:
-    """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds."""
+    """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds.
+
+    Args:
+        state: the worker's.
+        request: what to compile.
+
+    Returns:
+        What the compiler said.
+    """
     from tilewright.ir.candidate import make_candidate
     from tilewright.ir.lowering import UnreadableConfiguration
     from tilewright.ir.session import CONFIGURED_PHASE, CompileError

@@ -68,7 +68,11 @@ class SearchCurve:
 
 
 def speeds(run: ComparisonRun) -> BarChart | None:
-    """GFLOP/s by workload and provider; None where no workload has a known number of operations."""
+    """GFLOP/s by workload and provider; None where no workload has a known number of operations.
+
+    Args:
+        run: the comparison.
+    """
     series = {
         provider: {
             row.workload: rate
@@ -84,7 +88,12 @@ def speeds(run: ComparisonRun) -> BarChart | None:
 
 def speedups(run: ComparisonRun, base: str) -> BarChart | None:
     """Speed-ups over a base by workload and provider, and their geometric mean as a group of its
-    own; None where nothing can be compared."""
+    own; None where nothing can be compared.
+
+    Args:
+        run: the comparison.
+        base: the provider that the others are compared with.
+    """
     series: dict[str, dict[str, Interval]] = {}
     for provider in run.providers:
         if provider == base:
@@ -116,7 +125,11 @@ def _chart(
 
 
 def roofline(run: ComparisonRun) -> Roofline | None:
-    """None without rates, or without a measured peak."""
+    """None without rates, or without a measured peak.
+
+    Args:
+        run: the comparison.
+    """
     peak, bandwidth = run.state.gflops, run.state.gbytes_per_s
     series: dict[str, tuple[tuple[str, float, float], ...]] = {}
     for row in run.rows:
@@ -128,7 +141,11 @@ def roofline(run: ComparisonRun) -> Roofline | None:
 
 
 def searches(run: ComparisonRun) -> list[SearchCurve]:
-    """A curve for each row that was searched."""
+    """A curve for each row that was searched.
+
+    Args:
+        run: the comparison.
+    """
     rows = [row for row in run.rows if row.progress]
     return [_curve(row, min(_best(r) for r in rows if r.workload == row.workload)) for row in rows]
 
@@ -144,7 +161,14 @@ def _curve(row: ComparisonRow, best_s: float) -> SearchCurve:
 
 
 def short_name(workload: str) -> str:
-    """A workload's name for an axis: without the layouts where all are row-major."""
+    """A workload's name for an axis: without the layouts where all are row-major.
+
+    Args:
+        workload: its name.
+
+    Returns:
+        Words with spaces, in two lines where they are many.
+    """
     words = workload.split("_")
     types = [w for w in words if w[:1] in "fib" and w[-1:] in "tn" and any(c.isdigit() for c in w)]
     if types and all(w.endswith("t") for w in types) and len({*types}) == 1:

@@ -72,8 +72,20 @@ def diff(
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> list[TimeChange]:
-    """A verdict for each row of either. Raises UserError for runs with other numbers of threads,
-    or on other processors."""
+    """A verdict for each row of either.
+
+    Args:
+        old: the comparison before.
+        new: the comparison after.
+        margin: changes of time below this part are none.
+        confidence: that all intervals hold together.
+
+    Returns:
+        The changes, in the order of the rows.
+
+    Raises:
+        UserError: the runs are of other numbers of threads, or on other processors.
+    """
     _check(old, new)
     keys = dict.fromkeys((r.workload, r.provider) for run in (old, new) for r in run.rows)
     pairs = [(key, old.row(*key), new.row(*key)) for key in keys]
@@ -170,6 +182,10 @@ def _precedence(own: int, others: int, chance: float) -> int:
 
 
 def mean_ratio(changes: Sequence[TimeChange]) -> float | None:
-    """Geometric mean of new time over old; None where nothing was compared."""
+    """Geometric mean of new time over old; None where nothing was compared.
+
+    Args:
+        changes: of two comparisons.
+    """
     logs = [math.log(c.ratio.value) for c in changes if c.ratio is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None

@@ -45,10 +45,21 @@ def compare(
     on_row: Callable[[ComparisonRow], object] = lambda row: None,
     on_workload: Callable[[ComparisonRun], object] = lambda run: None,
 ) -> ComparisonRun:
-    """Run every workload with every provider. Whatever a provider does is in a row.
+    """Run every workload with every provider; whatever a provider does is in a row.
 
-    say: gets a line on what goes on; on_row: every row when it is done; on_workload: the run as far
-    as it has come, after each workload. Raises UserError for options that cannot be met.
+    Args:
+        workloads: what is computed.
+        providers: by what.
+        options: how.
+        say: gets a line on what goes on.
+        on_row: gets every row when it is done.
+        on_workload: gets the run as far as it has come, after each workload.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        UserError: an option cannot be met.
     """
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     options.cpus()

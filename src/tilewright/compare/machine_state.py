@@ -73,10 +73,16 @@ class MachineState:
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
+        """For the file of results."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> MachineState:
+        """What `to_json` wrote.
+
+        Args:
+            data: one entry.
+        """
         moments = [
             Moment(**{**data[when], "frequencies": tuple(data[when]["frequencies"])})
             for when in ("before", "after")
@@ -85,8 +91,11 @@ class MachineState:
 
 
 def machine_facts(device: str = "") -> dict[str, Any]:
-    """What the machine is, with warnings about the state that it is in; `device`: of a GPU, whose
-    name is told as the runtime's driver gives it."""
+    """What the machine is, with warnings about the state that it is in.
+
+    Args:
+        device: of a GPU, whose name is told as the runtime's driver gives it; '' for processors.
+    """
     machine: Machine = describe()
     facts = machine.to_json()
     del facts["features"]
@@ -96,8 +105,12 @@ def machine_facts(device: str = "") -> dict[str, Any]:
 
 
 def device_name(uri: str) -> str:
-    """The name that a driver has for its device, the first where the URI names none; the URI
-    itself where the driver does not say."""
+    """The name that a driver has for its device, the first where the URI names none; the URI itself
+    where the driver does not say.
+
+    Args:
+        uri: as the runtime takes it, such as `cuda://0`.
+    """
     driver, _, path = uri.partition("://")
     found = devices(driver)
     number = int(path) if path.isdigit() else 0
@@ -107,7 +120,12 @@ def device_name(uri: str) -> str:
 
 
 def moment(peak: Peak | None = None, device: str = "") -> Moment:
-    """The machine now; the peak where it has been measured just now; with a GPU that one."""
+    """The machine now.
+
+    Args:
+        peak: where it has been measured just now.
+        device: of a GPU; '' for processors.
+    """
     gpu = gpu_state.read(device) if device else None
     return Moment(
         os.getloadavg()[0] if hasattr(os, "getloadavg") else None,

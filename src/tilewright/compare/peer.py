@@ -41,7 +41,16 @@ class Peer:
     def ask(
         self, task: WorkerTask[Request, Reply], request: Request, timeout_s: float | None = None
     ) -> Reply | WorkerFailure:
-        """A task's reply, or its failure; the worker runs only meanwhile."""
+        """A task's reply, or its failure; the worker runs only meanwhile.
+
+        Args:
+            task: of `compare.worker`.
+            request: what is asked.
+            timeout_s: seconds after which it is ended; None: the options'.
+
+        Returns:
+            The task's answer, or why there is none.
+        """
         self._signal(signal.SIGCONT)
         outcome = self.pool.ask(task, request, timeout_s)
         self._signal(signal.SIGSTOP)
@@ -53,6 +62,7 @@ class Peer:
                 os.killpg(pid, number)
 
     def close(self) -> None:
+        """End the worker."""
         self.pool.close()
 
 
@@ -66,18 +76,32 @@ class PeerEntry:
     taken: list[Sample] = field(default_factory=list)
 
     def fail(self, outcome: ProviderOutcome, reason: str) -> None:
+        """The row becomes one without times.
+
+        Args:
+            outcome: what became of it.
+            reason: in one line.
+        """
         self.row = replace(
             self.row, outcome=outcome, reason=reason, samples=(), fastest=(), processor=()
         )
         self.peer = None
 
     def check(self, comparisons: Sequence[Comparison]) -> None:
-        """Fail where a result is wrong."""
+        """Fail where a result is wrong.
+
+        Args:
+            comparisons: one for each result.
+        """
         wrong = next((c for c in comparisons if not c.ok), None)
         if wrong is not None:
             self.fail(ProviderOutcome.FAILED, f"wrong numbers: {wrong}")
 
     def failed(self, failure: WorkerFailure) -> None:
-        """What the worker's failure makes of the row."""
+        """What the worker's failure makes of the row.
+
+        Args:
+            failure: a crash, a timeout or an error.
+        """
         kinds = {"crashed": ProviderOutcome.CRASHED, "timeout": ProviderOutcome.TIMEOUT}
         self.fail(kinds.get(failure.kind, ProviderOutcome.ERROR), failure.message)

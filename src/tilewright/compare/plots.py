@@ -34,7 +34,14 @@ _DPI = 130
 
 
 def check_plots(folder: Path) -> None:
-    """UserError unless pictures can be drawn there."""
+    """Ask whether pictures can be drawn there.
+
+    Args:
+        folder: where.
+
+    Raises:
+        UserError: it is a file, or matplotlib is not installed.
+    """
     for suffix in FORMATS:
         check_picture(Path(f"x{suffix}"))
     if folder.exists() and not folder.is_dir():
@@ -42,7 +49,19 @@ def check_plots(folder: Path) -> None:
 
 
 def write_plots(folder: Path, run: ComparisonRun, base: str) -> list[Path]:
-    """Draw everything that the run has numbers for; the files written. Raises UserError."""
+    """Draw everything that the run has numbers for.
+
+    Args:
+        folder: where; it is made.
+        run: the comparison.
+        base: what speed-ups are over.
+
+    Returns:
+        The files written.
+
+    Raises:
+        UserError: the folder or a file cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -53,8 +53,16 @@ def made_task(
 ) -> Iterator[ProviderTask]:
     """A workload made ready; what belongs to it is gone at the end, but for what is in `folder`.
 
-    Raises UserError where it cannot be: a program that IREE cannot read, or an operation that is
-    too large for this machine.
+    Args:
+        workload: what is computed.
+        options: how to compare.
+        folder: for programs and data; it is made.
+
+    Returns:
+        As a context: the task.
+
+    Raises:
+        UserError: IREE cannot read the program, or the operation is too large for this machine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -182,7 +190,16 @@ class EvaluateRequest:
 
 
 def evaluate_program(state: WorkerState, request: EvaluateRequest) -> None:
-    """Task: see EvaluateRequest. Raises Unsupported, or ValueError for what is not known."""
+    """Task: see EvaluateRequest.
+
+    Args:
+        state: the worker's.
+        request: what to evaluate.
+
+    Raises:
+        Unsupported: the interpreter does not know an op.
+        ValueError: the model has what ONNX's reference cannot be given.
+    """
     from iree.compiler import ir
 
     from tilewright.ir.reference import evaluate
@@ -206,6 +223,16 @@ def evaluate_onnx(model: Path, values: Sequence[Any]) -> list[Any]:
     """The results of an ONNX model, all of its floats widened to float64, by ONNX's own reference.
 
     Needs the `onnx` package, without which no model gets here.
+
+    Args:
+        model: the file.
+        values: of its inputs, in their order.
+
+    Returns:
+        Its results, floats in float64.
+
+    Raises:
+        ValueError: the model has control flow.
     """
     import onnx
     from onnx import TensorProto, numpy_helper

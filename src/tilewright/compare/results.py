@@ -96,10 +96,16 @@ class ComparisonRow:
         return Interval(value, low, high, time.confidence)
 
     def to_json(self) -> dict[str, Any]:
+        """For the file of results."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ComparisonRow:
+        """What `to_json` wrote.
+
+        Args:
+            data: one entry.
+        """
         return ComparisonRow(
             **{
                 **data,
@@ -150,10 +156,17 @@ class ComparisonRun:
         return list(dict.fromkeys(row.provider for row in self.rows))
 
     def row(self, workload: str, provider: str) -> ComparisonRow | None:
+        """The row of a workload with a provider; None where there is none.
+
+        Args:
+            workload: its name.
+            provider: its label.
+        """
         found = (r for r in self.rows if r.workload == workload and r.provider == provider)
         return next(found, None)
 
     def to_json(self) -> dict[str, Any]:
+        """For the file of results."""
         return {
             **{k: getattr(self, k) for k in ("date", "command", "threads", "settings", "versions")},
             "state": self.state.to_json(),
@@ -162,6 +175,11 @@ class ComparisonRun:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ComparisonRun:
+        """What `to_json` wrote.
+
+        Args:
+            data: one entry.
+        """
         return ComparisonRun(
             **{
                 **data,
@@ -175,7 +193,17 @@ _Cell = Callable[[ComparisonRun, ComparisonRow], object]
 
 
 def read_runs(path: Path) -> list[ComparisonRun]:
-    """The comparisons of a file, oldest first. Raises UserError."""
+    """The comparisons of a file.
+
+    Args:
+        path: as `tilewright compare --output` wrote it.
+
+    Returns:
+        At least one, oldest first.
+
+    Raises:
+        UserError: it cannot be read, or is something else.
+    """
     try:
         data = json.loads(read_text(path, "results of a comparison"))
         if data["what"] != _WHAT:
@@ -196,10 +224,18 @@ def read_runs(path: Path) -> list[ComparisonRun]:
 
 
 def check_output(path: Path, append: bool, threads: int, target: str, gpu: bool) -> None:
-    """Raises UserError for a file that these results cannot be written to; asked before the work.
+    """Ask, before the work, whether results can be written to a file. The rows of a file are read
+    as one result, so they are of one target and, on processors, of one number of threads.
 
-    threads, target, gpu: of what will be added. The rows of a file are read as one result, so they
-    are of one target and, on processors, of one number of threads.
+    Args:
+        path: the file, .json or .csv.
+        append: behind what it has.
+        threads: of what will be added.
+        target: of what will be added.
+        gpu: whether that is a GPU.
+
+    Raises:
+        UserError: they cannot.
     """
     if path.suffix not in (".json", ".csv"):
         raise UserError(f"--output: {path} must end in .json or .csv")
@@ -216,7 +252,16 @@ def check_output(path: Path, append: bool, threads: int, target: str, gpu: bool)
 
 
 def write_run(path: Path, run: ComparisonRun, append: bool = False) -> None:
-    """Write a comparison to a .json or .csv file, behind what is there with `append`."""
+    """Write a comparison to a .json or .csv file, behind what is there with `append`.
+
+    Args:
+        path: the file.
+        run: the comparison.
+        append: behind what it has.
+
+    Raises:
+        UserError: it cannot be written, or gone on with.
+    """
     ResultFile(path, append).write(run)
 
 
@@ -244,7 +289,14 @@ class ResultFile:
         return self._runs[-1] if self._runs else None
 
     def write(self, run: ComparisonRun) -> None:
-        """The run as far as it has come; the file is whole at every moment."""
+        """The run as far as it has come; the file is whole at every moment.
+
+        Args:
+            run: the comparison that this file is for.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         if self._path.suffix == ".csv":
             rows = ({name: c(run, row) for name, c in _CELLS.items()} for row in run.rows)
             text = self._text + csv_text(COLUMNS, rows, header=not self._text)
@@ -292,7 +344,17 @@ COLUMNS = tuple(_CELLS)
 
 def speedup(run: ComparisonRun, workload: str, provider: str, base: str) -> Interval | None:
     """The base's time over the provider's (above 1 is faster), from the ratios within the rounds;
-    None unless both are ok."""
+    None unless both are ok.
+
+    Args:
+        run: the comparison.
+        workload: its name.
+        provider: its label.
+        base: the label of what it is compared with.
+
+    Returns:
+        The median of the ratios with its 95% interval; None unless both are ok.
+    """
     one, other = run.row(workload, provider), run.row(workload, base)
     if one is None or other is None or not (one.ok and other.ok):
         return None
@@ -301,7 +363,14 @@ def speedup(run: ComparisonRun, workload: str, provider: str, base: str) -> Inte
 
 
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """None of nothing."""
+    """None of nothing.
+
+    Args:
+        values: all positive.
+
+    Returns:
+        None of nothing.
+    """
     logs = [math.log(v) for v in values]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
@@ -310,6 +379,14 @@ def mean_speedup(run: ComparisonRun, provider: str, base: str) -> tuple[float | 
     """The geometric mean of the speed-ups over the workloads where both are ok, and their number.
 
     Everything else is in no mean.
+
+    Args:
+        run: the comparison.
+        provider: its label.
+        base: the label of what it is compared with.
+
+    Returns:
+        The mean (None of nothing), and of how many workloads.
     """
     found = [speedup(run, w, provider, base) for w in run.workloads]
     values = [s.value for s in found if s is not None]
@@ -317,8 +394,18 @@ def mean_speedup(run: ComparisonRun, provider: str, base: str) -> tuple[float | 
 
 
 def default_base(run: ComparisonRun, named: str | None = None) -> str:
-    """The provider that the others are compared with: the one named, else the first that is ok
-    anywhere. Raises UserError."""
+    """The provider that the others are compared with.
+
+    Args:
+        run: the comparison.
+        named: the user's choice.
+
+    Returns:
+        The one named, else the first that is ok anywhere.
+
+    Raises:
+        UserError: there is none of that name.
+    """
     if named is not None:
         if named not in run.providers:
             raise UnknownNameError("provider", named, run.providers, "--base")
@@ -329,7 +416,11 @@ def default_base(run: ComparisonRun, named: str | None = None) -> str:
 
 def latest(runs: Sequence[ComparisonRun]) -> ComparisonRun:
     """All rows of a file as one run: of each workload with a provider the newest, under the newest
-    run's date and machine."""
+    run's date and machine.
+
+    Args:
+        runs: of a file, oldest first.
+    """
     rows: dict[tuple[str, str], ComparisonRow] = {}
     for run in runs:
         for row in run.rows:

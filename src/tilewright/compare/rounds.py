@@ -31,7 +31,12 @@ _SLOWEST = 20
 
 
 def measure(entries: Sequence[PeerEntry], options: CompareOptions) -> None:
-    """Interleaved rounds of those that are ready, then their results once more."""
+    """Interleaved rounds of those that are ready, then their results once more.
+
+    Args:
+        entries: prepared and right; their rows get the times, or say what failed.
+        options: how to compare.
+    """
     if not entries:
         return
     parts = _parts([entry.call_s for entry in entries], options)

@@ -17,7 +17,11 @@ from tilewright.words import milliseconds, significant
 
 
 def time_text(row: ComparisonRow) -> str:
-    """`1.23 ms (1.20 to 1.26), 220 GFLOP/s`."""
+    """`1.23 ms (1.20 to 1.26), 220 GFLOP/s`.
+
+    Args:
+        row: one that is ok.
+    """
     time, rate = row.time, row.gflops
     text = f"{milliseconds(time.value)} ms ({milliseconds(time.low)} to {milliseconds(time.high)})"
     return f"{text}, {significant(rate.value)} GFLOP/s" if rate else text
@@ -42,7 +46,12 @@ _NUMBERS = ("ms", "GFLOP/s", "of peak", "speed-up", "cores")
 
 def rows_table(run: ComparisonRun, base: str) -> Table:
     """A row for each workload with each provider; speed-ups are over `base`. Of a GPU there is no
-    column of what it has none of: a measured peak, cores of the processor."""
+    column of what it has none of: a measured peak, cores of the processor.
+
+    Args:
+        run: the comparison.
+        base: what speed-ups are over.
+    """
     columns = [c for c in ROW_COLUMNS if not (run.gpu and c in ("of peak", "cores"))]
     rows = []
     for row in run.rows:
@@ -79,7 +88,12 @@ def _cells(run: ComparisonRun, row: ComparisonRow, base: str) -> tuple[str, ...]
 
 
 def means_table(run: ComparisonRun, base: str) -> Table:
-    """For each provider the geometric mean of its speed-ups, and what became of its rows."""
+    """For each provider the geometric mean of its speed-ups, and what became of its rows.
+
+    Args:
+        run: the comparison.
+        base: what speed-ups are over.
+    """
     rows = []
     for provider in run.providers:
         own = [r for r in run.rows if r.provider == provider]
@@ -100,7 +114,11 @@ def means_table(run: ComparisonRun, base: str) -> Table:
 
 
 def wide_table(run: ComparisonRun) -> Table:
-    """Workloads by providers: GFLOP/s, or milliseconds of what has no known operations."""
+    """Workloads by providers: GFLOP/s, or milliseconds of what has no known operations.
+
+    Args:
+        run: the comparison.
+    """
     rows = []
     for workload in run.workloads:
         cells = [workload]
@@ -122,7 +140,11 @@ def _remark(change: TimeChange) -> str:
 
 
 def changes_table(changes: Sequence[TimeChange]) -> Table:
-    """A row for each change, the worst first."""
+    """A row for each change, the worst first.
+
+    Args:
+        changes: of two comparisons.
+    """
     order = list(type(changes[0].verdict)) if changes else []
     rows = []
     for one in sorted(changes, key=lambda c: order.index(c.verdict)):

@@ -82,7 +82,12 @@ class _Current:
 
 
 def setup(state: WorkerState, request: WorkerSetup) -> None:
-    """Task: before anything is imported that starts threads."""
+    """Task: before anything is imported that starts threads.
+
+    Args:
+        state: the worker's.
+        request: the provider and where it computes.
+    """
     if request.cpus is not None:
         os.sched_setaffinity(0, request.cpus)
     request.provider.open(request.place)
@@ -90,13 +95,26 @@ def setup(state: WorkerState, request: WorkerSetup) -> None:
 
 
 def about(state: WorkerState, _: None) -> About:
-    """Task: what computes here, and with how many threads it says it does."""
+    """Task: what computes here, and with how many threads it says it does.
+
+    Args:
+        state: the worker's.
+        _: nothing.
+    """
     provider = state.get(_Open).provider
     return About(provider.version(), provider.threads())
 
 
 def prepare(state: WorkerState, request: PrepareRequest) -> Ready:
-    """Task: prepare a workload, check its results, warm up. The one before is forgotten."""
+    """Task: prepare a workload, check its results, warm up. The one before is forgotten.
+
+    Args:
+        state: the worker's.
+        request: the workload, as it was built.
+
+    Returns:
+        How long a call takes, and whether its results are right.
+    """
     _forget(state)
     provider = state.get(_Open).provider
     # Copies: mapped files are read-only, and pages of them may have to be fetched.
@@ -134,7 +152,15 @@ class Sample:
 
 
 def sample(state: WorkerState, request: SampleRequest) -> Sample:
-    """Task: time the prepared workload."""
+    """Task: time the prepared workload.
+
+    Args:
+        state: the worker's.
+        request: how often.
+
+    Returns:
+        The times of a call.
+    """
     prepared = state.get(_Current).prepared
     for _ in range(request.warm_calls):
         prepared.call()
@@ -152,7 +178,15 @@ def sample(state: WorkerState, request: SampleRequest) -> Sample:
 
 
 def finish(state: WorkerState, _: None) -> tuple[Comparison, ...]:
-    """Task: check the results once more, after all the timing, and forget the workload."""
+    """Task: check the results once more, after all the timing, and forget the workload.
+
+    Args:
+        state: the worker's.
+        _: nothing.
+
+    Returns:
+        A comparison for each result.
+    """
     current = state.get(_Current)
     comparisons = _compare(current.prepared, current.task)
     _forget(state)

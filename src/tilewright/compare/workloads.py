@@ -74,7 +74,11 @@ class ProviderTask:
 
 
 def of_operation(operation: Operation) -> ComparedWorkload:
-    """The workload of an operation."""
+    """The workload of an operation.
+
+    Args:
+        operation: of any kind.
+    """
     return ComparedWorkload(
         operation.name,
         operation.kind.name,
@@ -85,9 +89,15 @@ def of_operation(operation: Operation) -> ComparedWorkload:
 
 
 def parse_matmul(text: str, option: str = "--matmul") -> ComparedWorkload:
-    """`512x1024x768:f32`: m, n and k, and the element types (f32 where they are left out).
+    """A matrix product by its sizes: `512x1024x768:f32` has m, n and k, and the element types (f32
+    where they are left out).
 
-    Raises UserError.
+    Args:
+        text: as a user wrote it.
+        option: what it was written for, for messages.
+
+    Raises:
+        UserError: it is none.
     """
     sizes, _, types = text.partition(":")
     numbers = sizes.split("x")
@@ -104,9 +114,16 @@ def find_workloads(
 ) -> list[ComparedWorkload]:
     """The workloads that a user named, each once, in their order.
 
-    texts: files of shapes (.json), programs (.mlir, .mlirbc, .onnx), names of operations as
-    `profile generate` gives them, and names of kinds, which stand for their predefined shapes.
-    types: the element types of shapes that do not say theirs (default: f32). Raises UserError.
+    Args:
+        texts: files of shapes (.json), programs (.mlir, .mlirbc, .onnx), names of operations as
+            `profile generate` gives them, and names of kinds, which stand for their predefined
+            shapes.
+        matmuls: see `parse_matmul`.
+        types: the element types of shapes that do not say theirs, separated by commas (default:
+            f32).
+
+    Raises:
+        UserError: something cannot be read or does not exist, or there is nothing.
     """
     given = tuple(parse_types(t.strip()) for t in (types or "f32").split(","))
     found: dict[str, ComparedWorkload] = {}

@@ -87,11 +87,21 @@ def bench_module(
     on_row: Listener = lambda row, unit: None,
 ) -> list[BenchResult]:
     """Benchmark a function: the one that is named, else the only one, else every one that takes no
-    arguments.
+    arguments. One that fails has an error in its result; the others go on.
 
-    inputs: as for `run_module`. on_row: told of each row, with the unit to show it in, as soon as
-    it is known. A function that fails has an error in its result; the others go on.
-    Raises UserError when there is nothing to benchmark, and for inputs that do not fit.
+    Args:
+        module: opened.
+        function: its name.
+        inputs: as for `run_module`.
+        seed: of random data.
+        policy: how long and how often.
+        on_row: told of each row, with the unit to show it in, as soon as it is known.
+
+    Returns:
+        A result for each function.
+
+    Raises:
+        UserError: there is nothing to benchmark, or inputs do not fit.
     """
     chosen = choose_functions(module, function, inputs)
     return [_bench(module, one, inputs, seed, policy or BenchPolicy(), on_row) for one in chosen]
@@ -100,7 +110,16 @@ def bench_module(
 def choose_functions(
     module: OpenModule, function: str | None, inputs: Sequence[str] = ()
 ) -> list[ModuleFunction]:
-    """See `bench_module`. Raises UserError."""
+    """See `bench_module`.
+
+    Args:
+        module: opened.
+        function: its name.
+        inputs: as for `run_module`.
+
+    Raises:
+        UserError: there is none, or it is not said which.
+    """
     functions = module.functions
     without = [one for one in functions.values() if one.takes_nothing]
     if function is None and len(functions) > 1 and without:
@@ -207,7 +226,11 @@ def _unit(seconds: float) -> str:
 
 
 def context(module: OpenModule) -> dict[str, Any]:
-    """The machine and the conditions, by Google Benchmark's keys and some more."""
+    """The machine and the conditions, by Google Benchmark's keys and some more.
+
+    Args:
+        module: opened.
+    """
     machine = describe()
     return {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -237,7 +260,12 @@ def _caches(machine: Machine) -> list[dict[str, Any]]:
 
 
 def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, Any]:
-    """The report in Google Benchmark's form. A statistic that is a share has the unit of one."""
+    """The report in Google Benchmark's form. A statistic that is a share has the unit of one.
+
+    Args:
+        results: of `bench_module`.
+        about: of `context`.
+    """
     rows: list[dict[str, Any]] = []
     for family, result in enumerate(results):
         rows += [_row_json(family, row, result.unit) for row in result.rows]

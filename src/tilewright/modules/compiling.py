@@ -52,7 +52,14 @@ class CompiledModule:
 
 
 def module_target(options: ModuleOptions) -> Target:
-    """The target that programs are compiled for and run on. Raises UserError."""
+    """The target that programs are compiled for and run on.
+
+    Args:
+        options: the user's.
+
+    Raises:
+        UserError: there is no such target.
+    """
     return parse_target(options.target or "cpu", options.threads)
 
 
@@ -62,8 +69,16 @@ def compiled_program(
 ) -> Iterator[CompiledModule]:
     """Compile a program as the options say; its files are gone at the end, but for `options.save`.
 
-    with_limits: also find which of its integer arguments are indices.
-    Raises UserError for what does not compile, and for a strategy that changes nothing.
+    Args:
+        path: the program.
+        options: the user's.
+        with_limits: also find which of its integer arguments are indices.
+
+    Returns:
+        As a context: what became of it.
+
+    Raises:
+        UserError: it does not compile, or a strategy changes nothing.
     """
     tuned, entry = None, ""
     if options.spec is not None:
@@ -155,8 +170,18 @@ def _run(
 
 
 def find_limits(opened: OpenProgram, flags: tuple[str, ...]) -> Mapping[str, Mapping[int, int]]:
-    """By function and position of an argument, what its integers must stay below since they are
-    used as indices. Raises UserError for a program that does not compile with these flags."""
+    """What integers must stay below since they are used as indices.
+
+    Args:
+        opened: the program.
+        flags: of iree-compile.
+
+    Returns:
+        By function and position of an argument.
+
+    Raises:
+        UserError: the program does not compile with these flags.
+    """
     if not any(takes_integers(one) for one in opened.program.functions.values()):
         return {}
     request = LimitsRequest(opened.program.path, flags)
@@ -172,7 +197,18 @@ class LimitsRequest:
 
 
 def index_limits(state: WorkerState, request: LimitsRequest) -> dict[str, Mapping[int, int]]:
-    """Task: see LimitsRequest. Raises CompileError."""
+    """Task: see LimitsRequest.
+
+    Args:
+        state: the worker's.
+        request: what to compile.
+
+    Returns:
+        By function and position of an argument.
+
+    Raises:
+        CompileError: it does not compile.
+    """
     from tilewright.ir.dispatches import entry_function
     from tilewright.ir.index_bounds import program_limits
     from tilewright.ir.signature import entry_points

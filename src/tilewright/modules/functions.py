@@ -43,7 +43,17 @@ def list_functions(state: WorkerState, vmfb: str) -> tuple[ModuleFunction, ...]:
     """Task of the benchmark worker: the functions of a compiled module, in its order.
 
     Left out are those of the runtime (`__init`), and `f$async`, which waits for fences, beside the
-    `f` that does not. Raises UserError for a file that is no compiled module.
+    `f` that does not.
+
+    Args:
+        state: the benchmark worker's.
+        vmfb: the compiled module.
+
+    Returns:
+        In the module's order.
+
+    Raises:
+        UserError: the file is no compiled module.
     """
     from tilewright.ir.declaration import read_signature
 
@@ -61,14 +71,25 @@ def list_functions(state: WorkerState, vmfb: str) -> tuple[ModuleFunction, ...]:
 
 
 def takes_integers(signature: Signature) -> bool:
-    """Whether an argument is a tensor of integers, which may be used as indices."""
+    """Whether an argument is a tensor of integers, which may be used as indices.
+
+    Args:
+        signature: of a function.
+    """
     return any(
         kind.shape and kind.element_type.lstrip("su").startswith("i") for kind in signature.inputs
     )
 
 
 def parse_inputs(texts: Sequence[str]) -> list[GivenInput]:
-    """Every `--input`; a file may also be given by its bare name `values.npy`. Raises UserError."""
+    """Every `--input`; a file may also be given by its bare name `values.npy`.
+
+    Args:
+        texts: as the user wrote them.
+
+    Raises:
+        UserError: one cannot be read.
+    """
     return [one for text in texts for one in parse_input(_marked(text))]
 
 
@@ -88,9 +109,16 @@ def make_arguments(
 ) -> InputSet:
     """The arguments of a call, written to a folder.
 
-    texts: as `--input` gives them; without any, random data. limits: by position, what random
-    integers must stay below since they are used as indices. repeats: see `ModuleFunction`.
-    Raises UserError where an input does not fit.
+    Args:
+        function: that is called.
+        texts: as `--input` gives them; without any, random data.
+        folder: for the data.
+        seed: of random data.
+        limits: by position, what random integers must stay below since they are used as indices.
+        repeats: see `ModuleFunction`.
+
+    Raises:
+        UserError: an input does not fit.
     """
     if function.repeats and not texts:
         return InputSet(f"repeats-{repeats}", (ScalarInput(repeats, function.signature.inputs[0]),))

@@ -81,16 +81,27 @@ class ModuleOptions:
             raise UserError(f"--dump-phases: {folder} is a file; name a folder")
 
     def check_compiled(self, path: Path) -> None:
-        """Raises UserError where options to compile with are given for a compiled module."""
+        """Ask whether the options mean something for a compiled module.
+
+        Args:
+            path: the module.
+
+        Raises:
+            UserError: one says how to compile.
+        """
         for name, flag in _COMPILING.items():
             if getattr(self, name):
                 raise UserError(f"{flag}: {path} is compiled already; give the program instead")
 
 
 def read_options(given: Mapping[str, Any]) -> ModuleOptions:
-    """Options from the texts of a command line, by field name; what is None was not given.
+    """Options from the texts of a command line.
 
-    Raises UserError, which names the option.
+    Args:
+        given: by field name; what is None was not given.
+
+    Raises:
+        UserError: a value is wrong; with its option.
     """
     values = {name: value for name, value in given.items() if value not in (None, ())}
     for name, read in _READ.items():

@@ -42,11 +42,21 @@ class OpenModule:
     compiled: CompiledModule | None = None
 
     def limits(self, function: str) -> Mapping[int, int]:
-        """By position, what integers of this function must stay below."""
+        """By position, what integers of this function must stay below.
+
+        Args:
+            function: its name.
+        """
         return self.compiled.limits.get(function, {}) if self.compiled else {}
 
     def failure(self, function: str, failure: WorkerFailure, given: bool = True) -> UserError:
-        """The error that says why a call failed; `given`: whether the user gave the arguments."""
+        """The error that says why a call failed.
+
+        Args:
+            function: its name.
+            failure: the worker's.
+            given: whether the user gave the arguments.
+        """
         if failure.kind == "timeout":
             return UserError(
                 f"{self.path}: '{function}' gave {failure.message}; "
@@ -66,8 +76,16 @@ def open_module(
 ) -> Iterator[OpenModule]:
     """Open a compiled module, or compile a program. The worker and all files are gone at the end.
 
-    with_limits: see `compiled_program`. Raises UserError for what cannot be read, compiled, or run
-    on the device that the options name.
+    Args:
+        path: the module or the program.
+        options: the user's.
+        with_limits: see `compiled_program`.
+
+    Returns:
+        As a context: the module.
+
+    Raises:
+        UserError: it cannot be read, compiled, or run on the device that the options name.
     """
     check_versions()
     if is_compiled(path):
@@ -89,7 +107,14 @@ def open_module(
 
 
 def is_compiled(path: Path) -> bool:
-    """Whether a file is, or calls itself, a compiled module. UserError if it cannot be read."""
+    """Whether a file is, or calls itself, a compiled module.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: it cannot be read, or is called so and is none.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(_NAME_PLACE + len(_FLATBUFFER_NAME))

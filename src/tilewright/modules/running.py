@@ -63,11 +63,22 @@ def run_module(
     expected: Sequence[str] = (),
     tolerance: Tolerance | None = None,
 ) -> RunResult:
-    """Run a function once (the only one there is, unless named).
+    """Run a function once.
 
-    inputs, expected: texts in the syntax of `--input`, or .npy files. Without inputs the data is
-    random. tolerance: by default that of the element types, as programs are compared when they are
-    tuned. Raises UserError for what does not fit, and when the function fails, crashes or hangs.
+    Args:
+        module: opened.
+        function: its name; None: the only one there is.
+        inputs: texts in the syntax of `--input`, or .npy files; without any the data is random.
+        seed: of random data.
+        expected: the results, as inputs are given.
+        tolerance: by default that of the element types, as programs are compared when they are
+            tuned.
+
+    Returns:
+        The results, compared with those expected.
+
+    Raises:
+        UserError: something does not fit, or the function fails, crashes or hangs.
     """
     name = pick_function({n: f.signature for n, f in module.functions.items()}, function)
     chosen = module.functions[name]
@@ -96,7 +107,14 @@ def run_module(
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
-    """Raises UserError for a place where results cannot be saved; asked before the run."""
+    """Ask, before the run, whether results can be saved.
+
+    Args:
+        paths: the files.
+
+    Raises:
+        UserError: one is no place for them.
+    """
     for path in paths:
         if path.suffix != NPY:
             raise UserError(f"--output: {path} must be a {NPY} file")
@@ -104,10 +122,16 @@ def check_outputs(paths: Sequence[Path]) -> None:
 
 
 def save_outputs(result: RunResult, paths: Sequence[Path]) -> None:
-    """Write each result to its file, or all of them to a single one, one after the other.
+    """Write each result to its file, or all of them to a single one, one after the other. bf16 and
+    8-bit floats, which NumPy does not know, are written as unsigned integers of the same bits;
+    `--expected` takes them so.
 
-    bf16 and 8-bit floats, which NumPy does not know, are written as unsigned integers of the same
-    bits; `--expected` takes them so. Raises UserError when the numbers do not fit.
+    Args:
+        result: of a run.
+        paths: one for each result, or one.
+
+    Raises:
+        UserError: the numbers do not fit, or a file cannot be written.
     """
     if len(paths) not in (1, len(result.outputs)):
         raise UserError(

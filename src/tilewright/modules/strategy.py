@@ -45,15 +45,25 @@ class ConfigurationLibrary:
 
 
 def split_entry(given: Path) -> tuple[Path, str]:
-    """The file and the sequence of `FILE@SEQUENCE`; '' where only a file is named."""
+    """The file and the sequence of `FILE@SEQUENCE`; '' where only a file is named.
+
+    Args:
+        given: of `--spec`.
+    """
     file, at, sequence = str(given).rpartition("@")
     return (Path(file), sequence) if at and file and not given.exists() else (given, "")
 
 
 def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> ConfigurationLibrary:
-    """What a file or a tuning run's folder is. UserError for what cannot be applied.
+    """What a file or a tuning run's folder is.
 
-    entry: the sequence of a library to begin with.
+    Args:
+        opened: the program that it is for.
+        tuned: what was given.
+        entry: the sequence of a library to begin with.
+
+    Raises:
+        UserError: it cannot be applied.
     """
     request = ReadRequest(tuned.spec, entry)
     if not opened.run(read_strategy, request, _TIMEOUT_S, str(tuned.spec)):
@@ -63,7 +73,15 @@ def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> Con
 
 
 def prove_strategy(opened: OpenProgram, strategy: ConfigurationLibrary) -> Proof:
-    """What it changed in the program. UserError when it changed nothing though it should have."""
+    """What it changed in the program.
+
+    Args:
+        opened: the program.
+        strategy: what is applied.
+
+    Raises:
+        UserError: it changed nothing though it should have.
+    """
     tuned = strategy.tuned
     proof = prove_tuned(opened, tuned)
     if tuned.flag != LIBRARY_FLAG:
@@ -90,8 +108,13 @@ class ReadRequest:
 def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
     """Task: whether a file is a library of strategies, and not a tuning spec.
 
-    Raises UserError for what is neither, and for scripts in the form of `transform.sequence` at
-    the top level, which the compiler no longer takes.
+    Args:
+        _state: the worker's.
+        request: the file.
+
+    Raises:
+        UserError: it is neither, or a script in the form of `transform.sequence` at the top level,
+            which the compiler no longer takes.
     """
     from iree.compiler import ir
 

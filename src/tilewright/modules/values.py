@@ -21,6 +21,11 @@ def format_value(
 
     Whole arrays are read back by `parse_input` as the same values. Of larger ones the first
     `max_elements` are shown, and `...` for the rest.
+
+    Args:
+        array: the value.
+        kind: its declared type.
+        max_elements: so many are shown.
     """
     if kind is not None and kind.shape is None:
         return _element(array.astype(kind.dtype)[()])

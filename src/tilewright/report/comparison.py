@@ -43,13 +43,33 @@ _GROUP_WIDTH = 110
 
 
 def write_comparison_page(results: Path, output: Path, base: str | None = None) -> Path:
-    """Write the page on a file of results. base: what speed-ups are over. Raises UserError."""
+    """Write the page on a file of results.
+
+    Args:
+        results: the file.
+        output: the page.
+        base: what speed-ups are over.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        UserError: a file cannot be read or written, or there is no such provider.
+    """
     run = latest(read_runs(results))
     return write_page(output, comparison_page(run, default_base(run, base)), "--output")
 
 
 def comparison_markdown(results: Path, base: str | None = None) -> str:
-    """The tables of a file of results in GitHub's Markdown. Raises UserError."""
+    """The tables of a file of results in GitHub's Markdown.
+
+    Args:
+        results: the file.
+        base: what speed-ups are over.
+
+    Raises:
+        UserError: it cannot be read, or there is no such provider.
+    """
     run = latest(read_runs(results))
     base = default_base(run, base)
     versions = means_table(run, base)
@@ -67,7 +87,12 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
 
 
 def comparison_page(run: ComparisonRun, base: str) -> str:
-    """The page as text."""
+    """The page as text.
+
+    Args:
+        run: the comparison.
+        base: what speed-ups are over.
+    """
     figures = Figures()
     charts = []
     for name, (heading, label, made) in _figures(run, base).items():

@@ -14,11 +14,16 @@ LEAST_TRIALS = 8
 def importance(codes: Sequence[NDArray[np.int64]], times: NDArray[np.float64]) -> list[float]:
     """For each knob the share of the variance of log(time) between its values, from 0 to 1.
 
-    codes: for each knob the number of the value that each trial had, [trials]; times: seconds, all
-    positive, [trials]. It is omega squared of a one-way analysis of variance (W. Hays, "Statistics
-    for Psychologists", 1963): unlike the plain share of the variance it does not grow with the
-    number of values. What knobs do only together is in none of them. Zeros where there are too few
-    trials or no differences.
+    It is omega squared of a one-way analysis of variance (W. Hays, "Statistics for Psychologists",
+    1963): unlike the plain share of the variance it does not grow with the number of values. What
+    knobs do only together is in none of them.
+
+    Args:
+        codes: for each knob the number of the value that each trial had, [trials].
+        times: seconds, all positive, [trials].
+
+    Returns:
+        A share for each knob; zeros where there are too few trials or no differences.
     """
     logs = np.log(times)
     total = float(np.sum((logs - logs.mean()) ** 2)) if logs.size else 0.0

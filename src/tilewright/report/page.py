@@ -31,7 +31,15 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
     """A logarithmic axis of plotly's with its numbers written out: 1, 2, 5, 10, or powers of ten
-    where values span many. By itself it writes `2` for 20."""
+    where values span many. By itself it writes `2` for 20.
+
+    Args:
+        title: of the axis.
+        values: that are shown on it.
+
+    Returns:
+        An axis of plotly's layout.
+    """
     there = [v for v in values if v > 0 and math.isfinite(v)]
     low, high = (math.log10(v) for v in (min(there, default=1.0), max(there, default=1.0)))
     steps = (1, 2, 5) if high - low < 4 else (1,)
@@ -60,7 +68,15 @@ def figure_layout(**more: Any) -> dict[str, Any]:
 
 
 def roofline_figure(chart: Roofline, points: Iterable[Any]) -> Any:
-    """A roofline: the machine's roofs, and plotly's traces of points under them."""
+    """A roofline: the machine's roofs, and plotly's traces of points under them.
+
+    Args:
+        chart: what is shown.
+        points: traces of plotly's.
+
+    Returns:
+        A figure of plotly's.
+    """
     import plotly.graph_objects as go
 
     low, high = chart.ends
@@ -87,7 +103,15 @@ class Figures:
         self._made: dict[str, Any] = {}
 
     def add(self, name: str, made: Any) -> str:
-        """Keep a figure of plotly; the name, for the template."""
+        """Keep a figure of plotly; the name, for the template.
+
+        Args:
+            name: of the element that it is drawn in.
+            made: a figure of plotly's.
+
+        Returns:
+            The name, for the template.
+        """
         self._made[name] = made
         return name
 
@@ -105,7 +129,13 @@ class Figures:
 
 
 def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
-    """The page. Everything in `values` is text to be escaped."""
+    """The page.
+
+    Args:
+        template: its file's name.
+        values: by name; all text in them is escaped.
+        figures: that are drawn in it.
+    """
     import jinja2
     import plotly.offline
 
@@ -135,7 +165,16 @@ def _breakable(text: str) -> Any:
 
 
 def write_page(path: Path, text: str, option: str) -> Path:
-    """Write the file whole. Raises UserError, which names the option."""
+    """Write the file whole.
+
+    Args:
+        path: the file.
+        text: the page.
+        option: what named the file, for messages.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     try:
         return write_whole(path, text.encode())
     except OSError as error:

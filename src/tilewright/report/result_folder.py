@@ -64,7 +64,14 @@ class ResultFolder:
 
 
 def read_result_folder(folder: Path) -> ResultFolder:
-    """Read a folder that `tilewright tune` wrote. Raises UserError for any other."""
+    """Read a folder that `tilewright tune` wrote.
+
+    Args:
+        folder: its path.
+
+    Raises:
+        UserError: it is another folder, or cannot be read.
+    """
     if not (folder / MANIFEST).is_file():
         raise UserError(
             f"{folder}: not a result folder: it has no {MANIFEST}; give the folder that "

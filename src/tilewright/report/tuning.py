@@ -39,9 +39,18 @@ class _Dispatch:
 
 
 def write_tuning_page(folder: Path, output: Path | None = None, peak: Peak | None = None) -> Path:
-    """Write the page on a result folder, by default into it. Raises UserError.
+    """Write the page on a result folder.
 
-    peak: what the machine reaches, for the roofline; without it there is none.
+    Args:
+        folder: as `tilewright tune` wrote it.
+        output: the page, by default in the folder.
+        peak: what the machine reaches, for the roofline; without it there is none.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        UserError: the folder cannot be read, or the page not written.
     """
     return write_page(
         output or folder / REPORT, tuning_page(read_result_folder(folder), peak), "--output"
@@ -49,7 +58,12 @@ def write_tuning_page(folder: Path, output: Path | None = None, peak: Peak | Non
 
 
 def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
-    """The page as text."""
+    """The page as text.
+
+    Args:
+        result: the folder.
+        peak: what the machine reaches.
+    """
     summary = result.summary
     program = summary["program"]
     rows = summary["dispatches"]

@@ -40,7 +40,12 @@ def _without_prefix(names: list[str]) -> dict[str, str]:
 
 
 def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
-    """Two stacked bars: the dispatches as the compiler makes them, and tuned."""
+    """Two stacked bars: the dispatches as the compiler makes them, and tuned.
+
+    Args:
+        figures: gets the figure.
+        rows: of the summary's dispatches.
+    """
     import plotly.graph_objects as go
 
     timed = [r for r in rows if r["default_ms"] is not None]
@@ -85,7 +90,16 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
 
 
 def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
-    """Whether there was anything to draw."""
+    """The dispatches under the machine's roofs.
+
+    Args:
+        figures: gets the figure.
+        rows: of the summary's dispatches.
+        peak: what the machine reaches.
+
+    Returns:
+        Whether there was anything to draw.
+    """
     import plotly.graph_objects as go
 
     known = [r for r in rows if r.get("bytes") and r.get("flops") and r.get("gflops_default")]
@@ -114,7 +128,17 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
 
 
 def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, Any]) -> str:
-    """The best so far by trial, over all trials as points. Returns what it shows, in words."""
+    """The best so far by trial, over all trials as points.
+
+    Args:
+        figures: gets the figure.
+        name: of the figure.
+        trials: of a dispatch; some must have worked.
+        row: the dispatch's in the summary.
+
+    Returns:
+        What it shows, in words.
+    """
     import plotly.graph_objects as go
 
     number = np.arange(1, trials.count + 1, dtype=np.int32)
@@ -169,8 +193,16 @@ def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, A
 
 
 def knobs(figures: Figures, name: str, trials: Trials) -> tuple[str, str]:
-    """Importance and parallel coordinates of the knobs that varied; what they show, in words, ''
-    for what is not drawn. Some trial must have worked."""
+    """Importance and parallel coordinates of the knobs that varied.
+
+    Args:
+        figures: gets the figures.
+        name: what their names begin with.
+        trials: of a dispatch; some must have worked.
+
+    Returns:
+        What both show, in words; '' for what is not drawn.
+    """
     ok = trials.ok
     varied = {
         knob: (values, codes)

@@ -123,16 +123,29 @@ class Provider(abc.ABC):
         return f"pip install {cls.pip}"
 
     def environment(self, threads: int) -> Mapping[str, str]:
-        """Variables of its worker, over those of THREAD_VARIABLES."""
+        """Variables of its worker, over those of THREAD_VARIABLES.
+
+        Args:
+            threads: that it may use.
+        """
         return {}
 
     def reason_against_target(self, target: Target) -> str:
-        """Why it does not run on this target; '' when it does."""
+        """Why it does not run on this target; '' when it does.
+
+        Args:
+            target: what would be compiled for.
+        """
         return f"{self.name} is compared on processors only" if target.is_gpu else ""
 
     @abc.abstractmethod
     def reason_against(self, workload: ComparedWorkload, target: Target) -> str:
-        """Why it does not have this workload, on a target that it runs on; '' when it does."""
+        """Why it does not have this workload, on a target that it runs on; '' when it does.
+
+        Args:
+            workload: what would be computed.
+            target: one that it runs on.
+        """
 
     def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
         """Compile, in the main process, what the worker will run.
@@ -148,14 +161,25 @@ class Provider(abc.ABC):
         return Built()
 
     def prepare_s(self, budget: Budget) -> float:
-        """Seconds after which preparing a workload is given up."""
+        """Seconds after which preparing a workload is given up.
+
+        Args:
+            budget: what it may spend on a search.
+        """
         return 600.0
 
     # -- in the worker
 
     def open(self, place: Place) -> None:  # noqa: B027
         """Load the library and tell it its threads or device; the first that is called in a worker.
-        What needs no more than the environment does nothing. Raises UserError where it cannot."""
+        What needs no more than the environment does nothing.
+
+        Args:
+            place: where to compute.
+
+        Raises:
+            UserError: it cannot compute there.
+        """
 
     @abc.abstractmethod
     def version(self) -> str:
@@ -169,4 +193,14 @@ class Provider(abc.ABC):
     def prepare(
         self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
     ) -> PreparedTask:
-        """Make a task ready to run on these arguments (arrays of the element types)."""
+        """Make a task ready to run.
+
+        Args:
+            task: the workload.
+            arguments: arrays of its element types, or numbers.
+            built: what `build` gave.
+            budget: what it may spend on a search.
+
+        Returns:
+            How it is called, and what it gives.
+        """

@@ -166,7 +166,11 @@ class IreeTuned(Iree):
 
 
 def in_flight_flags(options: CompareOptions) -> tuple[str, ...]:
-    """What a program for this place is compiled with so that it can be timed there."""
+    """What a program for this place is compiled with so that it can be timed there.
+
+    Args:
+        options: how to compare.
+    """
     return (IN_FLIGHT_FLAG,) if options.place.is_gpu else ()
 
 

@@ -41,7 +41,16 @@ def find_providers(
 ) -> list[Provider]:
     """The providers of a list such as `iree,iree-variant:data-tiling,numpy`, each once.
 
-    Raises UserError, with the nearest name for one that there is not.
+    Args:
+        text: names separated by commas, each with what it takes after a colon.
+        known: those there are.
+        option: what named them, for messages.
+
+    Returns:
+        The providers in their order.
+
+    Raises:
+        UserError: there is no such provider (with the nearest name), or none is named.
     """
     found: dict[str, Provider] = {}
     for part in filter(None, map(str.strip, text.split(","))):

@@ -30,12 +30,23 @@ class Processors:
         self._torch = torch
 
     def put(self, tensor: Any) -> Any:
+        """The tensor where work is done.
+
+        Args:
+            tensor: of the host.
+        """
         return tensor
 
     def back(self, tensor: Any) -> Any:
+        """The tensor where NumPy sees it.
+
+        Args:
+            tensor: a result.
+        """
         return tensor
 
     def libraries(self) -> str:
+        """What computes underneath, with versions where they are told."""
         built = self._torch.backends
         pairs = (("MKL", built.mkl), ("oneDNN", built.mkldnn))
         return ", ".join(name for name, there in pairs if there.is_available()) or (
@@ -43,14 +54,23 @@ class Processors:
         )
 
     def threads(self) -> Threads:
+        """What PyTorch says of its threads."""
         return Threads(self._torch.get_num_threads(), "torch.get_num_threads()")
 
     def complete(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """A call that returns when its result is complete."""
+        """A call that returns when its result is complete.
+
+        Args:
+            function: computes a result.
+        """
         return function
 
     def timed(self, function: Callable[[], Any]) -> Callable[[int], float] | None:
-        """Seconds of so many calls by the device's clock; None: the host's will do."""
+        """Seconds of so many calls by the device's clock; None: the host's will do.
+
+        Args:
+            function: computes a result.
+        """
         return None
 
 
@@ -74,21 +94,38 @@ class Gpu:
         torch.backends.cudnn.benchmark = True
 
     def put(self, tensor: Any) -> Any:
+        """The tensor on the device.
+
+        Args:
+            tensor: of the host.
+        """
         return tensor.to(self._device)
 
     def back(self, tensor: Any) -> Any:
+        """The tensor on the host, once it is complete.
+
+        Args:
+            tensor: a result.
+        """
         return tensor.cpu()
 
     def libraries(self) -> str:
+        """What computes underneath, with versions."""
         if self._backend == ROCM:
             return f"ROCm {self._torch.version.hip}"
         return f"CUDA {self._torch.version.cuda}, cuDNN {self._torch.backends.cudnn.version()}"
 
     def threads(self) -> Threads:
+        """Which device it is."""
         name = self._torch.cuda.get_device_name(self._device)
         return Threads(None, f"{self._device} ({name}), timed by its events")
 
     def complete(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """A call that returns when the device is done.
+
+        Args:
+            function: queues the work.
+        """
         wait = self._torch.cuda.synchronize
 
         def call() -> Any:
@@ -99,6 +136,11 @@ class Gpu:
         return call
 
     def timed(self, function: Callable[[], Any]) -> Callable[[int], float] | None:
+        """Seconds of so many calls in a row, by the device's events.
+
+        Args:
+            function: queues the work.
+        """
         event = self._torch.cuda.Event
 
         def seconds(count: int) -> float:
@@ -115,7 +157,15 @@ class Gpu:
 
 
 def open_device(torch: Any, place: Place) -> Processors | Gpu:
-    """Where to compute, told its threads or chosen as the current device. Raises UserError."""
+    """Where to compute, told its threads or chosen as the current device.
+
+    Args:
+        torch: the library.
+        place: where.
+
+    Raises:
+        UserError: this PyTorch has no such device.
+    """
     return Gpu(torch, place) if place.is_gpu else Processors(torch, place)
 
 

@@ -11,7 +11,11 @@ _TYPES = {"f32": "float32", "f64": "float64"}
 
 
 def has_program(kind: OperationKind) -> bool:
-    """Whether an expression is written here for the kind."""
+    """Whether an expression is written here for the kind.
+
+    Args:
+        kind: any.
+    """
     if not isinstance(kind, Contraction) or isinstance(kind, SplitKMatmul):
         return False
     return kind.steps in ((), ("add",), ("add", "relu"))

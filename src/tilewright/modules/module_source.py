@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,14 @@ from typing import Any
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import check_writable_file
 from tilewright.ir.session import PHASES
-from tilewright.tuning.parse import ParameterFile, parse_count, parse_duration, parse_parameters
+from tilewright.tuning.parse import (
+    ParameterFile,
+    read_count,
+    read_duration,
+    read_parameters,
+    read_path,
+    read_texts,
+)
 
 VM_BYTECODE = "vm-bytecode"
 #: What the compiled program can be written as: the form that runs, C source, the VM's assembly.
@@ -104,34 +110,19 @@ def read_options(given: Mapping[str, Any]) -> ModuleOptions:
         UserError: a value is wrong; with its option.
     """
     values = {name: value for name, value in given.items() if value not in (None, ())}
-    for name, read in _READ.items():
+    for name, (read, option) in _READ.items():
         if name in values:
-            values[name] = read(values[name])
+            values[name] = read(values[name], option)
     return ModuleOptions(**values)
 
 
-def _path(value: str | os.PathLike[str]) -> Path:
-    return Path(os.path.expanduser(value))
-
-
-def _threads(value: str) -> int:
-    return parse_count(value, "--threads")
-
-
-def _timeout(value: str) -> float:
-    return parse_duration(value, "--timeout")
-
-
-def _parameters(value: Iterable[str]) -> tuple[ParameterFile, ...]:
-    return tuple(parse_parameters(text) for text in value)
-
-
-_READ: dict[str, Any] = {
-    "threads": _threads,
-    "iree_flags": tuple,
-    "spec": _path,
-    "dump_phases": _path,
-    "save": _path,
-    "parameters": _parameters,
-    "timeout_s": _timeout,
+# What reads a field, and the option that its messages name.
+_READ: dict[str, tuple[Callable[[Any, str], Any], str]] = {
+    "threads": (read_count, "--threads"),
+    "iree_flags": (read_texts, "--iree-flag"),
+    "spec": (read_path, "--spec"),
+    "dump_phases": (read_path, "--dump-phases"),
+    "save": (read_path, "--save"),
+    "parameters": (read_parameters, "--parameters"),
+    "timeout_s": (read_duration, "--timeout"),
 }

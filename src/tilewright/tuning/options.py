@@ -23,6 +23,7 @@ from tilewright.tuning.parse import (
     ParameterFile,
     as_given,
     read_count,
+    read_count_or_zero,
     read_duration,
     read_parameters,
     read_path,
@@ -39,16 +40,17 @@ DEFAULT_OUTPUT = Path("tilewright-out")
 class OptionSpec:
     """One row of the table of options.
 
-    `metavar` is empty for a switch. `read` makes the field's value of what was given, a text of the
-    command line or a value of the API. `multiple`: the option may be given more than once.
-    `identifies`: it must be equal for a run to be resumed. `measures`: it is about measuring, and
-    does not go with `--compile-only`.
+    `name` is the field; `flag` the same with dashes, unless it is given. `metavar` is empty for a
+    switch. `read` makes the field's value of what was given, a text of the command line or a value
+    of the API; it is told the flag, for messages. `multiple`: the option may be given more than
+    once. `identifies`: it must be equal for a run to be resumed. `measures`: it is about measuring,
+    and does not go with `--compile-only`.
     """
 
-    flag: str
     metavar: str
     help: str
-    read: Callable[[Any], Any] = as_given
+    flag: str = ""
+    read: Callable[[Any, str], Any] = as_given
     multiple: bool = False
     identifies: bool = False
     short: str = ""
@@ -56,15 +58,15 @@ class OptionSpec:
     name: str = ""
 
 
-def _option(default: T, flag: str, metavar: str, help: str, **more: Any) -> T:
+def _option(default: T, metavar: str, help: str, **more: Any) -> T:
     """A field of `TuneOptions` with its row of the table."""
-    spec = OptionSpec(flag, metavar, help, **more)
+    spec = OptionSpec(metavar, help, multiple=default == (), **more)
     made: T = field(default=default, metadata={"option": spec})
     return made
 
 
-def _config_or_path(value: Any) -> ConfigFile | Path:
-    return value if isinstance(value, ConfigFile) else read_path(value)
+def _config_or_path(value: Any, option: str) -> ConfigFile | Path:
+    return value if isinstance(value, ConfigFile) else read_path(value, option)
 
 
 @dataclass(frozen=True)
@@ -77,83 +79,60 @@ class TuneOptions:
 
     target: str = _option(
         "cpu",
-        "--target",
         "NAME",
         "what to compile for: cpu (this machine), cpu:znver4, cuda:sm_80, rocm:gfx942, "
         "vulkan:ampere, metal",
         identifies=True,
     )
-    effort: str = _option(
-        "standard", "--effort", "|".join(EFFORTS), "how much to spend", identifies=True
-    )
+    effort: str = _option("standard", "|".join(EFFORTS), "how much to spend", identifies=True)
     max_trials: int | None = _option(
-        None,
-        "--max-trials",
-        "N",
-        "candidates in the whole run, resumed parts included",
-        read=read_count("--max-trials"),
+        None, "N", "candidates in the whole run, resumed parts included", read=read_count
     )
     time_limit_s: float | None = _option(
         None,
-        "--time-limit",
         "DURATION",
         "time for the whole run, such as 90s, 10m or 1h30m",
-        read=read_duration("--time-limit"),
+        flag="--time-limit",
+        read=read_duration,
     )
     strategy: str | None = _option(
-        None, "--strategy", "NAME", "how to search (default: auto)", identifies=True, measures=True
+        None, "NAME", "how to search (default: auto)", identifies=True, measures=True
     )
     strategy_options: tuple[str, ...] = _option(
         (),
-        "--strategy-option",
         "NAME=VALUE",
         "option of the strategy, such as plan_size=64",
-        multiple=True,
+        flag="--strategy-option",
         identifies=True,
         measures=True,
         read=read_settings,
     )
     seed: int = _option(
-        0,
-        "--seed",
-        "N",
-        "one seed, one order of candidates",
-        identifies=True,
-        read=read_count("--seed", 0),
+        0, "N", "one seed, one order of candidates", identifies=True, read=read_count_or_zero
     )
     function: str | None = _option(
-        None, "--function", "NAME", "entry point (default: the only one)", identifies=True
+        None, "NAME", "entry point (default: the only one)", identifies=True
     )
     inputs: tuple[str, ...] = _option(
         (),
-        "--input",
         "SPEC",
         "input in IREE's syntax: 3x5xf32=1, @file.npy (default: random data)",
-        multiple=True,
+        flag="--input",
         identifies=True,
         read=read_texts,
     )
     parameters: tuple[ParameterFile, ...] = _option(
         (),
-        "--parameters",
         "SCOPE=FILE",
         "weights outside the program (.irpa, .gguf, .safetensors)",
-        multiple=True,
         identifies=True,
         read=read_parameters,
     )
     iree_flags: tuple[str, ...] = _option(
-        (),
-        "--iree-flag",
-        "FLAG",
-        "flag for iree-compile",
-        multiple=True,
-        identifies=True,
-        read=read_texts,
+        (), "FLAG", "flag for iree-compile", flag="--iree-flag", identifies=True, read=read_texts
     )
     variants: tuple[Variant, ...] | None = _option(
         None,
-        "--variants",
         "LIST",
         "whole-program variants to try: default,data-tiling,NAME=FLAGS (default: the effort's)",
         identifies=True,
@@ -161,66 +140,47 @@ class TuneOptions:
         read=read_variants,
     )
     only: str | None = _option(
-        None, "--only", "REGEX", "only the dispatches whose name has this in it", identifies=True
+        None, "REGEX", "only the dispatches whose name has this in it", identifies=True
     )
     threads: int | None = _option(
         None,
-        "--threads",
         "N",
         "threads the program runs on (default: all cores)",
         identifies=True,
-        read=read_count("--threads"),
+        read=read_count,
     )
     config: ConfigFile | None = _option(
         None,
-        "--config",
         "FILE",
         "configuration file, as of the auto-scheduler that tilewright succeeds",
         read=_config_or_path,
     )
     db: Path | None = _option(
-        None, "--db", "FILE", "the database (default: $TILEWRIGHT_DB)", read=read_path
+        None, "FILE", "the database (default: $TILEWRIGHT_DB)", read=read_path
     )
-    resume: bool = _option(
-        False, "--resume", "", "go on with the last unfinished run", measures=True
-    )
-    fresh: bool = _option(
-        False, "--fresh", "", "tune again what the database has results for", measures=True
-    )
+    resume: bool = _option(False, "", "go on with the last unfinished run", measures=True)
+    fresh: bool = _option(False, "", "tune again what the database has results for", measures=True)
     keep_candidates: Path | None = _option(
-        None,
-        "--keep-candidates",
-        "DIR",
-        "keep every candidate's MLIR and compile command",
-        read=read_path,
+        None, "DIR", "keep every candidate's MLIR and compile command", read=read_path
     )
     device: str | None = _option(
         None,
-        "--device",
         "URI",
-        "device of the runtime: cuda://0, hip (default: the target's first); cuda://0,cuda://1 "
-        "shares candidates out between both",
+        "device of the runtime: cuda://0, hip (default: the target's first); "
+        "cuda://0,cuda://1 shares candidates out between both",
         measures=True,
     )
     runner: str | None = _option(
         None,
-        "--runner",
         "dir:PATH|ssh:HOST[:PATH]",
         "measure on another machine (see docs/gpu.md)",
         measures=True,
     )
-    compile_only: bool = _option(
-        False, "--compile-only", "", "compile --max-trials candidates (64), run nothing"
-    )
+    compile_only: bool = _option(False, "", "compile --max-trials candidates (64), run nothing")
     output: Path = _option(
-        DEFAULT_OUTPUT,
-        "--output",
-        "DIR",
-        "where the results are written",
-        short="-o",
-        read=read_path,
+        DEFAULT_OUTPUT, "DIR", "where the results are written", short="-o", read=read_path
     )
-    json: bool = _option(False, "--json", "", "print the summary as JSON")
+    json: bool = _option(False, "", "print the summary as JSON")
 
     def __post_init__(self) -> None:
         find_effort(self.effort)
@@ -353,9 +313,10 @@ class TuneOptions:
 
 def option_table() -> tuple[OptionSpec, ...]:
     """The options in the order of the fields of :class:`TuneOptions`."""
+    rows = ((f.name, f.metadata["option"]) for f in dataclasses.fields(TuneOptions))
     return tuple(
-        dataclasses.replace(f.metadata["option"], name=f.name)
-        for f in dataclasses.fields(TuneOptions)
+        dataclasses.replace(spec, name=name, flag=spec.flag or f"--{name.replace('_', '-')}")
+        for name, spec in rows
     )
 
 
@@ -372,4 +333,8 @@ def read_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         UserError: a text is not what the option takes; it names the option.
     """
     table = {spec.name: spec for spec in option_table()}
-    return {name: table[name].read(value) for name, value in given.items() if value is not None}
+    return {
+        name: table[name].read(value, table[name].flag)
+        for name, value in given.items()
+        if value is not None
+    }

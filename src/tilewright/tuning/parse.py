@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,46 +85,53 @@ def parse_parameters(text: str, option: str = "--parameters") -> ParameterFile:
     return ParameterFile(scope, path)
 
 
-# Of texts or values
+# Of texts or values; each is told the option, for the message
 
 
-def as_given(value: Any) -> Any:
+def as_given(value: Any, option: str) -> Any:
     """The value itself."""
     return value
 
 
-def read_path(value: str | os.PathLike[str]) -> Path:
+def read_path(value: str | os.PathLike[str], option: str = "") -> Path:
     """A path; `~` is the home directory."""
     return Path(os.path.expanduser(value))
 
 
-def read_texts(value: str | Iterable[str]) -> tuple[str, ...]:
+def read_texts(value: str | Iterable[str], option: str = "") -> tuple[str, ...]:
     """Several texts, or one."""
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def read_count(option: str, least: int = 1) -> Callable[[Any], Any]:
-    """What reads a whole number of at least `least` for an option; see :func:`parse_count`."""
-    return lambda value: parse_count(value, option, least) if isinstance(value, str) else value
+def read_count(value: Any, option: str, least: int = 1) -> Any:
+    """A whole number of at least `least`; see :func:`parse_count`."""
+    return parse_count(value, option, least) if isinstance(value, str) else value
 
 
-def read_duration(option: str) -> Callable[[str | float], float]:
-    """What reads seconds for an option; see :func:`parse_duration`."""
-    return lambda value: parse_duration(value, option) if isinstance(value, str) else float(value)
+def read_count_or_zero(value: Any, option: str) -> Any:
+    """A whole number of at least 0."""
+    return read_count(value, option, 0)
+
+
+def read_duration(value: str | float, option: str) -> float:
+    """Seconds; see :func:`parse_duration`."""
+    return parse_duration(value, option) if isinstance(value, str) else float(value)
 
 
 def read_parameters(
     value: str | Mapping[str, str | os.PathLike[str]] | Iterable[str | ParameterFile],
+    option: str = "--parameters",
 ) -> tuple[ParameterFile, ...]:
     """Parameter files: texts as :func:`parse_parameters` takes them, or files by scope."""
     if isinstance(value, Mapping):
         value = [f"{scope}={os.fspath(file)}" for scope, file in value.items()]
-    elif isinstance(value, str):
-        value = [value]
-    return tuple(v if isinstance(v, ParameterFile) else parse_parameters(v) for v in value)
+    return tuple(
+        one if isinstance(one, ParameterFile) else parse_parameters(one, option)
+        for one in ((value,) if isinstance(value, str) else value)
+    )
 
 
-def read_settings(value: str | Mapping[str, Any] | Iterable[str]) -> tuple[str, ...]:
+def read_settings(value: str | Mapping[str, Any] | Iterable[str], option: str) -> tuple[str, ...]:
     """Texts `NAME=VALUE`, from values by name too."""
     if isinstance(value, Mapping):
         value = [f"{name}={setting}" for name, setting in value.items()]

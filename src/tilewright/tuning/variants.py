@@ -216,10 +216,12 @@ def applicable(variant: Variant, kinds: Collection[str]) -> bool:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 
 
-def read_variants(value: str | Iterable[str | Variant]) -> tuple[Variant, ...]:
+def read_variants(
+    value: str | Iterable[str | Variant], option: str = "--variants"
+) -> tuple[Variant, ...]:
     """Variants, or texts as :func:`parse_variants` takes them."""
     parts = [value] if isinstance(value, str) else list(value)
-    found = [(p,) if isinstance(p, Variant) else parse_variants(p) for p in parts]
+    found = [(p,) if isinstance(p, Variant) else parse_variants(p, option) for p in parts]
     return tuple(variant for each in found for variant in each)
 
 

@@ -33,16 +33,28 @@ def make_candidate(
 ) -> ir.Module:
     """The template with a configuration, and a function that runs the dispatch several times.
 
-    `configuration`: None leaves the compiler's own. `main` runs the dispatch once and returns its
-    results; with `repeats` above 1 there is also `bench`, which takes the same arguments and runs
-    the dispatch `repeats` times, one after the other, in one submission to the device. `whole`: it
-    runs all that `main` submits this often, its other dispatches and fills included; without a
-    configuration no dispatch need be named then. `keep_constraints`: what the compiler stated about
-    configurations stays in the module, which then cannot be compiled. `rotations`: `bench` takes
-    this many sets of arguments, one after the other, and uses them in turn (see `ir.rotation`).
+    Args:
+        template: the module of one isolated dispatch at the executable-configurations phase.
+        context: that of the session which is to compile it.
+        executable: the name of the dispatch's executable.
+        entry: the name of its entry point.
+        configuration: None leaves the compiler's own.
+        repeats: `main` runs the dispatch once and returns its results; with more than 1 there is
+            also `bench`, which takes the same arguments and runs the dispatch this often, one after
+            the other, in one submission to the device.
+        whole: `bench` runs all that `main` submits this often, its other dispatches and fills
+            included; without a configuration no dispatch need be named then.
+        keep_constraints: what the compiler stated about configurations stays in the module, which
+            then cannot be compiled.
+        rotations: `bench` takes this many sets of arguments, one after the other, and uses them in
+            turn (see `ir.rotation`).
 
-    Raises UnreadableConfiguration when the template has no such dispatch, or when the
-    configuration is for ops that the dispatch does not have.
+    Returns:
+        A module to compile from the executable-configurations phase.
+
+    Raises:
+        UnreadableConfiguration: the template has no such dispatch, or the configuration is for ops
+            that the dispatch does not have.
     """
     with context:
         module = ir.Module.parse(template)
@@ -58,9 +70,16 @@ def make_candidate(
 def configure(
     module: ir.Module, executable: str, entry: str, configuration: CompilationInfo | None
 ) -> None:
-    """Give a dispatch of a configured module another configuration, in place; see make_candidate.
+    """Give a dispatch of a configured module another configuration, in place.
 
-    `configuration`: None leaves the compiler's own.
+    Args:
+        module: a module at the executable-configurations phase.
+        executable: the name of the dispatch's executable.
+        entry: the name of its entry point.
+        configuration: None leaves the compiler's own.
+
+    Raises:
+        UnreadableConfiguration: as `make_candidate`.
     """
     function = find_function(module, executable, entry)
     if configuration is not None:

@@ -55,9 +55,16 @@ def classify(
     template: DispatchTemplate,
     sizes: SizeEvaluator | None = None,
 ) -> Workload:
-    """The workload of a configured dispatch function, given its compute ops and template.
+    """The workload of a configured dispatch function.
 
-    `sizes` knows the sizes that the types leave open; the loops that they are of are marked.
+    Args:
+        function: the function.
+        ops: its compute ops, in order.
+        template: how the compiler configures them.
+        sizes: knows the sizes that the types leave open; the loops that they are of are marked.
+
+    Returns:
+        What it computes, as data.
     """
     sizes = sizes or SizeEvaluator()
     root = ops[template.root]
@@ -88,7 +95,14 @@ def classify(
 
 
 def digest(function: ir.Operation) -> str:
-    """A digest of all that the dispatch computes, whatever it is called or configured as."""
+    """A digest of all that the dispatch computes, whatever it is called or configured as.
+
+    Args:
+        function: a dispatch function.
+
+    Returns:
+        16 hexadecimal digits of SHA-256 over its text without name and configuration.
+    """
     with function.context, ir.Location.unknown():
         scratch = ir.Module.create()
         operation = function.clone(ip=ir.InsertionPoint(scratch.body)).operation
@@ -303,7 +317,14 @@ def _value_bytes(value: ir.Value, sizes: SizeEvaluator) -> int:
 
 
 def element_bits(type_: ir.Type) -> int:
-    """Bits of one element; an index counts 64, a complex number both its parts."""
+    """Bits of one element; an index counts 64, a complex number both its parts.
+
+    Args:
+        type_: an element type.
+
+    Returns:
+        The bits; 32 for a type that does not say.
+    """
     if isinstance(type_, ir.IndexType):
         return 64
     if isinstance(type_, ir.ComplexType):

@@ -26,11 +26,17 @@ module attributes {{transform.with_named_sequence}} {{
 
 
 def compute_ops(func: ir.Operation) -> list[ir.Operation]:
-    """The ops of `func` that implement `TilingInterface`, in program order.
+    """The ops of a dispatch that implement `TilingInterface`, in program order.
 
-    `func` is the `func.func` of a dispatch, in a context that has all dialects loaded. An op inside
-    the region of another one (in `iree_linalg_ext.custom_op`) comes before the op that holds it,
-    because that is how `transform.structured.match` walks. The function is left as it was.
+    An op inside the region of another one (in `iree_linalg_ext.custom_op`) comes before the op that
+    holds it, because that is how `transform.structured.match` walks. The function is left as it
+    was.
+
+    Args:
+        func: the `func.func` of a dispatch, in a context that has all dialects loaded.
+
+    Returns:
+        The ops, in the order in which specs count them.
     """
     func = func.operation
     with func.context, ir.Location.unknown():

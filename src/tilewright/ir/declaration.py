@@ -22,10 +22,14 @@ UNKNOWN = "!vm.ref<?>"
 
 
 def read_signature(declaration: str, convention: str) -> Signature:
-    """The types of a compiled function from its declaration, or without one from its calling
-    convention alone, where every tensor is of the type `UNKNOWN`.
+    """The types of a compiled function.
 
-    A type that does not parse, which no compiler writes, is `UNKNOWN` too.
+    Args:
+        declaration: the function's `iree.abi.declaration`; may be empty.
+        convention: its calling convention (`0rI_r`), which alone makes every tensor `UNKNOWN`.
+
+    Returns:
+        The types; one that does not parse, which no compiler writes, is `UNKNOWN` too.
     """
     if declaration:
         inputs, outputs = _parts(declaration)

@@ -137,7 +137,14 @@ def _trip_count(call: ir.Operation, function: ir.Operation) -> int:
 
 
 def plain_type(type_: ir.Type) -> ir.Type:
-    """The type without its encoding (data tiling puts encodings on tensors)."""
+    """The type without its encoding (data tiling puts encodings on tensors).
+
+    Args:
+        type_: any type.
+
+    Returns:
+        For a tensor with an encoding the tensor without it, else the type itself.
+    """
     if isinstance(type_, ir.RankedTensorType):
         tensor = ir.RankedTensorType(type_)
         if tensor.encoding is not None:
@@ -173,7 +180,15 @@ class NotIsolatable(Exception):
 
 
 def entry_function(module: ir.Module, function: str) -> ir.Operation | None:
-    """The function with the body of an entry point, which can be an asynchronous one."""
+    """The function with the body of an entry point, which can be an asynchronous one.
+
+    Args:
+        module: the program at the flow phase.
+        function: the entry point's name.
+
+    Returns:
+        The function; None if there is none.
+    """
     named = symbols(module)
     return named.get(f"{function}$async") or named.get(function)
 

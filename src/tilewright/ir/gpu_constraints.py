@@ -43,19 +43,37 @@ class UnreadableConstraints(Exception):
 
 
 def constraint_ops(function: ir.Operation) -> list[ir.Operation]:
-    """The constraints ops of a dispatch function, in program order."""
+    """The constraints ops of a dispatch function, in program order.
+
+    Args:
+        function: the function, configured with `EMIT_CONSTRAINTS`.
+
+    Returns:
+        The ops; none where the compiler states nothing.
+    """
     inside = walk(function, lambda op: op.name != CONSTRAINTS)
     return [op for op in inside if op.name == CONSTRAINTS]
 
 
 def erase_constraints(root: ir.Operation) -> None:
-    """Removes every constraints op below `root`."""
+    """Removes every constraints op below an operation.
+
+    Args:
+        root: the operation, changed in place.
+    """
     for op in constraint_ops(root):
         op.erase()
 
 
 def read_constraints(function: ir.Operation) -> tuple[ConstraintProgram, ...]:
-    """What the constraints ops of a dispatch function say; those not modelled are left out."""
+    """What the constraints ops of a dispatch function say.
+
+    Args:
+        function: the function, configured with `EMIT_CONSTRAINTS`.
+
+    Returns:
+        A program for each op whose contents are modelled; `ordinal` is the op's place among all.
+    """
     found = []
     for ordinal, op in enumerate(constraint_ops(function)):
         try:
@@ -68,18 +86,18 @@ def read_constraints(function: ir.Operation) -> tuple[ConstraintProgram, ...]:
 def materialize(
     function: ir.Operation, ordinal: int, assignment: Mapping[str, int]
 ) -> tuple[ir.Attribute, ir.Attribute, dict[str, ir.Attribute]]:
-    """What the compiler makes of values of the knobs.
+    """A configuration for values of the knobs, made by the compiler.
 
     Args:
-        function: the dispatch function, with its constraints ops.
-        ordinal: counts the constraints ops.
-        assignment: a value for every knob.
+        function: the function that has the constraints.
+        ordinal: which of its constraints ops.
+        assignment: a value for each knob.
 
     Returns:
-        Translation info, lowering configuration, and further attributes of the root op.
+        Translation info, lowering configuration and further attributes of the root op by name.
 
     Raises:
-        ValueError: where the compiler refuses.
+        ValueError: the compiler refuses, or there is no such op.
     """
     ops = constraint_ops(function)
     if ordinal >= len(ops):
@@ -178,7 +196,14 @@ def _text(name: object) -> str:
 
 
 def option_name(option: ir.Attribute) -> str:
-    """A readable name of an option: that of a matrix intrinsic, else its text."""
+    """A readable name of an option of a knob.
+
+    Args:
+        option: the option.
+
+    Returns:
+        The intrinsic of an mma_layout, else the attribute's text.
+    """
     if isinstance(option, iree_gpu.MMAAttr | iree_gpu.VirtualMMAAttr):
         return _intrinsic_names(option.context).get(option, str(option))
     return str(option)

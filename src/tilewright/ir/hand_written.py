@@ -40,7 +40,14 @@ class Executable:
 
 
 def index(value: int) -> ir.Value:
-    """A constant of type `index`, at the insertion point."""
+    """A constant of type `index`, at the insertion point.
+
+    Args:
+        value: its value.
+
+    Returns:
+        The constant.
+    """
     return arith.ConstantOp(ir.IndexType.get(), value).result
 
 
@@ -54,8 +61,17 @@ def executable(
 ) -> Executable:
     """Add an executable of this name, whose function has it too, at the insertion point.
 
-    workgroups: their numbers in up to three dimensions. workgroup_size: threads in each of three
-    dimensions, for GPUs. What follows in the module needs an insertion point of its own.
+    What follows in the module needs an insertion point of its own.
+
+    Args:
+        name: of the executable, its entry point and its function.
+        bindings: its buffers.
+        workgroups: their numbers in up to three dimensions.
+        workgroup_size: threads in each of three dimensions, for GPUs.
+        subgroup_size: threads of a subgroup, for GPUs.
+
+    Returns:
+        The executable, without code.
     """
     flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
     listed = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
@@ -94,7 +110,16 @@ def executable(
 def dispatch(
     executable: Executable, results: Sequence[ir.Type], arguments: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """Call an executable at the insertion point; the tensors that it makes."""
+    """Call an executable at the insertion point.
+
+    Args:
+        executable: one of this module.
+        results: types of the tensors that it makes.
+        arguments: the tensors that it reads.
+
+    Returns:
+        The tensors that it makes.
+    """
     entries = ir.ArrayAttr.get([executable.entry])
     return list(
         flow.DispatchOp(list(results), [], entries, list(arguments), [], []).operation.results

@@ -24,7 +24,13 @@ def index_limits(function: ir.Operation) -> Limits:
     """The limits on the arguments of a dispatch's function whose elements become indices.
 
     Follows the values through loads, casts, arithmetic and the bodies of structured ops to the
-    `tensor.extract`, gather or scatter that uses them. Sizes known at run time only set no limit.
+    `tensor.extract`, gather or scatter that uses them.
+
+    Args:
+        function: the function of a flow.executable.
+
+    Returns:
+        By argument; sizes known at run time only set no limit.
     """
     found = _Flow()
     block = function.regions[0].blocks[0]
@@ -85,7 +91,15 @@ class _Flow:
 
 
 def call_limits(module: ir.Module, call: ir.Operation) -> Limits:
-    """The limits on the operands of a `flow.dispatch`, by their position among all operands."""
+    """The limits on the operands of a call.
+
+    Args:
+        module: the program at the flow phase.
+        call: a `flow.dispatch` of it.
+
+    Returns:
+        By position among all operands.
+    """
     table = symbols(module)
     entries = ir.ArrayAttr(call.attributes["entry_points"])
     path = ir.SymbolRefAttr(entries[0]).value
@@ -102,10 +116,17 @@ def call_limits(module: ir.Module, call: ir.Operation) -> Limits:
 
 
 def program_limits(module: ir.Module, function: ir.Operation) -> Limits:
-    """The limits on the arguments of an entry function at the flow phase.
+    """The limits on the arguments of an entry function.
 
     An argument's elements also count as indices when a dispatch makes indices of them for another
     one, as where token numbers are narrowed first.
+
+    Args:
+        module: the program at the flow phase.
+        function: an entry function of it.
+
+    Returns:
+        By argument of the function.
     """
     limits: dict[ir.Value, int] = {}
     calls = [op for op in walk(function) if op.name == "flow.dispatch"]

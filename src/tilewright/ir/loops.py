@@ -62,7 +62,14 @@ class _Classes:
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
-    """One affine map per operand for ops that have them (linalg ops, attention); else none."""
+    """The indexing maps of an op (linalg ops, attention).
+
+    Args:
+        op: a compute op.
+
+    Returns:
+        One affine map per operand; none for an op that has none.
+    """
     if "indexing_maps" in op.attributes:
         return [a.value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
     if op.name.startswith("linalg.") and len(op.regions):
@@ -75,13 +82,28 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 
 
 def iterator_kinds(op: ir.Operation) -> list[bool] | None:
-    """For each loop whether it is a reduction, for ops that say so themselves; else None."""
+    """For each loop whether it is a reduction, for ops that say so themselves.
+
+    Args:
+        op: a compute op.
+
+    Returns:
+        One truth value per loop, outermost first; None for an op that does not say.
+    """
     if "iterator_types" not in op.attributes:
         return None
     return ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
 
 
 def loops_in(expression: ir.AffineExpr) -> set[int]:
+    """The loops that an expression of an indexing map uses.
+
+    Args:
+        expression: the expression.
+
+    Returns:
+        Their positions.
+    """
     if isinstance(expression, ir.AffineDimExpr):
         return {expression.position}
     if isinstance(expression, ir.AffineBinaryExpr):
@@ -90,7 +112,14 @@ def loops_in(expression: ir.AffineExpr) -> set[int]:
 
 
 def uses_of_loops(map_: ir.AffineMap) -> tuple[set[int], set[int]]:
-    """The loops that a map uses, and those of them in one expression with another loop."""
+    """The loops that a map uses, and those of them in one expression with another loop.
+
+    Args:
+        map_: an indexing map.
+
+    Returns:
+        Two sets of positions, the second part of the first.
+    """
     used: set[int] = set()
     compound: set[int] = set()
     for expression in map_.results:
@@ -109,9 +138,14 @@ def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
 
 
 def find_loops(ops: Sequence[ir.Operation], sizes: SizeEvaluator | None = None) -> list[OpLoops]:
-    """The loops of every op (in program order), with the numbers of those they share.
+    """The loops of every op, with the numbers of those they share.
 
-    `sizes` knows the sizes that the types leave open.
+    Args:
+        ops: the compute ops of a dispatch, in program order.
+        sizes: knows the sizes that the types leave open.
+
+    Returns:
+        The loops of each op.
     """
     tracker = _Tracker(sizes or SizeEvaluator())
     read = [tracker.read(op) for op in ops]

@@ -33,7 +33,17 @@ def _body(attribute: ir.Attribute, name: str) -> ir.DictAttr:
 
 
 def read_tiling(attribute: ir.Attribute) -> Tiling:
-    """The tile sizes of a `#iree_cpu.lowering_config` attribute."""
+    """The tile sizes of a `#iree_cpu.lowering_config` attribute.
+
+    Args:
+        attribute: the attribute.
+
+    Returns:
+        Tile sizes by level.
+
+    Raises:
+        UnreadableConfiguration: it is of another kind, or has a level or size that is not modelled.
+    """
     levels: dict[str, tuple[int, ...]] = {}
     for named in _body(attribute, "#iree_cpu.lowering_config"):
         if named.name not in LEVELS or not isinstance(named.attr, ir.ArrayAttr):
@@ -48,7 +58,17 @@ def read_tiling(attribute: ir.Attribute) -> Tiling:
 
 
 def read_translation(attribute: ir.Attribute) -> Translation:
-    """Pipeline and options of a `#iree_codegen.translation_info` attribute."""
+    """Pipeline and options of a `#iree_codegen.translation_info` attribute.
+
+    Args:
+        attribute: the attribute.
+
+    Returns:
+        The pipeline's name and those of its options.
+
+    Raises:
+        UnreadableConfiguration: it is not of the CPU backend, or has an option with a value.
+    """
     info = iree_codegen.TranslationInfoAttr(attribute)
     prefix = "#iree_cpu.pipeline"
     text = str(info.pass_pipeline)
@@ -67,7 +87,13 @@ def write_configuration(
 ) -> None:
     """Puts a configuration on a dispatch function and its compute ops, replacing what they have.
 
-    Raises UnreadableConfiguration, and changes nothing, when it is for ops that there are not.
+    Args:
+        function: the function, changed in place.
+        ops: its compute ops, in order.
+        configuration: what to set.
+
+    Raises:
+        UnreadableConfiguration: it is for ops that there are not; nothing is changed then.
     """
     if isinstance(configuration, GpuCompilationInfo):
         write_gpu_configuration(function, ops, configuration)
@@ -91,8 +117,16 @@ def write_configuration(
 def attribute_texts(
     function: ir.Operation, configuration: CompilationInfo
 ) -> tuple[str, list[tuple[int, str, tuple[tuple[str, str], ...]]]]:
-    """A configuration as texts: translation info, and for each configured op its position, its
-    lowering configuration, and names and texts of further attributes."""
+    """A configuration as texts.
+
+    Args:
+        function: the function that it is for.
+        configuration: what it sets.
+
+    Returns:
+        Translation info, and for each configured op its position, its lowering configuration, and
+        names and texts of further attributes.
+    """
     if not isinstance(configuration, GpuCompilationInfo):
         return configuration.translation.to_attribute(), [
             (index, tiling.to_attribute(), ()) for index, tiling in configuration.tilings

@@ -198,10 +198,18 @@ Kernel = ArithmeticKernel | MemoryKernel
 def usable_forms(
     instruction: Instruction, features: frozenset[str], vector_bytes: int
 ) -> tuple[Form, ...]:
-    """The forms that a processor has, given LLVM's features of it and its native vectors.
+    """The forms of an instruction that a processor has.
 
     Beside the widest vectors those of half the width where the native ones are of 64 bytes: some
     processors have twice as many multipliers for them, and a higher frequency.
+
+    Args:
+        instruction: the instruction.
+        features: LLVM's names of the processor's extensions.
+        vector_bytes: bytes of its native vectors.
+
+    Returns:
+        The forms, each intrinsic once.
     """
     if instruction.features and not features & set(instruction.features):
         return ()
@@ -216,5 +224,12 @@ def usable_forms(
 
 def accumulators_for(vector_registers: int) -> int:
     """As many as registers hold beside two operands and a temporary: more than any pipeline of
-    multiply-add units has in flight."""
+    multiply-add units has in flight.
+
+    Args:
+        vector_registers: of the processor.
+
+    Returns:
+        Accumulators of a kernel.
+    """
     return 24 if vector_registers >= 32 else 12

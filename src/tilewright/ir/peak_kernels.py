@@ -31,8 +31,13 @@ _UNROLLED = 4
 def build(context: ir.Context, kernel: Kernel) -> ir.Module:
     """The module of a kernel's program.
 
-    Its `main` takes the kernel's arguments, and returns a tensor of little size that depends on all
-    that was computed or read.
+    Args:
+        context: where it is made.
+        kernel: what it does.
+
+    Returns:
+        A module whose `main` takes the kernel's arguments, and returns a tensor of little size that
+        depends on all that was computed or read.
     """
     # The compiler registers its dialects, but loads them only when it parses their names.
     context.load_all_available_dialects()

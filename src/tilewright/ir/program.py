@@ -99,13 +99,19 @@ def load_program(
 ) -> Program:
     """Read a program and make it ready for compiling.
 
-    work: folder for copies, made when one is needed.
-    function: an entry point that must be there.
-    input_type: IREE's name of the input dialect; by default IREE finds out itself, which works
-        for every dialect as long as they are not mixed.
+    Args:
+        path: MLIR or an ONNX model.
+        work: folder for copies, made when one is needed.
+        function: an entry point that must be there.
+        input_type: IREE's name of the input dialect; by default IREE finds out itself, which works
+            for every dialect as long as they are not mixed.
 
-    Raises UserError for a file that cannot be read, an ONNX model that cannot be imported, a
-    module that IREE does not parse, one without public functions or without this one.
+    Returns:
+        The program.
+
+    Raises:
+        UserError: a file that cannot be read, an ONNX model that cannot be imported, a module that
+            IREE does not parse, one without public functions or without this one.
     """
     if input_type is not None and input_type not in INPUT_TYPES:
         raise UnknownNameError("input type", input_type, INPUT_TYPES, "--iree-input-type")
@@ -139,7 +145,15 @@ def load_program(
 def choose_function(entry_points: Mapping[str, Signature], function: str | None) -> str:
     """The entry point to tune, as :func:`pick_function` says.
 
-    Raises UserError also when an argument of it is neither a tensor nor a number.
+    Args:
+        entry_points: the program's functions by name.
+        function: the user's choice.
+
+    Returns:
+        Its name.
+
+    Raises:
+        UserError: as `pick_function`, or an argument of it is neither a tensor nor a number.
     """
     function = pick_function(entry_points, function)
     for position, argument in enumerate(entry_points[function].inputs):
@@ -154,7 +168,15 @@ def choose_function(entry_points: Mapping[str, Signature], function: str | None)
 def pick_function(entry_points: Mapping[str, Signature], function: str | None) -> str:
     """The function that is named, else the only one there is.
 
-    Raises UserError when there is none, no such one, or several to choose from.
+    Args:
+        entry_points: the program's functions by name.
+        function: the user's choice.
+
+    Returns:
+        Its name.
+
+    Raises:
+        UserError: there is none, no such one, or several to choose from.
     """
     if not entry_points:
         raise UserError("the program has no public function to run")
@@ -260,7 +282,13 @@ def _write(work: Path, name: str, data: bytes) -> Path:
 def declare_device(program: Program, folder: Path, declaration: str) -> Program:
     """The program with its device written into it: for targets that no flag selects.
 
-    `declaration` is the text of a `#hal.device.target` attribute.
+    Args:
+        program: the program.
+        folder: where the copy is written.
+        declaration: the text of a `#hal.device.target` attribute.
+
+    Returns:
+        The program, whose `path` is the copy.
     """
     context = ir.Context()
     context.load_all_available_dialects()

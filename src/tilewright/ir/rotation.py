@@ -17,10 +17,18 @@ _EXECUTE = "stream.cmd.execute"
 def rotate(function: ir.Operation, calls: list[ir.Operation], repeats: int, sets: int) -> bool:
     """Have a function run its dispatch `repeats` times on `sets` sets of arguments in turn.
 
-    `function` is the `util.func` at the executable-configurations phase, `calls` its dispatches of
-    one executable. It then takes all arguments `sets` times over: those of the first set, then of
-    the second. Results go to one buffer. False, with nothing changed, for a function of another
-    form than one dispatch in one submission.
+    It then takes all arguments `sets` times over: those of the first set, then of the second.
+    Results go to one buffer.
+
+    Args:
+        function: the `util.func` at the executable-configurations phase, changed in place.
+        calls: its dispatches of one executable.
+        repeats: how often they run.
+        sets: how many sets of arguments.
+
+    Returns:
+        False, with nothing changed, for a function of another form than one dispatch in one
+        submission.
     """
     submissions = [op for op in walk(function) if op.name == _EXECUTE]
     if len(submissions) != 1 or len(calls) != 1 or len(function.regions[0].blocks) != 1:

@@ -99,10 +99,16 @@ _global_options: tuple[str, ...] | None = None
 
 
 def set_global_options(*options: str) -> None:
-    """Give the compiler its process-wide options (`--mlir-disable-threading` and its like).
+    """Give the compiler its process-wide options.
 
-    Must come before the first session of the process and works once; a second call with the same
-    options does nothing, with others raises RuntimeError.
+    Must come before the first session of the process, and works once; a second call with the same
+    options does nothing.
+
+    Args:
+        options: `--mlir-disable-threading` and its like.
+
+    Raises:
+        RuntimeError: other options are set already.
     """
     global _global_options
     if _global_options == options:
@@ -211,9 +217,17 @@ class CompilerSession:
         return self._session.context
 
     def parse(self, source: str | bytes, *, name: str = "source.mlir") -> Any:
-        """The operation (`iree.compiler.ir.Operation`) of a module in text or MLIR bytecode.
+        """The operation (`iree.compiler.ir.Operation`) of a module.
 
-        It lives in the session's context and must not outlive the session. Raises CompileError.
+        Args:
+            source: text or MLIR bytecode.
+            name: the file name that the compiler's messages show.
+
+        Returns:
+            The operation; it lives in the session's context and must not outlive the session.
+
+        Raises:
+            CompileError: the source is no valid module.
         """
         # The Python wrapper of the context must exist before the operation: it owns the context.
         context = self.context
@@ -232,14 +246,21 @@ class CompilerSession:
     ) -> bytes:
         """Compile from one phase to another.
 
-        source: text, MLIR bytecode, or a module operation of `self.context` (changed in place:
-            pass a clone to keep it).
-        compile_from, compile_to: names of `PHASES`; None is the very start and the very end.
-        output: `vmfb` (only and by default without compile_to), `text` or `bytecode` (the IR
-            after compile_to; text by default).
-        name: the file name that the compiler's messages show.
+        Args:
+            source: text, MLIR bytecode, or a module operation of `self.context` (changed in place:
+                pass a clone to keep it).
+            compile_from: one of `PHASES`, behind which to begin; None is the very start.
+            compile_to: one of `PHASES`, behind which to end; None is the very end.
+            output: `vmfb` (only and by default without compile_to), `text` or `bytecode` (the IR
+                after compile_to; text by default).
+            name: the file name that the compiler's messages show.
 
-        Raises CompileError; ValueError for an unknown phase or an impossible output.
+        Returns:
+            The output.
+
+        Raises:
+            CompileError: the compiler refuses.
+            ValueError: an unknown phase, or an output that is not possible.
         """
         output = output or ("text" if compile_to else "vmfb")
         if (output == "vmfb") != (compile_to is None):
@@ -255,9 +276,16 @@ class CompilerSession:
                 raise diagnostics.error(str(error)) from None
 
     def run(self, operation: Any, compile_from: str | None, compile_to: str) -> None:
-        """Take a module operation of `self.context`, in place, from one phase to another.
+        """Take a module operation, in place, from one phase to another.
 
-        Raises CompileError (the operation is then of no more use); ValueError for unknown phases.
+        Args:
+            operation: of `self.context`.
+            compile_from: one of `PHASES`, behind which to begin; None is the very start.
+            compile_to: one of `PHASES`, behind which to end.
+
+        Raises:
+            CompileError: the compiler refuses; the operation is then of no more use.
+            ValueError: an unknown phase.
         """
         with self._invocation() as (invocation, diagnostics):
             _set_phases(invocation, compile_from, compile_to)

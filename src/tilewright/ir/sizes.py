@@ -60,7 +60,13 @@ class SizeEvaluator:
     def of_entry(function: ir.Operation, arguments: ArgumentSizes) -> SizeEvaluator:
         """Sizes in an entry function at the flow phase, whose arguments are buffer views.
 
-        `arguments` leaves out the fences of an asynchronous function.
+        Args:
+            function: the function.
+            arguments: what is known of its arguments; an asynchronous function's fences are left
+                out.
+
+        Returns:
+            What evaluates sizes in it.
         """
         block = function.regions[0].blocks[0]
         values = [a for a in block.arguments if str(a.type) != "!hal.fence"]
@@ -68,14 +74,28 @@ class SizeEvaluator:
         return SizeEvaluator({value: known for value, known in pairs if known is not None})
 
     def value(self, value: ir.Value) -> int | None:
-        """The value of an integer or index, None if it is not known."""
+        """The value of an integer or index.
+
+        Args:
+            value: any value of the function.
+
+        Returns:
+            None if it is not known.
+        """
         if value not in self._known:
             self._known[value] = None  # stands while it is computed: loops have no value
             self._known[value] = self._compute(value)
         return self._known[value]
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
-        """The shape of a tensor or memref, -1 for sizes that are not known; () for a scalar."""
+        """The shape of a tensor or memref.
+
+        Args:
+            value: any value of the function.
+
+        Returns:
+            -1 for sizes that are not known; () for a scalar.
+        """
         type_ = value.type
         if not isinstance(type_, ir.ShapedType) or not type_.has_rank:
             return ()

@@ -99,14 +99,32 @@ class SplicedTemplate:
                     raise NotSpliceable("a number of workgroups known at run time only")
 
     def compile(self, configuration: CompilationInfo | None) -> bytes:
-        """The .vmfb of a candidate (None: the compiler's own choice). Raises CompileError, and
-        NotSpliceable when its number of workgroups is no constant."""
+        """The program of a candidate: `generate`, then `finish`.
+
+        Args:
+            configuration: None is the compiler's own choice.
+
+        Returns:
+            The .vmfb.
+
+        Raises:
+            CompileError: it does not compile.
+            NotSpliceable: its number of workgroups is no constant.
+        """
         return self.finish(self.generate(configuration))
 
     def generate(self, configuration: CompilationInfo | None) -> GeneratedCode:
         """The candidate's code as MLIR hands it to LLVM, which is most of the work still to do.
 
-        Raises as `compile` does.
+        Args:
+            configuration: None is the compiler's own choice.
+
+        Returns:
+            The code, and the workgroups that it is for.
+
+        Raises:
+            CompileError: it does not compile.
+            NotSpliceable: its number of workgroups is no constant.
         """
         session = self._session
         with session.context, ir.Location.unknown():
@@ -117,11 +135,31 @@ class SplicedTemplate:
             return GeneratedCode(module, _workgroups(module))
 
     def finish(self, code: GeneratedCode) -> bytes:
-        """The .vmfb of a candidate; `code` is of no more use. Raises CompileError."""
+        """The program of a candidate.
+
+        Args:
+            code: what `generate` made; of no more use afterwards.
+
+        Returns:
+            The .vmfb.
+
+        Raises:
+            CompileError: it does not compile.
+        """
         return self._session.compile(self.host_with(code), compile_from="vm")
 
     def host_with(self, code: GeneratedCode) -> Any:
-        """The candidate's program at the `vm` phase; raises as `finish` does."""
+        """The candidate's program at the `vm` phase.
+
+        Args:
+            code: what `generate` made; of no more use afterwards.
+
+        Returns:
+            The module operation.
+
+        Raises:
+            CompileError: it does not compile.
+        """
         session = self._session
         with session.context, ir.Location.unknown():
             session.run(code.module.operation, "executable-targets", "hal")

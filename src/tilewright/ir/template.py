@@ -36,7 +36,14 @@ class ConfiguredDispatch:
 
 
 def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """The entry functions of every executable, by `executable name`/`function name`."""
+    """The entry functions of every executable.
+
+    Args:
+        module: a module at a phase behind `flow`.
+
+    Returns:
+        The functions by `executable name`/`function name`.
+    """
     return {
         f"{name}/{string_attribute(op, 'sym_name')}": op
         for name, executable in executables(module).items()
@@ -46,7 +53,14 @@ def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def executables(module: ir.Module) -> dict[str, ir.Operation]:
-    """The executables of a module at a phase behind `flow`, by name."""
+    """The executables of a module.
+
+    Args:
+        module: a module at a phase behind `flow`; it must outlive them.
+
+    Returns:
+        The `hal.executable` ops by name.
+    """
     return {n: op for n, op in symbols(module).items() if op.name == "hal.executable"}
 
 
@@ -55,15 +69,22 @@ def read_dispatch(
 ) -> ConfiguredDispatch:
     """The template and workload of one dispatch of a configured module.
 
-    `workload`: the values that the dispatch is called with as its workload, which its sizes follow
-    from where its types leave them open.
-
     The module must have been compiled with `--iree-codegen-add-tuner-attributes`, so that the
     compiler marks the root ops itself; where it marks none, the op that carries distribution tiles
     is the root.
 
-    Raises UnreadableConfiguration when the dispatch has no configuration that is modelled, or no
-    root op.
+    Args:
+        module: a module at the executable-configurations phase.
+        executable: the name of the dispatch's executable.
+        entry: the name of its entry point.
+        workload: the values that the dispatch is called with as its workload, which its sizes
+            follow from where its types leave them open.
+
+    Returns:
+        The function with what was read of it.
+
+    Raises:
+        UnreadableConfiguration: the dispatch has no configuration that is modelled, or no root op.
     """
     function = find_function(module, executable, entry)
     if TRANSLATION_INFO not in function.attributes:

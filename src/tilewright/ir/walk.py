@@ -10,9 +10,14 @@ from iree.compiler import ir
 def walk(
     root: ir.Operation, enter: Callable[[ir.Operation], bool] | None = None
 ) -> Iterator[ir.Operation]:
-    """Every operation below `root`, in program order, each before its regions.
+    """Every operation below another one, in program order, each before its regions.
 
-    `enter` tells whether to go into an operation's regions (default: always).
+    Args:
+        root: the operation to begin below.
+        enter: whether to go into an operation's regions (default: always).
+
+    Yields:
+        The operations.
     """
     for region in root.regions:
         for block in region.blocks:
@@ -24,13 +29,28 @@ def walk(
 
 
 def symbols(module: ir.Module | ir.Operation) -> dict[str, ir.Operation]:
-    """The operations of a module, or of another operation's only block, that have a name."""
+    """The operations with a name in a module, or in another operation's only block.
+
+    Args:
+        module: the module; it must outlive them.
+
+    Returns:
+        The operations by name.
+    """
     tops = [view.operation for view in module.operation.regions[0].blocks[0].operations]
     return {string_attribute(op, "sym_name"): op for op in tops if "sym_name" in op.attributes}
 
 
 def string_attribute(operation: ir.Operation, name: str) -> str:
-    """The value of a string attribute; '' when the operation has none of this name."""
+    """The value of a string attribute.
+
+    Args:
+        operation: any operation.
+        name: the attribute's name.
+
+    Returns:
+        Its value; '' when the operation has none of this name.
+    """
     if name not in operation.attributes:
         return ""
     return str(ir.StringAttr(operation.attributes[name]).value)

@@ -94,7 +94,18 @@ class Extraction:
 
 
 def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extraction:
-    """Task: see ExtractRequest. Raises CompileError when the program does not compile."""
+    """Task: take a program apart.
+
+    Args:
+        state: the worker's.
+        request: see ExtractRequest.
+
+    Returns:
+        The program's dispatches, also those that cannot run alone.
+
+    Raises:
+        CompileError: the program does not compile.
+    """
     from tilewright.ir.dispatches import (
         NotIsolatable,
         entry_function,
@@ -181,7 +192,18 @@ class DispatchFacts:
 
 
 def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> DispatchFacts:
-    """Task: see ConfigureRequest. Raises CompileError when the dispatch does not compile alone."""
+    """Task: configure a dispatch alone, compare it with the program's, and read it.
+
+    Args:
+        state: the worker's.
+        request: see ConfigureRequest.
+
+    Returns:
+        What was read; no template where the two differ.
+
+    Raises:
+        CompileError: the dispatch does not compile alone.
+    """
     from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
     from tilewright.ir.lowering import UnreadableConfiguration
     from tilewright.ir.target_info import target_info
@@ -233,7 +255,18 @@ class ConvolutionsRequest:
 
 
 def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[str, Path]:
-    """Task: see ConvolutionsRequest. The specs' paths by the names of the sets."""
+    """Task: write specs for sets of convolutions.
+
+    Args:
+        state: the worker's.
+        request: see ConvolutionsRequest.
+
+    Returns:
+        The specs' paths by the names of the sets.
+
+    Raises:
+        CompileError: the program does not compile.
+    """
     from tilewright.spec import preprocessing
 
     compiler = session(state, request.flags)

@@ -96,7 +96,16 @@ class PreparedVariant:
 def nothing_to_tune(
     source: Path, prepared: Sequence[PreparedVariant], only: str | None
 ) -> UserError:
-    """What to say of a program without tasks in any of its variants."""
+    """What to say of a program without tasks in any of its variants.
+
+    Args:
+        source: the user's file.
+        prepared: the variants that were tried.
+        only: what a dispatch's name must have in it, if the user said so.
+
+    Returns:
+        The error to raise.
+    """
     skipped = [one for each in prepared for one in each.skipped]
     if not skipped:
         return UserError(
@@ -173,7 +182,18 @@ def use_given_arguments(opened: OpenProgram) -> None:
 
 
 def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> PreparedVariant:
-    """The dispatches of a program as a variant compiles it: `extract`, then `read_tasks`."""
+    """The dispatches of a program as a variant compiles it: `extract`, then `read_tasks`.
+
+    Args:
+        opened: the program.
+        variant: as which it is compiled.
+
+    Returns:
+        The tasks, and the dispatches that are none.
+
+    Raises:
+        UserError: it does not compile.
+    """
     return read_tasks(opened, extract(opened, variant), variant)
 
 
@@ -306,7 +326,14 @@ def _add(
 
 
 def known_knobs(spaces: Sequence[Space]) -> set[str]:
-    """Every knob name of the spaces, with the classic names that mean one of them."""
+    """Every knob name of the spaces, with the classic names that mean one of them.
+
+    Args:
+        spaces: the spaces of all tasks.
+
+    Returns:
+        The names that a configuration file may restrict.
+    """
     names = {knob.name for space in spaces for knob in space.knobs}
     return names | {old for old, new in CLASSIC_NAMES.items() if new in names}
 
@@ -348,7 +375,16 @@ def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str,
 
 
 def task_key(opened: OpenProgram, prepared: PreparedVariant, task: DispatchTask) -> TaskKey:
-    """The database's key of a task: results are reused only where all of it is equal."""
+    """The database's key of a task: results are reused only where all of it is equal.
+
+    Args:
+        opened: the program, for the compiler's version and the user's flags.
+        prepared: the variant whose task it is.
+        task: the task.
+
+    Returns:
+        The key.
+    """
     assert prepared.target is not None
     own = without_preprocessing(prepared.variant.flags)
     flags = flags_key([*own, *opened.options.iree_flags])

@@ -9,13 +9,17 @@ from tilewright.schedule.barriers import with_barriers
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Var, const, index
 from tilewright.schedule.functions import all as every
+from tilewright.schedule.intrinsics import gemv
 from tilewright.schedule.nest import (
     SHARED,
     Allocate,
     Buffer,
     For,
     If,
+    Intrinsic,
     Load,
+    Prefetch,
+    Region,
     Stmt,
     Store,
     StoreAll,
@@ -196,6 +200,24 @@ def test_a_reduction_over_threads_writes_for_all_of_them() -> None:
     together = ThreadReduce(reduce.combiner, (target,), ("threadIdx.x",), const(True))
     assert waits(together, get(X)) == [1]
     assert waits(get(X), together) == [1]
+
+
+def test_an_intrinsic_reads_and_writes_regions() -> None:
+    def use(inputs: Buffer, outputs: Buffer) -> Stmt:
+        read, written = (Region(b, (index(0),), (4,)) for b in (inputs, outputs))
+        return Intrinsic(gemv(4, 4), "body", (read, read), (written,))
+
+    reads, writes = use(S, OUT), use(OUT, S)
+    assert waits(put(X), reads) == [1]
+    assert waits(reads, put(X)) == [1]
+    assert waits(reads, get(X)) == []
+    assert waits(writes, get(X)) == [1]
+    assert waits(get(X), writes) == [1]
+    assert waits(writes, put(X)) == []
+
+
+def test_a_prefetch_waits_for_nobody() -> None:
+    assert waits(put(X), Prefetch(Region(S, (X + 1,), (1,)))) == []
 
 
 def test_nothing_to_wait_for() -> None:

@@ -57,6 +57,8 @@ def node(*parts: str) -> Callable[[type[T]], type[T]]:
 
 def children(node: Node[C]) -> tuple[C, ...]:
     """The nodes directly inside of a node, in order."""
+    if not node.parts:
+        return ()
     found: list[C] = []
     for name in node.parts:
         value = getattr(node, name)

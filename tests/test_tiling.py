@@ -104,7 +104,6 @@ def test_a_configuration_in_words_is_the_roots():
 
 class TestPropagation:
     def test_the_compilers_own_tiling_gives_the_compilers_choice(self):
-        assert TEMPLATE.propagates
         assert TEMPLATE.configure(ROOT.tiling, TEMPLATE.translation) == TEMPLATE.default
 
     def test_shared_loops_follow_the_root(self):
@@ -183,10 +182,6 @@ class TestPropagation:
             0,
             1,
         ]
-
-    def test_no_tiling_of_the_root_does_not_propagate(self):
-        template = replace(TEMPLATE, ops=(FILL, replace(ROOT, tiling=None), BIAS))
-        assert not template.propagates
 
     @pytest.mark.parametrize(
         ("shared", "expected"),

@@ -49,7 +49,14 @@ class ArgumentType:
 
 
 def dtype_of(element_type: str) -> np.dtype[Any]:
-    """NumPy type of an MLIR element type. Raises UserError for those that cannot be passed."""
+    """NumPy type of an MLIR element type.
+
+    Args:
+        element_type: as MLIR spells it.
+
+    Raises:
+        UnknownNameError: it cannot be passed.
+    """
     if element_type == INDEX:
         return np.dtype(np.int64)
     try:
@@ -76,7 +83,14 @@ def float_dtype(name: str) -> np.dtype[Any]:
 
 
 def element_type_of(dtype: np.dtype[Any]) -> str:
-    """MLIR element type of a NumPy type (integers signless when signed)."""
+    """MLIR element type of a NumPy type (integers signless when signed).
+
+    Args:
+        dtype: of NumPy or ml_dtypes.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
     for name, known in ELEMENT_TYPES.items():
         if known == dtype:
             return name

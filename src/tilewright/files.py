@@ -55,6 +55,15 @@ def user_file(path: Path) -> Iterator[Path]:
 
     Raises:
         UserError: it cannot be written.
+
+    Args:
+        path: the file.
+
+    Yields:
+        What to write instead; it takes the file's name when the block ends.
+
+    Raises:
+        UserError: it cannot be written.
     """
     try:
         with whole_file(path) as partial:

@@ -162,10 +162,6 @@ class GpuTemplate(DispatchTemplate):
     def default(self) -> CompilationInfo:
         return self.configuration
 
-    @property
-    def propagates(self) -> bool:
-        return True
-
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON; `gpu` tells it from that of a CPU's template."""
         return {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.target import LIBRARY_FLAG, SPEC_FLAG, Target
@@ -184,12 +182,14 @@ class GpuTarget(Target):
         return SPEC_FLAG if BACKENDS[self.backend].reads_specs else LIBRARY_FLAG
 
     def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> GpuTarget:
-        return self
+        """The target itself: a GPU has no vectors of this kind.
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> GpuTarget:
-        names = {field.name for field in fields(GpuTarget)}
-        return GpuTarget(**{name: value for name, value in data.items() if name in names})
+        Args:
+            vector_bytes: of a processor.
+            features: of a processor.
+            resolved: its name.
+        """
+        return self
 
 
 def target_names() -> list[str]:
@@ -266,7 +266,11 @@ def _shared_memory(kind: str, architecture: str) -> int:
 
 
 def fallback_of(target: Target) -> Target | None:
-    """What stands in for a target that the compiler may refuse; None for the others."""
+    """What stands in for a target that the compiler may refuse; None for the others.
+
+    Args:
+        target: any.
+    """
     if not isinstance(target, GpuTarget) or not target.declared:
         return None
     name = f"{target.backend}:{FALLBACKS[target.backend, target.architecture]}"

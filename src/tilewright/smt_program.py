@@ -81,7 +81,11 @@ class ConstraintProgram:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> ConstraintProgram:
-        """The program of `to_json`."""
+        """The program of `to_json`.
+
+        Args:
+            data: what JSON was.
+        """
         parts = {
             name: tuple(part(*tupled(one)) for one in data[name]) for name, part in _PARTS.items()
         }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 SPEC_FLAG = "--iree-codegen-tuning-spec-path="
 # The same for backends that IREE 3.13 does not hand the path of a tuning spec to (CUDA, SPIR-V):
@@ -73,18 +73,26 @@ class Target:
         return "local-sync" if self.cores == 1 else "local-task"
 
     def lanes(self, element_bits: int) -> int:
-        """Elements of this width in one vector register (at least 1)."""
+        """Elements of this width in one vector register (at least 1).
+
+        Args:
+            element_bits: width of an element.
+        """
         return max(1, self.vector_bytes * 8 // max(8, element_bits))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
 
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Target:
-        """The target of `to_json`; what a later version added is left out."""
-        names = {field.name for field in fields(Target)}
-        return Target(**{name: value for name, value in data.items() if name in names})
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The target of `to_json`; what a later version added is left out.
+
+        Args:
+            data: what JSON was.
+        """
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in names})
 
     def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> Target:
         """The target with what the compiler says of the processor.

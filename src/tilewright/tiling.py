@@ -56,7 +56,12 @@ class Tiling:
         return MappingProxyType(dict(self.levels))
 
     def size(self, level: str, loop: int) -> int:
-        """The tile size of a loop at a level; 0 when the level does not tile it."""
+        """The tile size of a loop at a level; 0 when the level does not tile it.
+
+        Args:
+            level: its name.
+            loop: its position.
+        """
         sizes = self.by_level.get(level, ())
         return sizes[loop] if loop < len(sizes) else 0
 
@@ -73,7 +78,11 @@ class Tiling:
 
     @staticmethod
     def from_json(data: Iterable[Any]) -> Tiling:
-        """The tiling of `to_json`."""
+        """The tiling of `to_json`.
+
+        Args:
+            data: what JSON was.
+        """
         return Tiling(tupled(list(data)))
 
     def __str__(self) -> str:
@@ -126,7 +135,12 @@ class OpTemplate:
     scales: tuple[tuple[int, int], ...] = ()
 
     def scaled(self, size: int, loop: int) -> int:
-        """The tile of a loop for a tile of the shared loop; at least 1, 0 stays untiled."""
+        """The tile of a loop for a tile of the shared loop; at least 1, 0 stays untiled.
+
+        Args:
+            size: the tile of the shared loop, in points.
+            loop: its position.
+        """
         if not self.scales or size == 0:
             return size
         numerator, denominator = self.scales[loop]
@@ -141,7 +155,11 @@ class OpTemplate:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> OpTemplate:
-        """The op of `to_json`."""
+        """The op of `to_json`.
+
+        Args:
+            data: what JSON was.
+        """
         own = {name: tupled(value) for name, value in data.items()}
         tiling = data["tiling"]
         own["tiling"] = None if tiling is None else Tiling.from_json(tiling)
@@ -161,6 +179,7 @@ class CompilationInfo:
     tilings: tuple[tuple[int, Tiling], ...]
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
         return {
             "pipeline": self.translation.pipeline,
             "options": list(self.translation.options),
@@ -169,13 +188,22 @@ class CompilationInfo:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CompilationInfo:
+        """The configuration of `to_json`.
+
+        Args:
+            data: what JSON was.
+        """
         return CompilationInfo(
             Translation(data["pipeline"], tuple(data["options"])),
             tuple((i, Tiling.from_json(levels)) for i, levels in data["tilings"]),
         )
 
     def describe(self, root: int) -> str:
-        """The configuration in words: the pipeline and the tile sizes of the root op."""
+        """The configuration in words: the pipeline and the tile sizes of the root op.
+
+        Args:
+            root: position of the root op.
+        """
         tiling = dict(self.tilings).get(root)
         return f"{self.translation}" + (f": {tiling}" if tiling and tiling.levels else "")
 
@@ -200,7 +228,12 @@ class DispatchTemplate:
         )
 
     def configure(self, root: Tiling, translation: Translation) -> CompilationInfo:
-        """The dispatch with another tiling of its root op, carried over to the other ops."""
+        """The dispatch with another tiling of its root op, carried over to the other ops.
+
+        Args:
+            root: tiling of the root op.
+            translation: the pipeline with its options.
+        """
         tilings: list[tuple[int, Tiling]] = []
         for index, op in enumerate(self.ops):
             if index == self.root:
@@ -210,6 +243,7 @@ class DispatchTemplate:
         return CompilationInfo(translation, tuple(tilings))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
         return {
             "pipeline": self.translation.pipeline,
             "options": list(self.translation.options),
@@ -219,21 +253,16 @@ class DispatchTemplate:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> DispatchTemplate:
+        """The template of `to_json`.
+
+        Args:
+            data: what JSON was.
+        """
         return DispatchTemplate(
             Translation(data["pipeline"], tuple(data["options"])),
             tuple(OpTemplate.from_json(op) for op in data["ops"]),
             data["root"],
         )
-
-    @property
-    def propagates(self) -> bool:
-        """Whether `configure` with the compiler's own root tiling gives the compiler's own choice.
-
-        Where it does not, this model of how the compiler carries a tiling over is not complete for
-        the dispatch, and candidates differ from the default in more than the root's tiling.
-        """
-        own = self.root_op.tiling
-        return own is not None and self.configure(own, self.translation) == self.default
 
 
 def propagate(root: OpTemplate, tiling: Tiling, op: OpTemplate) -> Tiling:
@@ -243,6 +272,11 @@ def propagate(root: OpTemplate, tiling: Tiling, op: OpTemplate) -> Tiling:
     with the root is tiled as in the root, parallel levels for parallel loops and reduction levels
     for reductions (and, in an op whose result the root reads, for parallel loops that the root
     reduces over); loops of the op's own keep the compiler's sizes.
+
+    Args:
+        root: the root op.
+        tiling: of the root op.
+        op: the other op, which has a tiling of its own by default.
     """
     assert op.tiling is not None
     partners = shared_loops(root, op)
@@ -268,6 +302,10 @@ def shared_loops(root: OpTemplate, op: OpTemplate) -> list[int | None]:
 
     When several loops of the root are one (the rows and columns of X times its transpose), those
     of the op are matched with them in order.
+
+    Args:
+        root: the root op.
+        op: the other op.
     """
     places: dict[int, list[int]] = {}
     for at, number in enumerate(root.shared):

@@ -31,6 +31,11 @@ class Configuration:
 
     @staticmethod
     def of(values: Mapping[str, Value]) -> Configuration:
+        """The configuration with these values.
+
+        Args:
+            values: of the knobs, by name.
+        """
         return Configuration(tuple(sorted(values.items())))
 
     def __getitem__(self, name: str) -> Value:

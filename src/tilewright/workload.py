@@ -158,7 +158,11 @@ class Workload:
         return tuple(names)
 
     def by_role(self, role: str) -> tuple[int, ...]:
-        """Loop positions (0 is the outermost) that have this role."""
+        """Loop positions (0 is the outermost) that have this role.
+
+        Args:
+            role: one of `ROLES`.
+        """
         return tuple(i for i, d in enumerate(self.dims) if d.role == role)
 
     def to_json(self) -> dict[str, Any]:

@@ -43,8 +43,12 @@ def test_workloads_are_complete(name):
 
 @pytest.mark.parametrize("name", corpus.CASES)
 def test_the_compilers_tiling_carries_over_as_the_compiler_does_it(name):
-    for dispatch in corpus.dispatches(name):
-        assert dispatch.template.propagates
+    templates = [dispatch.template for dispatch in corpus.dispatches(name)]
+    assert templates
+    for template in templates:
+        own = template.root_op.tiling
+        assert own is not None
+        assert template.configure(own, template.translation) == template.default
 
 
 @pytest.mark.parametrize("name", corpus.CASES)

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tilewright.errors import UserError
@@ -81,12 +80,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Runs

@@ -15,7 +15,6 @@ from tilewright.measure.verify import Comparison
 from tilewright.profiler import ProfileOutcome, Selected, Verification
 from tilewright.profiler.folder import CompileRecord, DispatchEntry, OperationFolder
 from tilewright.profiler.report import (
-    CLASSIC_COLUMNS,
     COLUMNS,
     ProfileCsv,
     block_lines,
@@ -129,7 +128,7 @@ def test_table_rows_have_a_cell_for_every_column() -> None:
 def test_csv_rows_have_every_column() -> None:
     row = csv_row(RIGHT, numbers(RIGHT, HalfOf()), "avx512")  # type: ignore[arg-type]
     assert set(row) == set(COLUMNS)
-    assert {key: row[key] for key in CLASSIC_COLUMNS[:14]} == {
+    assert {key: row[key] for key in COLUMNS[:14]} == {
         "Provider": "IREE Codegen",
         "op_kind": "matmul",
         "Operation": "matmul_768x512x1024_f16t_f16t_f16t",

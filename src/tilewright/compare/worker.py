@@ -61,10 +61,6 @@ class Ready:
     comparisons: tuple[Comparison, ...]
     built: Built
 
-    @property
-    def ok(self) -> bool:
-        return all(one.ok for one in self.comparisons)
-
 
 @dataclass(frozen=True)
 class _Open:

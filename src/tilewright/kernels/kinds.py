@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.kernels import attention, contractions, convolutions, elementwise, reductions
 from tilewright.kernels.operation import (
     ROW_MAJOR,
     Operation,
@@ -16,17 +16,22 @@ from tilewright.kernels.operation import (
     make_operation,
 )
 
+# Modules of this package, each of which has its kinds in `KINDS`; in the order of help texts.
 _MODULES = (
-    contractions,
-    convolutions,
-    reductions,
-    attention,
-    elementwise,
+    "contractions",
+    "convolutions",
+    "reductions",
+    "attention",
+    "elementwise",
 )
 
-KINDS: Mapping[str, OperationKind] = MappingProxyType(
-    {kind.name: kind for module in _MODULES for kind in module.KINDS}
-)
+
+def _load() -> Iterator[OperationKind]:
+    for name in _MODULES:
+        yield from importlib.import_module(f"tilewright.kernels.{name}").KINDS
+
+
+KINDS: Mapping[str, OperationKind] = MappingProxyType({kind.name: kind for kind in _load()})
 
 EXAMPLE = "matmul_768x512x1024_f16t_f16t_f16t"
 

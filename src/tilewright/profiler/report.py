@@ -218,8 +218,8 @@ _TABLE: Mapping[str, _Cell] = {
     "GB/s": _timed(lambda n: f"{n.gbytes_per_s:.2f}", "-"),
     "Peak(%)": _timed(lambda n: "-" if n.percent is None else f"{n.percent:.1f}", "-"),
 }
-# The columns of IREE's first dispatch profiler, by their names there.
-_CLASSIC: Mapping[str, _Cell] = {
+# The first twenty are the columns of IREE's first dispatch profiler, by their names there.
+_CELLS: Mapping[str, _Cell] = {
     "Provider": lambda s: PROVIDER,
     "op_kind": lambda s: s.operation.kind.name,
     "Operation": lambda s: s.operation.name,
@@ -240,9 +240,6 @@ _CLASSIC: Mapping[str, _Cell] = {
     "Verification": lambda s: str(s.outcome.verification),
     "Runtime(ms)": _timed(lambda n: f"{n.runtime_ms:.6g}"),
     "GFLOPs": _timed(lambda n: f"{n.gflops:.2f}", NOT_PROFILED),
-}
-_CELLS: Mapping[str, _Cell] = {
-    **_CLASSIC,
     "Dispatch": lambda s: s.outcome.dispatch.name,
     "Configuration": lambda s: s.outcome.dispatch.configuration,
     "Arguments": lambda s: arguments(s.operation),
@@ -260,7 +257,6 @@ _CELLS: Mapping[str, _Cell] = {
     "Worst expected": lambda s: repr(s.wrong.expected) if s.wrong else "",
     "Compile(s)": lambda s: c.seconds if (c := s.outcome.dispatch.entry.compiled) else "",
 }
-CLASSIC_COLUMNS = tuple(_CLASSIC)
 COLUMNS = tuple(_CELLS)
 
 

@@ -39,7 +39,6 @@ class Trials:
     spent_s: NDArray[np.float64]
     knobs: Mapping[str, tuple[tuple[str, ...], NDArray[np.int64]]]
     failures: tuple[tuple[str, str, int], ...]
-    statuses: Mapping[str, int]
 
     @property
     def count(self) -> int:
@@ -97,7 +96,6 @@ class _Rows:
     spent: list[float] = field(default_factory=list)
     knobs: list[dict[str, Any]] = field(default_factory=list)
     failures: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
-    statuses: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
 def _read_trials(path: Path) -> dict[tuple[str, str], Trials]:
@@ -111,7 +109,6 @@ def _read_trials(path: Path) -> dict[tuple[str, str], Trials]:
             rows.times.append(float(row["time_ms"]) if good else float("nan"))
             rows.spent.append(float(row["compile_s"] or 0) + float(row["measure_s"] or 0))
             rows.knobs.append(json.loads(row["knobs"]))
-            rows.statuses[row["status"]] += 1
             if not good:
                 lines = row["message"].strip().splitlines()
                 rows.failures[row["status"], lines[0][:_REASON_CHARS] if lines else ""] += 1
@@ -129,7 +126,6 @@ def _trials(rows: _Rows) -> Trials:
         np.cumsum(np.array(rows.spent, np.float64)),
         {name: _codes([knobs.get(name) for knobs in rows.knobs]) for name in names},
         tuple(listed),
-        dict(rows.statuses),
     )
 
 

@@ -129,3 +129,6 @@ def _algorithm(hl: Any, operation: Operation, inputs: Sequence[Any]) -> Any:
     total = product[place] + inputs[2][at[kind.channel]]
     finished[place] = hl.max(total, hl.f32(0)) if "relu" in kind.steps else total
     return finished
+
+
+PROVIDERS: tuple[type[Provider], ...] = (Halide,)

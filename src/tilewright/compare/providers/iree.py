@@ -184,3 +184,6 @@ def _thread_name(task: Path) -> str:
         return (task / "comm").read_text().strip()
     except OSError:
         return ""
+
+
+PROVIDERS: tuple[type[Provider], ...] = (Iree, IreeTuned, IreeVariant)

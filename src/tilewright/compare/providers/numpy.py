@@ -78,3 +78,6 @@ def _loaded_libraries() -> list[str]:
         return []
     files = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
     return sorted(f for f in files if "blas" in Path(f).name or "mkl_rt" in Path(f).name)
+
+
+PROVIDERS: tuple[type[Provider], ...] = (NumPy,)

@@ -47,3 +47,6 @@ class OnnxRuntime(Provider):
         names = [one.name for one in session.get_inputs()]
         feeds = dict(zip(names, arguments, strict=True))
         return PreparedTask(lambda: session.run(None, feeds), list, kept=(session,))
+
+
+PROVIDERS: tuple[type[Provider], ...] = (OnnxRuntime,)

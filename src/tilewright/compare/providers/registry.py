@@ -1,37 +1,32 @@
-"""The providers there are, by name. A new one is a module and an entry here."""
+"""The providers there are, by name: a new one is a module, and its line in `_MODULES`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from tilewright.compare.providers.halide import Halide
 from tilewright.compare.providers.interface import Provider
-from tilewright.compare.providers.iree import Iree, IreeTuned, IreeVariant
-from tilewright.compare.providers.numpy import NumPy
-from tilewright.compare.providers.onnxruntime import OnnxRuntime
-from tilewright.compare.providers.schedule import ScheduleFile
-from tilewright.compare.providers.torch import Torch, TorchCompiled
-from tilewright.compare.providers.tvm import Tvm
 from tilewright.errors import UnknownNameError, UserError
 
-PROVIDERS: Mapping[str, type[Provider]] = MappingProxyType(
-    {
-        provider.name: provider
-        for provider in (
-            Iree,
-            IreeTuned,
-            IreeVariant,
-            ScheduleFile,
-            NumPy,
-            Torch,
-            TorchCompiled,
-            OnnxRuntime,
-            Tvm,
-            Halide,
-        )
-    }
+# Modules of this package, each of which has its providers in `PROVIDERS`; in the order of lists.
+_MODULES = (
+    "iree",
+    "schedule",
+    "numpy",
+    "torch",
+    "onnxruntime",
+    "tvm",
+    "halide",
 )
+
+
+def _load() -> Iterator[type[Provider]]:
+    for name in _MODULES:
+        yield from importlib.import_module(f"tilewright.compare.providers.{name}").PROVIDERS
+
+
+PROVIDERS: Mapping[str, type[Provider]] = MappingProxyType({one.name: one for one in _load()})
 
 DEFAULT = "iree,iree-tuned,numpy,torch"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compare.comparison_options import CompareOptions
-from tilewright.compare.providers.interface import Built
+from tilewright.compare.providers.interface import Built, Provider
 from tilewright.compare.providers.iree import Iree, in_flight_flags
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
@@ -69,3 +69,6 @@ class ScheduleFile(Iree):
         except Exception as error:
             # The user's code, whatever it raises.
             raise UserError(f"{self.argument}: {type(error).__name__}: {error}") from error
+
+
+PROVIDERS: tuple[type[Provider], ...] = (ScheduleFile,)

@@ -233,3 +233,6 @@ _KINDS: Mapping[str, Callable[[Any, Operation, list[Any]], tuple[Function, list[
     "attention": _attention,
     "elementwise": _elementwise,
 }
+
+
+PROVIDERS: tuple[type[Provider], ...] = (Torch, TorchCompiled)

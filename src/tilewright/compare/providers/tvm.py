@@ -256,3 +256,6 @@ class _Search:
         wall = time.perf_counter() - self._start
         self.progress.append(SearchPoint(wall, self._done, self._best_s))
         return times
+
+
+PROVIDERS: tuple[type[Provider], ...] = (Tvm,)

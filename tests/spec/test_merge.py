@@ -166,7 +166,7 @@ def test_a_foreign_spec_works_beside_ours(tmp_path: Path) -> None:
     for specs in ([own("reduction"), foreign()], [foreign(), own("reduction")]):
         merged = merge_specs(specs)
         assert set(merged.entries) == {"match", "main_dispatch_0_reduction_64x128_f32"}
-        assert not check_spec(merged.text).default_entry_point
+        assert "tuning_spec_with_default_entrypoint" not in merged.text
         assert TILES in compiled_with(merged.text, matmul(), path)
         assert len(applied(compiled_with(merged.text, reduction(), path))) == 1
 

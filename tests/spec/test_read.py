@@ -31,7 +31,6 @@ def spec(name: str) -> str:
 def test_a_spec_of_ours_is_known_with_its_entries_and_header() -> None:
     report = check_spec(spec("data_tiled_mmt4d"))
     assert report.ours
-    assert not report.default_entry_point
     assert dict(report.header) == {"made for": "data_tiled_mmt4d"}
     assert len(report.entries) == 3
     assert report.entries[0].name == "main_dispatch_0_matmul_64x48x32_f32"
@@ -40,7 +39,7 @@ def test_a_spec_of_ours_is_known_with_its_entries_and_header() -> None:
 
 def test_a_foreign_spec_is_known_by_its_matchers() -> None:
     report = check_spec(foreign())
-    assert (report.ours, report.default_entry_point) == (False, True)
+    assert not report.ours
     assert [row.name for row in report.entries] == ["match"]
     assert dict(report.header) == {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from iree.compiler import ir
 
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.spec.preprocessing import PHASE, conv_sites
 from tilewright.target import SPEC_FLAG
@@ -27,8 +27,9 @@ from tilewright.tuning.proof import (
     prove_all,
     write_specs,
 )
-from tilewright.tuning.worker_tasks import CONFIGURED, TUNER_FLAG
 from tuned_samples import MATMUL_AND_CONVOLUTION, matmul, write_halved_spec
+
+TUNER_FLAG = "--iree-codegen-add-tuner-attributes"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def halved(opened: OpenProgram, program: str, folder: Path) -> list[Configuratio
     """An entry for each dispatch of a program: half of the compiler's distribution tiles."""
     session = CompilerSession([*opened.flags(), TUNER_FLAG])
     configured = folder / "configured.mlir"
-    configured.write_bytes(session.compile(program, compile_to=CONFIGURED))
+    configured.write_bytes(session.compile(program, compile_to=CONFIGURED_PHASE))
     entries = []
     with session.context:
         module = ir.Module.parse(configured.read_bytes())
@@ -95,7 +96,7 @@ def test_what_an_entry_leaves_as_it_is_is_told_and_not_reached(
 ) -> None:
     session = CompilerSession([*opened.flags(), TUNER_FLAG])
     configured = tmp_path / "configured.mlir"
-    configured.write_bytes(session.compile(MATMUL_AND_CONVOLUTION, compile_to=CONFIGURED))
+    configured.write_bytes(session.compile(MATMUL_AND_CONVOLUTION, compile_to=CONFIGURED_PHASE))
     with session.context:
         module = ir.Module.parse(configured.read_bytes())
         executable, entry = next(iter(dispatch_functions(module))).split("/")

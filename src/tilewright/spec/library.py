@@ -34,7 +34,6 @@ HEADER = "tilewright.spec"
 PREFIX = "tilewright_"
 ENTRY_POINT = "__kernel_config"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
-DEFAULT_ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_with_default_entrypoint"
 
 #: Attributes that configure an op. They are no part of what an op computes.
 CONFIGURATION_ATTRS = ("lowering_config", "compilation_info", "root_op")
@@ -109,6 +108,19 @@ def symbol(op: ir.Operation) -> str:
         Its name, '' where it defines none.
     """
     return string_attribute(op.operation, "sym_name")
+
+
+def reason(error: ir.MLIRError) -> str:
+    """The line of an error that says what is wrong.
+
+    Args:
+        error: of parsing or verifying.
+
+    Returns:
+        The compiler's first line behind the bindings' own.
+    """
+    lines = str(error).splitlines()
+    return lines[1] if len(lines) > 1 else lines[0]
 
 
 def new_module(header: dict[str, str]) -> ir.Module:

@@ -63,10 +63,7 @@ def merge_specs(texts: Sequence[str]) -> MergeResult:
         try:
             module.operation.verify()
         except ir.MLIRError as error:
-            lines = str(error).splitlines()
-            raise UserError(
-                f"the merged spec is not valid: {lines[1] if len(lines) > 1 else lines[0]}"
-            ) from error
+            raise UserError(f"the merged spec is not valid: {library.reason(error)}") from error
         return MergeResult(
             text=str(module.operation.get_asm()),
             entries=tuple(entry.name for entry in find_entries(module.operation)),

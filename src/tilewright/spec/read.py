@@ -46,7 +46,6 @@ def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
             entries=tuple(_row(entry) for entry in find_entries(module)),
             ours=library.HEADER in module.attributes,
             header=header_of(module),
-            default_entry_point=library.DEFAULT_ENTRY_POINT_ATTR in module.attributes,
         )
 
 
@@ -82,10 +81,7 @@ def parse_spec(text: str, name: str) -> ir.Operation:
         module = ir.Operation.parse(text, source_name=name)
         module.operation.verify()
     except ir.MLIRError as error:
-        lines = str(error).splitlines()
-        raise UserError(
-            f"{name}: not a valid MLIR module: {lines[1] if len(lines) > 1 else lines[0]}"
-        ) from error
+        raise UserError(f"{name}: not a valid MLIR module: {library.reason(error)}") from error
     module = module.operation
     if module.name != "builtin.module" or "transform.with_named_sequence" not in module.attributes:
         raise UserError(

@@ -21,13 +21,8 @@ class SpecRow:
 
 @dataclass(frozen=True)
 class SpecReport:
-    """What a tuning spec is: its entries, whether we wrote it, and the notes it carries.
-
-    `default_entry_point` says that the module promises IREE's simple form (one `foreach_match`),
-    which lets IREE link it with its own specs without nesting.
-    """
+    """What a tuning spec is: its entries, whether we wrote it, and the notes it carries."""
 
     entries: tuple[SpecRow, ...]
     ours: bool
     header: Mapping[str, str]
-    default_entry_point: bool

@@ -174,24 +174,22 @@ class _Emission:
                 failing = [i for i, a in enumerate(alone) if isinstance(a, str)]
                 if not failing:
                     raise UserError(f"{self._opened.program.source}: {arrived}")
-                for index in failing:
-                    self._drop(kept[index], f"the program does not compile with it: {alone[index]}")
+                self._lost += [
+                    Lost(one.function, one.entry, f"the program does not compile with it: {why}")
+                    for one, why in zip(kept, alone, strict=True)
+                    if isinstance(why, str)
+                ]
                 kept = [one for i, one in enumerate(kept) if i not in failing]
                 continue
             missing = [one for one in kept if arrived[one.function].reason]
             if not missing:
-                return [self._carried(one, arrived[one.function]) for one in kept]
-            for one in missing:
-                self._drop(one, arrived[one.function].reason)
+                return [
+                    Carried(w.function, w.entry, w.op, w.configuration, arrived[w.function].whole)
+                    for w in kept
+                ]
+            self._lost += [Lost(w.function, w.entry, arrived[w.function].reason) for w in missing]
             kept = [one for one in kept if one not in missing]
         return []
-
-    def _drop(self, one: Wanted, reason: str) -> None:
-        self._lost.append(Lost(one.function, one.entry, reason))
-
-    @staticmethod
-    def _carried(one: Wanted, arrival: Arrival) -> Carried:
-        return Carried(one.function, one.entry, one.op, one.configuration, arrival.whole)
 
     def _try(self, kept: Sequence[Wanted]) -> dict[str, Arrival] | str:
         """Write the program with these and compile it: what arrived at dispatches, or the error."""

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
-from tilewright.tuning.worker_tasks import CONFIGURED, parse_module
+from tilewright.tuning.worker_tasks import parse_module
 
 if TYPE_CHECKING:
     from tilewright.ir.configured import DispatchFunction
@@ -175,7 +176,7 @@ def try_attributes(state: WorkerState, request: TryRequest) -> dict[str, Arrival
                 )
         source = module.get_asm().encode()
     write_whole(request.path, source)
-    text = compiler.compile(source, compile_to=CONFIGURED, name=request.path.name)
+    text = compiler.compile(source, compile_to=CONFIGURED_PHASE, name=request.path.name)
     functions = configured_functions(parse_module(compiler, text))
     return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
 

@@ -13,13 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Job, WorkerFailure
 from tilewright.measure.worker_state import WorkerState
 from tilewright.toolchain import CompileJob
 from tilewright.tuning.entries import KINDS, ConfigurationEntry, Entry
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.worker_tasks import CONFIGURED, parse_module
+from tilewright.tuning.worker_tasks import parse_module
 
 _WORKER_TIMEOUT_S = 300.0
 _NOT_REACHED = "the spec did not apply to the dispatch that it was made for"
@@ -170,7 +171,7 @@ def _write(
         for kind in KINDS if not claim.given else ():
             entries = tuple(entry for entry in claim.entries if isinstance(entry, kind))
             if entries:
-                path = claim.stem.with_name(f"{claim.stem.name}.{kind.__name__}.mlir")
+                path = _beside(claim, kind.__name__)
                 requests.append(SpecRequest(entries, path, claim.flags))
                 numbers.append(number)
                 named[number].append(f"{kind.flag(opened.target)}{path}")
@@ -180,29 +181,26 @@ def _write(
     return named
 
 
-def _before(claim: Claim) -> Path:
-    return claim.stem.with_name(f"{claim.stem.name}.before.mlir")
-
-
-def _after(claim: Claim) -> Path:
-    return claim.stem.with_name(f"{claim.stem.name}.after.mlir")
+def _beside(claim: Claim, name: str) -> Path:
+    return claim.stem.with_name(f"{claim.stem.name}.{name}.mlir")
 
 
 def _proof_request(claim: Claim) -> ProofRequest:
-    return ProofRequest(claim.before or _before(claim), _after(claim), claim.flags, claim.code)
+    before = claim.before or _beside(claim, "before")
+    return ProofRequest(before, _beside(claim, "after"), claim.flags, claim.code)
 
 
 def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, CompileJob]]:
     """The compiles that a proof is read from, and the one that makes the program."""
-    to_phase = f"--compile-to={CONFIGURED}"
+    to_phase = f"--compile-to={CONFIGURED_PHASE}"
     with_specs = (*claim.flags, *named)
 
     def job(output: Path, *flags: str) -> CompileJob:
         return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
 
-    jobs = [(ProofStage.WITH, job(_after(claim), *with_specs, to_phase))]
+    jobs = [(ProofStage.WITH, job(_beside(claim, "after"), *with_specs, to_phase))]
     if claim.before is None:
-        jobs.insert(0, (ProofStage.WITHOUT, job(_before(claim), *claim.flags, to_phase)))
+        jobs.insert(0, (ProofStage.WITHOUT, job(_beside(claim, "before"), *claim.flags, to_phase)))
     if claim.vmfb is not None:
         jobs.append((ProofStage.WITH, job(claim.vmfb, *with_specs)))
     return jobs

@@ -19,8 +19,6 @@ from tilewright.tuning.candidate_trial import Reference
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
 
-CONFIGURED = "executable-configurations"
-
 
 @dataclass(frozen=True)
 class LoadRequest:

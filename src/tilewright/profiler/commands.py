@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.files import write_text
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.kernels.operation import Operation
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.profiler.compiling import Selected
 from tilewright.toolchain import IREE_COMPILE
-from tilewright.tuning.worker_tasks import CONFIGURED
 
 # Types that .npy files of NumPy do not know; IREE reads them as raw bytes.
 _RAW = ("bf16",)
@@ -40,7 +40,7 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
         lines.append(f"# {compiled.status}: {compiled.message}")
     configured = folder.configured(dispatch.configuration)
     if configured.is_file():
-        begin = [str(configured), f"--compile-from={CONFIGURED}"]
+        begin = [str(configured), f"--compile-from={CONFIGURED_PHASE}"]
     elif dispatch.entry.tuned is None:
         begin = [str(folder.program)]
     else:

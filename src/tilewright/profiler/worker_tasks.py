@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.profiler.folder import TunedConfiguration
-from tilewright.tuning.worker_tasks import CONFIGURED
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def _template(state: WorkerState, request: DispatchRequest) -> bytes:
     compiler = session(state, request.flags)
     return state.get(_Templates).get(
         key,
-        lambda: compiler.compile(source, compile_to=CONFIGURED, name=request.program.name),
+        lambda: compiler.compile(source, compile_to=CONFIGURED_PHASE, name=request.program.name),
     )

@@ -107,15 +107,8 @@ def record(
     )
     session = RecordSession(request, lambda text: click.echo(text, err=True), _show_progress)
 
-    class Run:
-        def request_stop(self) -> None:
-            session.request_stop()
-
-        def abort(self) -> None:
-            pass
-
     try:
-        with interruptible(Run()):
+        with interruptible(session):
             recording = session.run()
     except KeyboardInterrupt as error:
         raise Interruption("interrupted: --resume goes on with what was measured") from error

@@ -121,6 +121,9 @@ class RecordSession:
         """End at the next configuration; what was measured stays in the database."""
         self.stopping = True
 
+    def abort(self) -> None:
+        """Nothing here waits for what cannot be interrupted."""
+
     def run(self) -> Recording | None:
         """Measure and write the file. None when it was asked to stop before the end.
 

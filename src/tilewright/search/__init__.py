@@ -1,13 +1,12 @@
 """Search strategies: ask for configurations, tell the trials. Pure; knows spaces and numbers."""
 
-from tilewright.search import (
-    auto,
-    genetic,
-    grid,
-    guided,
-    random_search,
-    xgboost_search,
-)
+# Each of these registers its strategy.
+from tilewright.search import auto as auto
+from tilewright.search import genetic as genetic
+from tilewright.search import grid as grid
+from tilewright.search import guided as guided
+from tilewright.search import random_search as random_search
+from tilewright.search import xgboost_search as xgboost_search
 from tilewright.search.budget import Allocation, BudgetTask, Patience, TrialAllocator
 from tilewright.search.interface import Strategy
 from tilewright.search.registry import (
@@ -29,17 +28,11 @@ __all__ = [
     "Patience",
     "Strategy",
     "TrialAllocator",
-    "auto",
     "check_strategy",
     "create_strategy",
     "find_strategy",
-    "genetic",
-    "grid",
-    "guided",
     "parse_assignments",
     "parse_options",
-    "random_search",
     "register",
     "strategies",
-    "xgboost_search",
 ]

@@ -162,3 +162,38 @@ def test_virtual_threads_go_inside_of_what_threads_share() -> None:
     x: Any = np.random.default_rng(0).random((8, 8))
     for made in (lowered.program, serialize(lowered.program)):
         np.testing.assert_allclose(evaluate(made, [x], "random")[0], x + x[:, ::-1])
+
+
+def test_each_thread_keeps_the_whole_of_a_reduction_over_threads() -> None:
+    """A local result of a reduction that is bound to threads: all of them hold it."""
+    a = te.placeholder((4, 32), "i64", name="A")
+    k = te.reduce_axis(32, "k")
+    b = te.compute((4,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    c = te.compute((4,), lambda i: b[i] * 2, name="C")
+    s = te.create_schedule(c)
+    (i,) = c.op.axis
+    s[c].bind(i, te.thread_axis("blockIdx.x"))
+    s[b].compute_at(s[c], i)
+    s[b].set_scope("local")
+    _, ki = s[b].split(k, 8)
+    s[b].bind(ki, te.thread_axis("threadIdx.x"))
+    program = te.lower(s, [a, c]).program
+    x = np.arange(128).reshape(4, 32)
+    for made in (program, serialize(program)):
+        np.testing.assert_array_equal(evaluate(made, [x], "random")[0], x.sum(1) * 2)
+
+
+def test_what_is_each_threads_own_cannot_be_spread_over_threads() -> None:
+    a = te.placeholder((N,), "f32", name="A")
+    b = te.compute((N,), lambda i: a[i] * 2.0, name="B")
+    c = te.compute((N,), lambda i: b[i] + 1.0, name="C")
+    s = te.create_schedule(c)
+    io, ii = s[c].split(c.op.axis[0], 8)
+    tx = te.thread_axis("threadIdx.x")
+    s[c].bind(io, te.thread_axis("blockIdx.x"))
+    s[c].bind(ii, tx)
+    s[b].compute_at(s[c], io)
+    s[b].set_scope("local")
+    s[b].bind(b.op.axis[0], tx)
+    with pytest.raises(te.ScheduleError, match="spreads what has scope local"):
+        te.lower(s, [a, c])

@@ -60,6 +60,11 @@ def canonical(dtype: Any) -> str:
 
 
 def is_float(dtype: str) -> bool:
+    """Whether the type is one of floats.
+
+    Args:
+        dtype: a short name.
+    """
     return dtype in FLOATS
 
 

@@ -23,6 +23,13 @@ def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
 
     Each row is added up in as many sums as a vector register has elements, which are then added:
     another order than one after the other.
+
+    Args:
+        m, k: rows, and the length of each.
+        dtype: the element type of all three.
+
+    Returns:
+        The intrinsic.
     """
     a = placeholder((k,), dtype, name="a")
     b = placeholder((m, k), dtype, name="b")

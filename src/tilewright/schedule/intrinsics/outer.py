@@ -34,6 +34,13 @@ def outer_product(
         dtype: `f32` or `f64`.
         a_rows: A is read as `A[m, k]`, which is slower unless k is short.
 
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other types; where code is written, for a tile that the registers do
+            not hold.
+
         s[C].tensorize(ii, te.intrinsics.outer_product(8, 32, 256))
     """
     if dtype not in ("f32", "f64"):

@@ -13,7 +13,6 @@ from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.walk import walk
 from tilewright.spec.preprocessing import (
-    FLAG,
     PHASE,
     ConvSite,
     applied_sites,
@@ -21,6 +20,7 @@ from tilewright.spec.preprocessing import (
     conv_sites,
     write_im2col_spec,
 )
+from tilewright.tuning.variants import PREPROCESSING_FLAG
 
 CPU = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
 
@@ -108,7 +108,7 @@ class Compiler:
         if spec is None:
             return CompilerSession(CPU)
         self.path.write_text(spec)
-        return CompilerSession([*CPU, f"{FLAG}={self.path}"])
+        return CompilerSession([*CPU, f"{PREPROCESSING_FLAG}={self.path}"])
 
     def module(self, text: str, spec: str | None, phase: str = PHASE) -> ir.Operation:
         session = self.session(spec)

@@ -37,7 +37,6 @@ from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 
-FLAG = "--iree-preprocessing-transform-spec-filename"
 #: The phase whose module `conv_sites` reads, compiled without a spec.
 PHASE = "preprocessing"
 #: Attributes on the program's module: how many convolutions of each site the spec found.
@@ -162,7 +161,7 @@ def choices(sites: Sequence[ConvSite]) -> dict[str, list[ConvSite]]:
 def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
     """The text of a verified spec that makes exactly these convolutions matrix products.
 
-    For plain `iree-compile`, with `FLAG`. Other convolutions compile as they do without it.
+    For plain `iree-compile`, with the flag above. Other convolutions compile as they do without it.
 
     Args:
         sites: each once; without sites the spec is valid and changes nothing.

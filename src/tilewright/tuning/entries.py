@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.target import Target
 from tilewright.tiling import CompilationInfo
+from tilewright.tuning.variants import PREPROCESSING_FLAG
 
 if TYPE_CHECKING:
     from iree.compiler import ir
@@ -141,9 +142,7 @@ class ConvolutionEntry:
     @staticmethod
     def flag(target: Target) -> str:
         """See :meth:`Entry.flag`."""
-        from tilewright.spec.preprocessing import FLAG
-
-        return f"{FLAG}="
+        return f"{PREPROCESSING_FLAG}="
 
     @staticmethod
     def write(

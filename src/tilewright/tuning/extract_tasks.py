@@ -268,6 +268,7 @@ def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[
         CompileError: the program does not compile.
     """
     from tilewright.spec import preprocessing
+    from tilewright.tuning.entries import ConvolutionEntry
 
     compiler = session(state, request.flags)
     text = compiler.compile(
@@ -278,7 +279,7 @@ def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[
     return {
         name: write_whole(
             request.folder / f"{name}.im2col.mlir",
-            preprocessing.write_im2col_spec(chosen).encode(),
+            ConvolutionEntry.write([*map(ConvolutionEntry, chosen)], compiler, {}).encode(),
         )
         for name, chosen in preprocessing.choices(sites).items()
     }

@@ -6,7 +6,6 @@ next is measured, so that a recording that was killed goes on where it was.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -28,7 +27,7 @@ from tilewright.replay.choose import RecordingSelection, select
 from tilewright.replay.passes import Passes, ProgramCache
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
 from tilewright.replay.recording_file import write_recording
-from tilewright.store import Database, RunRecord, RunStatus
+from tilewright.store import Database, RunStatus
 from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Trial
@@ -155,14 +154,10 @@ class RecordSession:
         measure_defaults(context, prepared, 1.0)
         if not prepared.tasks:
             raise UserError(f"{given.program}: {prepared.skipped[-1].reason}")
-        context.run_id = self._begin(context, task, selection)
-        try:
+        digest = self._digest(context, task, selection)
+        context.begin(digest, "recording of this dispatch with these values", "configurations")
+        with context.ending():
             trials = self._measure(context, prepared, task, selection)
-        except BaseException:
-            # Whatever ended the run is what the user must hear of, not a database that is full too.
-            with contextlib.suppress(Exception):
-                context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
-            raise
         if trials is None:
             context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
             return None
@@ -192,34 +187,6 @@ class RecordSession:
         reasons = "; ".join(f"{s.name}: {s.reason}" for s in prepared.skipped)
         raise UserError(
             f"{self.request.program}: no dispatch to record" + (f" ({reasons})" if reasons else "")
-        )
-
-    # -- the run in the database ---------------------------------------------------------------
-
-    def _begin(self, context: RunContext, task: DispatchTask, selection: RecordingSelection) -> int:
-        """A new run, or the unfinished one of the same recording that `--resume` goes on with."""
-        digest = self._digest(context, task, selection)
-        store, program = context.store, context.program
-        if context.options.resume:
-            found = store.find_resumable(
-                program.digest, context.target.key, context.compiler_version, digest
-            )
-            if found is not None:
-                run = store.resume_run(found.id)
-                done = store.count_trials(run.id)
-                self._say(f"going on with run {run.id}, which has {done} configurations")
-                return run.id
-            self._say("no unfinished recording of this dispatch with these values; starting anew")
-        return store.begin_run(
-            RunRecord(
-                program=str(self.request.program),
-                program_digest=program.digest,
-                target=context.target.key,
-                compiler=context.compiler_version,
-                options=context.options.to_json(),
-                options_digest=digest,
-                seed=context.options.seed,
-            )
         )
 
     def _digest(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from tilewright.measure.benchmark import Benchmark
-from tilewright.store import Database
+from tilewright.store import Database, RunRecord, RunStatus
 from tilewright.tuning.events import PhaseEnded, PhaseStarted
 from tilewright.tuning.opening import OpenProgram
 
@@ -32,6 +32,49 @@ class RunContext(OpenProgram):
     started: float = field(default_factory=time.monotonic)
     phase_s: dict[str, float] = field(default_factory=dict)
     stopping: bool = False
+
+    def begin(self, digest: str, what: str, trials: str = "trials") -> None:
+        """Begin a run in the database, or go on with the unfinished one where `--resume` is given.
+
+        Args:
+            digest: of all that must be equal for a run to be resumed.
+            what: the run in words, for the note that there is none.
+            trials: what the run's trials are called.
+
+        Raises:
+            UserError: another process still goes on with that run.
+        """
+        record = RunRecord(
+            program=str(self.program.source),
+            program_digest=self.program.digest,
+            target=self.target.key,
+            compiler=self.compiler_version,
+            options=self.options.to_json(),
+            options_digest=digest,
+            seed=self.options.seed,
+        )
+        if self.options.resume:
+            found = self.store.find_resumable(
+                record.program_digest, record.target, record.compiler, digest
+            )
+            if found is not None:
+                self.run_id = self.store.resume_run(found.id).id
+                done = self.store.count_trials(self.run_id)
+                self.note(f"going on with run {self.run_id}, which has {done} {trials}")
+                return
+            self.note(f"no unfinished {what}; starting anew")
+        self.run_id = self.store.begin_run(record)
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """The run is interrupted in the database where what is done inside fails."""
+        try:
+            yield
+        except BaseException:
+            # Whatever ended the run is what the user must hear of, not a database that is full too.
+            with suppress(Exception):
+                self.store.finish_run(self.run_id, RunStatus.INTERRUPTED)
+            raise
 
     @contextmanager
     def phase(self, name: str, detail: str = "") -> Iterator[None]:

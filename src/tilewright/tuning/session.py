@@ -13,7 +13,7 @@ from tilewright.ir.program import choose_function
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
-from tilewright.store import Database, RunRecord, RunStatus
+from tilewright.store import Database, RunStatus
 from tilewright.targets import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.tuning import outputs
@@ -167,8 +167,8 @@ class TuningSession:
         if not any(d.count for d in extraction.dispatches):
             # No variant makes dispatches where there is nothing to compute.
             raise nothing_to_tune(self.source, [], self.options.only)
-        context.run_id = self._begin(context)
-        try:
+        context.begin(self.options.digest(), "run of this program with these options")
+        with context.ending():
             with context.phase("measure", "the program by default"):
                 default_s = self._measure_default(programs, default)
                 context.emit(ProgramMeasured("default", default_s, True))
@@ -178,11 +178,6 @@ class TuningSession:
             chosen = choose_variants(context, programs, outcome, first)
             self._tune(context, programs, outcome, first, chosen)
             result = outputs.finish(context, programs, outcome, cpu_start)
-        except BaseException:
-            # Whatever ended the run is what the user must hear of, not a database that is full too.
-            with contextlib.suppress(Exception):
-                context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
-            raise
         status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
         context.store.finish_run(context.run_id, status)
         return result
@@ -198,31 +193,6 @@ class TuningSession:
         archives += [(p.scope, str(p.path)) for p in self.options.parameters]
         parameters = Parameters(tuple(archives))
         return Programs(context, context.benchmark, function, signature, inputs, parameters)
-
-    def _begin(self, context: RunContext) -> int:
-        """A new run in the database, or the unfinished one that `--resume` goes on with."""
-        digest = self.options.digest()
-        if self.options.resume:
-            found = context.store.find_resumable(
-                context.program.digest, context.target.key, context.compiler_version, digest
-            )
-            if found is not None:
-                run = context.store.resume_run(found.id)
-                done = context.store.count_trials(run.id)
-                context.note(f"going on with run {run.id}, which has {done} trials")
-                return run.id
-            context.note("no unfinished run of this program with these options; starting anew")
-        return context.store.begin_run(
-            RunRecord(
-                program=str(self.source),
-                program_digest=context.program.digest,
-                target=context.target.key,
-                compiler=context.compiler_version,
-                options=self.options.to_json(),
-                options_digest=digest,
-                seed=self.options.seed,
-            )
-        )
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
         failure = programs.make_reference(default, RUN_TIMEOUT_S)

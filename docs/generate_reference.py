@@ -58,6 +58,7 @@ PAGES = {
             "tuning.proof",
             "tuning.entries",
             "tuning.stages",
+            "tuning.candidate_trial",
             "tuning.search_loop",
             "tuning.variants",
             "tuning.config_file",

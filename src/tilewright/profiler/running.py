@@ -57,10 +57,12 @@ class RunOptions:
 
     @property
     def device(self) -> DeviceOptions:
+        """The device that dispatches run on."""
         return DeviceOptions.cpu(self.threads)
 
     @property
     def policy(self) -> TimingPolicy:
+        """How many samples are taken."""
         if self.repetitions is None:
             return CAREFUL
         # Time alone does not end what the user counts.

@@ -91,11 +91,15 @@ class Function:
         return self._bound(inputs)
 
     def benchmark(self, *arrays: Any, policy: TimingPolicy = CAREFUL, seed: int = 0) -> Timing:
-        """Time it on the device: `median_s` of the result is the median in seconds, `samples` are
-        all, `print` shows it in short.
+        """Time it on the device; the arrays are there before the clock starts.
 
-        arrays: as for a call; without any, random data. The arrays are on the device before the
-        clock starts.
+        Args:
+            arrays: as for a call; without any, random data.
+            policy: how many samples are taken.
+            seed: of random data.
+
+        Returns:
+            `median_s` is the median in seconds, `samples` are all, `print` shows it in short.
         """
         inputs, _ = self._split(arrays) if arrays else (self.random(seed), ())
         measured = measure(self._bound(inputs), policy)
@@ -107,13 +111,19 @@ class Function:
     ) -> tuple[Comparison, ...]:
         """Compare the outputs with a reference; see :mod:`tilewright.measure.verify`.
 
-        reference: the expected array (a tuple for several outputs), or a function that makes it
-            of the inputs, which it is given in float64 where they are floats.
-        arrays: as for a call; without any, random data.
-        reduction_length: terms of the longest sum; by default the product of the reductions'
-            extents.
+        Args:
+            reference: the expected array (a tuple for several outputs), or a function that makes it
+                of the inputs, which it is given in float64 where they are floats.
+            arrays: as for a call; without any, random data.
+            seed: of random data.
+            reduction_length: terms of the longest sum; by default the product of the reductions'
+                extents.
 
-        Raises VerificationError where an output is wrong; returns the comparisons.
+        Returns:
+            A comparison for each output.
+
+        Raises:
+            VerificationError: an output is wrong.
         """
         inputs, _ = self._split(arrays) if arrays else (self.random(seed), ())
         if callable(reference):
@@ -145,11 +155,19 @@ class Function:
         return tuple(made)
 
     def random(self, seed: int = 0) -> list[NDArray[Any]]:
-        """Random inputs: normal floats, small integers."""
+        """Random inputs: normal floats, small integers.
+
+        Args:
+            seed: equal seeds, equal data.
+        """
         return [random_array(argument_type(b), seed, n) for n, b in enumerate(self._inputs)]
 
     def save(self, path: str | Path) -> Path:
-        """Write the compiled module to a .vmfb file."""
+        """Write the compiled module to a .vmfb file.
+
+        Args:
+            path: of the file.
+        """
         file = Path(path)
         file.write_bytes(self.vmfb)
         return file
@@ -232,16 +250,22 @@ def build(
 ) -> Function:
     """Compile a schedule for a target.
 
-    schedule: the schedule and the tensors that it is called with (see `lower`), or what `lower`
-        made of them.
-    target: `cpu` (this machine), `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, or a
-        :class:`tilewright.Target`.
-    threads: of the CPU that `parallel` loops run on, by default one for each core; with 1 they run
-        in the calling thread (device `local-sync`).
-    flags: more flags of `iree-compile`.
+    Args:
+        schedule: the schedule, or what `lower` made of it.
+        args: the tensors that it is called with (see `lower`).
+        target: `cpu` (this machine), `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`, `vulkan:ampere`, or
+            a :class:`tilewright.Target`.
+        name: of the function.
+        threads: of the CPU that `parallel` loops run on, by default one for each core; with 1 they
+            run in the calling thread (device `local-sync`).
+        flags: more flags of `iree-compile`.
 
-    Raises ScheduleError for a schedule that cannot be carried out, or that needs more of a GPU
-    than there is; BuildError for what the compiler refuses.
+    Returns:
+        The function, ready to be called.
+
+    Raises:
+        ScheduleError: the schedule cannot be carried out, or needs more of a GPU than there is.
+        BuildError: the compiler refuses it, crashes on it, or does not come to an end.
     """
     start = time.perf_counter()
     chosen = parse_target(target, threads) if isinstance(target, str) else target
@@ -273,7 +297,11 @@ def _compiled(lowered: Lowered, target: Target, more: tuple[str, ...] = ()) -> b
 
 
 def device_options(target: Target) -> DeviceOptions:
-    """The device that runs what was compiled for a target."""
+    """The device that runs what was compiled for a target.
+
+    Args:
+        target: as for `build`.
+    """
     if isinstance(target, GpuTarget):
         return DeviceOptions(target.device)
     return DeviceOptions.cpu(target.cores)
@@ -289,13 +317,25 @@ def _opened(options: DeviceOptions) -> Device:
 
 
 def argument_type(buffer: Buffer) -> ArgumentType:
-    """How a buffer is handed over."""
+    """How a buffer is handed over.
+
+    Args:
+        buffer: an argument of the function.
+    """
     return ArgumentType("i1" if buffer.dtype == BOOL else buffer.dtype, buffer.shape)
 
 
 def precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
     """The type that decides how exact an output is: the coarsest float type among its own and the
-    inputs', or its own where that is no float."""
+    inputs', or its own where that is no float.
+
+    Args:
+        output: a buffer that the function fills.
+        inputs: those that it reads.
+
+    Returns:
+        An element type, as `measure.verify` takes it.
+    """
     if not is_float(output.dtype):
         return argument_type(output).element_type
     digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
@@ -304,7 +344,14 @@ def precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
 
 
 def reduction_terms(lowered: Lowered) -> int:
-    """Terms of the longest sum: the largest product of reduction loops within each other."""
+    """Terms of the longest sum: the largest product of reduction loops within each other.
+
+    Args:
+        lowered: the loops; kernels are taken to follow each other.
+
+    Returns:
+        1 where nothing is summed.
+    """
 
     def longest(stmt: nest.Stmt) -> int:
         below = max((longest(part) for part in inner(stmt)), default=1)

@@ -93,6 +93,9 @@ def _known(state: WorkerState, target: Target) -> Target:
 def compile_schedule(state: WorkerState, request: ScheduleRequest) -> bytes:
     """Task: compile the loops; the module.
 
+    Args:
+        request: the loops, the target and more flags.
+
     Raises:
         ScheduleError: the loops cannot be code.
         CompileError: the compiler does not take the code.
@@ -113,7 +116,11 @@ class ScheduleFileRequest:
 
 
 def compile_schedule_file(state: WorkerState, request: ScheduleFileRequest) -> str:
-    """Task: as `compile_schedule`, into a file; a digest of the module."""
+    """Task: as `compile_schedule`, into a file; a digest of the module.
+
+    Args:
+        request: the loops, the target, and the file.
+    """
     vmfb = compile_schedule(state, request.schedule)
     write_whole(request.vmfb, vmfb)
     return hashlib.sha256(vmfb).hexdigest()
@@ -129,5 +136,12 @@ class RandomInputsRequest:
 
 
 def make_random_inputs(_state: WorkerState, request: RandomInputsRequest) -> InputSet:
-    """Task: see RandomInputsRequest."""
+    """Task: see RandomInputsRequest.
+
+    Args:
+        request: types, seed and folder.
+
+    Returns:
+        The arguments, in files.
+    """
     return random_inputs(request.folder, request.types, seed=request.seed)

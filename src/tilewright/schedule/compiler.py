@@ -29,6 +29,11 @@ def worker() -> WorkerPool:
 
 
 def ask(task: WorkerTask[Request, Reply], request: Request) -> Reply | WorkerFailure:
-    """A task's reply, or why there is none."""
+    """A task's reply, or why there is none.
+
+    Args:
+        task: what the worker does.
+        request: what it is asked.
+    """
     with _lock:
         return worker().ask(task, request, TIMEOUT_S)

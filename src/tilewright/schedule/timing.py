@@ -42,7 +42,11 @@ class Timing(Measurement):
 
 def operations(program: LoopProgram) -> int:
     """Arithmetic operations and function calls on elements in one run of a program, as its loops
-    are: what a schedule computes twice is counted twice, and what bounds leave out is counted."""
+    are: what a schedule computes twice is counted twice, and what bounds leave out is counted.
+
+    Args:
+        program: the loops.
+    """
     return sum(_operations(kernel.body) for kernel in program.kernels)
 
 

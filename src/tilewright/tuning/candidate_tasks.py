@@ -42,7 +42,11 @@ class CandidateRequest:
 
 
 def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
-    """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError."""
+    """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError.
+
+    Args:
+        request: which dispatch, configured how, and where the program goes.
+    """
     from tilewright.ir.candidate import make_candidate
     from tilewright.ir.splice import NotSpliceable
 

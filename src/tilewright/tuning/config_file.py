@@ -60,6 +60,7 @@ class DispatchRestrictions:
     restrictions: Restrictions
 
     def matches(self, dispatch: str) -> bool:
+        """Whether the regular expression is found in a dispatch's name."""
         return re.search(self.pattern, dispatch) is not None
 
 
@@ -82,7 +83,14 @@ class ConfigFile:
     warnings: tuple[str, ...] = ()
 
     def restrictions_for(self, dispatch: str) -> dict[str, tuple[int, ...]]:
-        """The restrictions that hold for a dispatch, those of matching sections applied."""
+        """The restrictions that hold for a dispatch, those of matching sections applied.
+
+        Args:
+            dispatch: its name.
+
+        Returns:
+            Allowed values by knob.
+        """
         merged = dict(self.restrictions)
         for section in self.dispatch_restrictions:
             if section.matches(dispatch):
@@ -116,6 +124,15 @@ def read_config(
 
     A key repeated with the same value gives a warning. UserError, naming the file, section, key
     and value, for all that is wrong.
+
+    Args:
+        path: the file.
+        known_tuners: names that `tuner` may have.
+        known_knobs: names of knobs besides the classic ones.
+        need_input: whether `input_file` must be there.
+
+    Returns:
+        What it asks for; relative paths are resolved.
     """
     return _Reader(Path(path), known_tuners, known_knobs).read(need_input)
 

@@ -94,7 +94,12 @@ class RunContext(OpenProgram):
             self.emit(PhaseEnded(name, seconds))
 
     def add_seconds(self, phase: str, seconds: float) -> None:
-        """Count seconds as spent in a phase."""
+        """Count seconds as spent in a phase.
+
+        Args:
+            phase: its name in `phase_s`.
+            seconds: by the clock.
+        """
         self.phase_s[phase] = self.phase_s.get(phase, 0.0) + seconds
 
     def request_stop(self) -> None:

@@ -47,6 +47,11 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
 
     Makes the inputs and the expected results first. A task whose default does not compile or run
     alone is skipped, with the reason.
+
+    Args:
+        context: the run.
+        prepared: its tasks are timed; those that cannot be become `skipped`.
+        program_s: seconds of the whole program.
     """
     jobs: list[Job[Any, Any]] = [
         Job(make_reference, _reference_request(context, task, prepared.flags), 600.0, tag=task)
@@ -95,6 +100,7 @@ def _seed(seed: int, key: str) -> int:
 
 
 def default_vmfb(task: DispatchTask) -> Path:
+    """Where the program of a task's default is."""
     return task.folder / "default.vmfb"
 
 

@@ -23,6 +23,8 @@ class PhaseStarted(Event):
 
 @dataclass(frozen=True)
 class PhaseEnded(Event):
+    """The part of the run is over; `seconds` is what it took by the clock."""
+
     name: str
     seconds: float
 
@@ -61,6 +63,8 @@ class DispatchRow:
 
 @dataclass(frozen=True)
 class DispatchesRanked(Event):
+    """The dispatches of a variant with their times, the largest share first."""
+
     variant: str
     rows: tuple[DispatchRow, ...]
 
@@ -97,4 +101,8 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """A listener that does nothing."""
+    """A listener that does nothing.
+
+    Args:
+        event: not looked at.
+    """

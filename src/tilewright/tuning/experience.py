@@ -26,7 +26,12 @@ _SAMPLE = 1024
 
 
 def space_to_json(task: DispatchTask, target: Target) -> Json:
-    """What the search space of a task is made from, for the database."""
+    """What the search space of a task is made from, for the database.
+
+    Args:
+        task: whose template it is.
+        target: with the vectors that the compiler knows of.
+    """
     return cast(Json, {"template": task.template.to_json(), "target": target.to_json()})
 
 
@@ -37,6 +42,15 @@ def experience(
     with the same pipeline; the nearest in size first.
 
     Those of the run `run_id` are left out: a run that is resumed begins with what it began with.
+
+    Args:
+        store: the database.
+        key: of the task that is to be searched.
+        pipeline: by which the compiler configures it.
+        run_id: the run that goes on.
+
+    Returns:
+        Descriptors and times of each shape.
     """
     found: list[Experience] = []
     for task in sorted(store.similar_tasks(key), key=lambda task: _distance(task, key)):

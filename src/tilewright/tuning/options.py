@@ -208,6 +208,7 @@ class TuneOptions:
 
     @property
     def effort_preset(self) -> Effort:
+        """What the effort spends."""
         return find_effort(self.effort)
 
     @property
@@ -248,7 +249,11 @@ class TuneOptions:
         return self.effort_preset.max_trials if self.max_trials is None else self.max_trials
 
     def with_config(self, config: ConfigFile) -> TuneOptions:
-        """These options with a configuration file: it fills in what was not given itself."""
+        """These options with a configuration file: it fills in what was not given itself.
+
+        Args:
+            config: a file that was read.
+        """
         return dataclasses.replace(
             self,
             config=config,
@@ -257,7 +262,11 @@ class TuneOptions:
         )
 
     def selects(self, dispatch: str) -> bool:
-        """Whether `--only` leaves this dispatch in."""
+        """Whether `--only` leaves this dispatch in.
+
+        Args:
+            dispatch: its name.
+        """
         return self.only is None or re.search(self.only, dispatch) is not None
 
     def identity(self) -> dict[str, Any]:

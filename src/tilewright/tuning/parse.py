@@ -37,7 +37,15 @@ class ParameterFile:
 
 def parse_duration(text: str, option: str = "--time-limit") -> float:
     """Seconds of `90s`, `10m`, `1h30m`, `1.5h`, `2d`, `200ms` or `45` (a plain number is
-    seconds)."""
+    seconds).
+
+    Args:
+        text: as the user wrote it.
+        option: for the message.
+
+    Raises:
+        UserError: it is no duration above zero.
+    """
     given = text.strip().lower()
     seconds = 0.0
     if _PLAIN.fullmatch(given):
@@ -54,7 +62,16 @@ def parse_duration(text: str, option: str = "--time-limit") -> float:
 
 
 def parse_count(text: str, option: str, least: int = 1) -> int:
-    """A whole number of at least `least`."""
+    """A whole number of at least `least`.
+
+    Args:
+        text: as the user wrote it.
+        option: for the message.
+        least: the smallest that is allowed.
+
+    Raises:
+        UserError: it is no such number.
+    """
     given = text.strip()
     if not (given.isascii() and given.isdigit() and len(given) < 19 and int(given) >= least):
         raise UserError(f"{option}: '{text}' is not a whole number of at least {least}")
@@ -62,7 +79,15 @@ def parse_count(text: str, option: str, least: int = 1) -> int:
 
 
 def parse_parameters(text: str, option: str = "--parameters") -> ParameterFile:
-    """`SCOPE=FILE`; `=FILE` for parameters that the program names without a scope."""
+    """`SCOPE=FILE`; `=FILE` for parameters that the program names without a scope.
+
+    Args:
+        text: as the user wrote it.
+        option: for the message.
+
+    Raises:
+        UserError: it is written otherwise, or the file is of another kind or cannot be read.
+    """
     scope, equals, name = text.partition("=")
     if not equals or not name:
         raise UserError(

@@ -38,11 +38,14 @@ class Build:
 
     @property
     def ok(self) -> bool:
+        """Whether it compiled."""
         return self.vmfb is not None
 
 
 @dataclass(frozen=True)
 class BuildRequest:
+    """A program to compile: its file's name, a variant, a tuning spec."""
+
     name: str
     variant: Variant
     spec: Path | None = None
@@ -80,11 +83,23 @@ class Programs:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
-        """Every flag of `iree-compile` for a variant, with a spec or without."""
+        """Every flag of `iree-compile` for a variant, with a spec or without.
+
+        Args:
+            variant: whose flags come after the user's.
+            spec: a tuning spec.
+        """
         return self.opened.flags(variant, spec)
 
     def build(self, request: BuildRequest) -> Build:
-        """Compile the program; a failure is in the result."""
+        """Compile the program; a failure is in the result.
+
+        Args:
+            request: what to compile.
+
+        Returns:
+            The program, or why there is none.
+        """
         vmfb = self.folder / f"{request.name}.vmfb"
         flags = self.flags(request.variant, request.spec)
         outcome = self.toolchain.compile(
@@ -104,6 +119,12 @@ class Programs:
         """Compile several at a time, as many as there are cores.
 
         `seconds_each` afterwards says what one of them took of the run's time.
+
+        Args:
+            requests: with different names.
+
+        Returns:
+            What became of each, in their order.
         """
         begin = time.monotonic()
         with ThreadPoolExecutor(max_workers=max(1, self.opened.target.cores)) as threads:
@@ -113,7 +134,12 @@ class Programs:
         return builds
 
     def make_reference(self, build: Build, timeout_s: float) -> str:
-        """Keep the outputs of a build for the others to be compared with; '' or what failed."""
+        """Keep the outputs of a build for the others to be compared with; '' or what failed.
+
+        Args:
+            build: a program that compiled.
+            timeout_s: seconds after which it is killed.
+        """
         assert build.vmfb is not None
         outputs = self.benchmark.run(
             str(build.vmfb),
@@ -136,12 +162,23 @@ class Programs:
         )
 
     def check(self, build: Build, timeout_s: float) -> str:
-        """'' when the build's outputs equal the reference's, else what is wrong."""
+        """'' when the build's outputs equal the reference's, else what is wrong.
+
+        Args:
+            build: a program that compiled.
+            timeout_s: seconds after which it is killed.
+        """
         assert build.vmfb is not None
         return self._tester(timeout_s).check(build.vmfb).message
 
     def time(self, build: Build, policy: TimingPolicy, timeout_s: float) -> float | str:
-        """Median seconds of one run, or what failed."""
+        """Median seconds of one run, or what failed.
+
+        Args:
+            build: a program that compiled.
+            policy: how many samples are taken.
+            timeout_s: seconds after which it is killed.
+        """
         assert build.vmfb is not None
         timed = self._tester(timeout_s).time(build.vmfb, policy)
         return timed.message if timed.measurement is None else timed.measurement.median_s
@@ -149,7 +186,16 @@ class Programs:
     def compare(
         self, builds: Sequence[Build], policy: ComparisonPolicy, timeout_s: float
     ) -> list[Finalist] | str:
-        """Builds against the first of them in interleaved rounds, or what failed."""
+        """Builds against the first of them in interleaved rounds, or what failed.
+
+        Args:
+            builds: programs that compiled, the one that the others are judged against first.
+            policy: how many rounds, and what counts as faster.
+            timeout_s: seconds for all of it.
+
+        Returns:
+            A verdict on each, in their order.
+        """
         result = self.benchmark.compare_interleaved(
             [str(b.vmfb) for b in builds],
             self.inputs,
@@ -167,6 +213,15 @@ def program_inputs(
     """The program's arguments as the options give them, stored in a folder. Raises UserError.
 
     `limits`: by position those that are used as indices, which random data must stay below.
+
+    Args:
+        options: `inputs` and `seed` count.
+        signature: the function's.
+        limits: as above; {} for none.
+        folder: where the data goes.
+
+    Returns:
+        The arguments, in files.
     """
     given = [one for text in options.inputs for one in parse_input(text)]
     bounds = index_bounds(limits)
@@ -175,5 +230,9 @@ def program_inputs(
 
 
 def quick_timing(seconds: float) -> TimingPolicy:
-    """A policy for a first look at a program: about `seconds` of samples."""
+    """A policy for a first look at a program: about `seconds` of samples.
+
+    Args:
+        seconds: for all samples.
+    """
     return replace(TimingPolicy(), max_s=seconds, min_samples=5, max_samples=200, drop_factor=None)

@@ -38,6 +38,13 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     What is None was not given. A text is read as on the command line; `parameters` may be a mapping
     of scopes to files, `variants` a sequence of names. A configuration file fills in what was not
     given, the program included. Raises UserError, which names the option.
+
+    Args:
+        program: a path; None where a configuration file names it.
+        given: options by field; None was not given.
+
+    Returns:
+        The program, its options, and remarks for the user.
     """
     values = read_fields(given)
     config = values.pop("config", None)

@@ -23,7 +23,16 @@ _NO_DEVICE = (
 def open_benchmark(
     target: Target, options: TuneOptions, announce: Callable[[str], None] = lambda text: None
 ) -> Benchmark:
-    """What measures for a run. Raises UserError for a runner that there is not."""
+    """What measures for a run. Raises UserError for a runner that there is not.
+
+    Args:
+        target: what is measured was compiled for it.
+        options: `runner`, `device` and `compile_only` decide.
+        announce: told what is waited for.
+
+    Returns:
+        A device of this machine, several, or another machine's.
+    """
     if options.compile_only:
         # The device of the target need not be there.
         return Benchmark(DeviceOptions("local-sync"))
@@ -40,7 +49,12 @@ def open_benchmark(
 
 def accepted_target(target: Target, compilers: WorkerPool) -> tuple[Target, str]:
     """The target, or the one nearest to it where the compiler refuses a target that it has no name
-    for; and a note on that, '' for none."""
+    for; and a note on that, '' for none.
+
+    Args:
+        target: as the user named it.
+        compilers: one of them tries it.
+    """
     other = fallback_of(target)
     if other is None:
         return target, ""

@@ -65,6 +65,12 @@ class SearchLoop:
 
         A configuration that was tried before is not tried again: the source is told what became of
         it, and asked for another. `exhausted` is set when no new one comes.
+
+        Args:
+            count: candidates, compiled together and measured one by one.
+
+        Returns:
+            What became of those that were tried.
         """
         begin = time.perf_counter()
         fresh = self._ask(count)
@@ -89,7 +95,15 @@ class SearchLoop:
         return list(fresh)[:count]
 
     def try_all(self, configurations: list[Configuration], origin: str = "") -> list[Trial]:
-        """Compile, measure and store the given configurations, and tell the source."""
+        """Compile, measure and store the given configurations, and tell the source.
+
+        Args:
+            configurations: different ones that were not tried before.
+            origin: what the trials say of where they come from.
+
+        Returns:
+            What became of them; fewer when stopped.
+        """
         begin = time.perf_counter()
         compiled = self.stages.compiler.compile(configurations)
         self.seconds["compile"] += time.perf_counter() - begin

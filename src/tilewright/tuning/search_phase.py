@@ -58,6 +58,11 @@ def search(
 
     `program_s` is the time of each variant's program. The trials are shared out by expected gain
     for the program; a variant that is slower by default gets fewer.
+
+    Args:
+        context: the run, with its budget.
+        prepared: the variants that are tuned, the fastest first.
+        program_s: seconds of each.
     """
     running: dict[str, _Running] = {}
     tasks: list[BudgetTask] = []
@@ -215,7 +220,14 @@ def _experience(
 
 
 def compile_limit_s(task: DispatchTask) -> float:
-    """How long a candidate may take to compile, by how long its default takes."""
+    """How long a candidate may take to compile, by how long its default takes.
+
+    Args:
+        task: its default has been compiled.
+
+    Returns:
+        Seconds of processor time.
+    """
     return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))
 
 

@@ -62,15 +62,35 @@ class Source(Protocol):
     """Where candidates come from. Every `search.Strategy` is one."""
 
     def ask(self, n: int) -> list[Configuration]:
-        """Up to `n` configurations, none of them twice; fewer or none when there are no more."""
+        """Up to `n` configurations, none of them twice; fewer or none when there are no more.
+
+        Args:
+            n: how many are wanted.
+
+        Returns:
+            Configurations of the space.
+        """
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """What became of candidates, failures included."""
+        """What became of candidates, failures included.
+
+        Args:
+            trials: what was asked for, or what was known before.
+        """
 
 
 class CompileStage(Protocol):
+    """Makes programs of configurations."""
+
     def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
-        """A program for each configuration, in their order; failures are statuses."""
+        """A program for each configuration, in their order; failures are statuses.
+
+        Args:
+            configurations: different ones.
+
+        Returns:
+            One candidate for each.
+        """
 
 
 class MeasureStage(Protocol):
@@ -78,12 +98,30 @@ class MeasureStage(Protocol):
     measured one by one."""
 
     def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
-        """Run one compiled candidate. `best_s` is the best time so far."""
+        """Run one compiled candidate. `best_s` is the best time so far.
+
+        Args:
+            compiled: a candidate that compiled.
+            best_s: seconds of the best so far, None while there is none.
+
+        Returns:
+            What became of it.
+        """
 
 
 class Selector(Protocol):
+    """Picks the trials that are measured again with more care."""
+
     def select(self, trials: Sequence[Trial], count: int) -> list[Trial]:
-        """The finalists, best first."""
+        """The finalists, best first.
+
+        Args:
+            trials: all of a task, failures included.
+            count: how many at most.
+
+        Returns:
+            Trials that are `ok`.
+        """
 
 
 @dataclass
@@ -99,6 +137,15 @@ class FastestFirst:
     """Selects the fastest trials with different programs."""
 
     def select(self, trials: Sequence[Trial], count: int) -> list[Trial]:
+        """The fastest trials that are `ok`, of each program one.
+
+        Args:
+            trials: all of a task, failures included.
+            count: how many at most.
+
+        Returns:
+            The fastest first.
+        """
         done = sorted((t for t in trials if t.ok), key=lambda t: t.time_s or float("inf"))
         chosen: list[Trial] = []
         binaries: set[str] = set()
@@ -113,7 +160,11 @@ class FastestFirst:
 
 
 def discard(compiled: CompiledCandidate) -> None:
-    """Remove a candidate's program: thousands of them would fill the disk."""
+    """Remove a candidate's program: thousands of them would fill the disk.
+
+    Args:
+        compiled: the candidate; nothing is done for one without a program.
+    """
     if compiled.artifact is not None:
         compiled.artifact.unlink(missing_ok=True)
 
@@ -138,6 +189,15 @@ class DispatchCompiler:
         self._count = len(self.task.trials)
 
     def compile(self, configurations: Sequence[Configuration]) -> list[CompiledCandidate]:
+        """Compile configurations, as many at a time as there are workers.
+
+        Args:
+            configurations: different ones of the task's space.
+
+        Returns:
+            A candidate for each, in their order. Of several that become the same program all have
+            the path of the one that was written.
+        """
         jobs = []
         for configuration in configurations:
             self._count += 1
@@ -233,7 +293,12 @@ class CandidateMeasurer:
         return replace(trial, time_s=found.time_s, samples=found.samples) if tested.ok else trial
 
     def prepare(self, compiled: Sequence[CompiledCandidate], best_s: float | None) -> None:
-        """Measure many together, where that is how the benchmark does it."""
+        """Measure many together, where that is how the benchmark does it.
+
+        Args:
+            compiled: the candidates of a batch that are new programs.
+            best_s: the best time when the batch began.
+        """
         benchmark = self.tester.benchmark
         if benchmark.round_size > 1:
             self._best_s = best_s

@@ -64,10 +64,12 @@ class DispatchTask:
 
     @property
     def name(self) -> str:
+        """The most frequent of its dispatches."""
         return self.names[0]
 
     @property
     def executable(self) -> str:
+        """The executable of that dispatch."""
         return self.executables[0]
 
     @property
@@ -83,6 +85,7 @@ class DispatchTask:
 
     @property
     def inputs(self) -> InputSet:
+        """The arguments that it is tuned with, once there are some."""
         assert self.reference is not None
         return self.reference.inputs
 
@@ -102,13 +105,23 @@ class DispatchTask:
         return self.reference.method if self.reference is not None else ""
 
     def lower(self, configuration: Configuration) -> CompilationInfo:
+        """What the compiler is told for a configuration of the space."""
         return self.space.lower(configuration)
 
     def describe(self, configuration: Configuration) -> str:
-        """A configuration in words."""
+        """A configuration in words.
+
+        Args:
+            configuration: of the task's space.
+        """
         return self.lower(configuration).describe(self.template.root)
 
     def gflops(self, seconds: float | None) -> float | None:
+        """10^9 operations a second; None where none are counted.
+
+        Args:
+            seconds: of one execution, None where it is not known.
+        """
         return self.workload.flops / seconds / 1e9 if seconds and self.workload.flops else None
 
 
@@ -126,6 +139,14 @@ def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
     """Executions in one submission so that it lasts about 1.5 ms, guessed from the work done.
 
     A submission costs some 20 to 50 us in the runtime; that must stay small beside what is timed.
+
+    Args:
+        work: of one execution.
+        cores: that it runs on, of a CPU.
+        gpu: whether it runs on a GPU.
+
+    Returns:
+        1 to `MAX_REPEATS`.
     """
     if gpu:
         guess = max(work.flops / 10e12, work.bytes / 500e9, 5e-6)
@@ -135,7 +156,16 @@ def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
 
 
 def rotations_for(bytes_: int, cache_bytes: int, repeats: int) -> int:
-    """Sets of operands that together are twice as large as a cache; 1 where one set is enough."""
+    """Sets of operands that together are twice as large as a cache; 1 where one set is enough.
+
+    Args:
+        bytes_: of one set of operands.
+        cache_bytes: of the cache.
+        repeats: executions in one submission, more sets than which are of no use.
+
+    Returns:
+        1 to `MAX_ROTATIONS`.
+    """
     if repeats == 1 or bytes_ <= 0 or bytes_ >= cache_bytes:
         return 1
     return min(repeats, MAX_ROTATIONS, -(-2 * cache_bytes // bytes_))

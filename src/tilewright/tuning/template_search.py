@@ -106,19 +106,32 @@ def tune_template(
     threads: int | None = None,
     observe: Callable[[Trial, float | None], None] = lambda trial, best: None,
 ) -> TemplateResult:
-    """Searches the choices of a template: compiles, checks and measures candidates.
+    """Searches the choices of a template: compiles, measures and checks candidates.
 
-    args: what the template's function takes after `cfg`.
-    trials: how many candidates are tried, those of an earlier, unfinished run in the database
-        included.
-    strategy, options, seed: as for `tilewright tune`.
-    database: file that every trial is stored in; without one nothing is kept.
-    reference: gives the expected outputs of the inputs, as NumPy arrays; without one the
-        expression, unscheduled, does.
-    threads: of the CPU. observe: told every trial, with the best time so far.
+    Every candidate that is not far slower than the best has its outputs compared with the
+    reference; the fastest are compared with the template's default in interleaved rounds.
 
-    Every candidate's outputs are compared with the reference before it is timed; the fastest are
-    compared with the template's default in interleaved rounds.
+    Args:
+        template: the template.
+        args: what the template's function takes after `cfg`.
+        target: as for `te.build`.
+        trials: how many candidates are tried, those of an earlier, unfinished run in the database
+            included.
+        strategy: its name, as for `tilewright tune`.
+        options: the strategy's.
+        seed: of the data and of the search.
+        database: file that every trial is stored in; without one nothing is kept.
+        reference: gives the expected outputs of the inputs, as NumPy arrays; without one the
+            expression, unscheduled, does.
+        threads: of the CPU.
+        observe: told every trial, with the best time so far.
+
+    Returns:
+        The fastest configuration, with the comparison and all trials.
+
+    Raises:
+        UserError: no candidate runs, or there is nothing to compare them with.
+        ScheduleError: the template leaves nothing to choose.
     """
     chosen = parse_target(target, threads) if isinstance(target, str) else target
     space = template.space(*args)

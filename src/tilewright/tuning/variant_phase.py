@@ -27,7 +27,17 @@ _CHOSEN_VARIANTS = "chosen variants"
 def choose_variants(
     context: RunContext, programs: Programs, outcome: Outcome, first: PreparedVariant
 ) -> list[MeasuredVariant]:
-    """The variants worth tuning, fastest first; their times are in the outcome."""
+    """The variants worth tuning, fastest first; their times are in the outcome.
+
+    Args:
+        context: the run.
+        programs: builds and measures them.
+        outcome: gets their times, or why there is none.
+        first: the dispatches of the compiler's own variant, by whose kinds variants are left out.
+
+    Returns:
+        At least one.
+    """
     own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:

@@ -153,12 +153,21 @@ def im2col_choices(specs: Mapping[str, Path], effort: Effort) -> list[Variant]:
 
 
 def im2col_applies(kinds: Collection[str]) -> bool:
-    """Whether a program whose dispatches, untuned, are of these kinds may have convolutions."""
+    """Whether a program whose dispatches, untuned, are of these kinds may have convolutions.
+
+    Args:
+        kinds: of `workload.KINDS`.
+    """
     return not _STRIDED.isdisjoint(kinds)
 
 
 def relocate_preprocessing(flags: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The flags with the preprocessing spec, if there is one, at another path."""
+    """The flags with the preprocessing spec, if there is one, at another path.
+
+    Args:
+        flags: of a variant.
+        path: where the spec is from now on.
+    """
     return tuple(
         f"{PREPROCESSING_FLAG}={path}" if f.startswith(f"{PREPROCESSING_FLAG}=") else f
         for f in flags
@@ -166,24 +175,40 @@ def relocate_preprocessing(flags: Sequence[str], path: Path) -> tuple[str, ...]:
 
 
 def preprocessing_spec(flags: Sequence[str]) -> Path | None:
-    """The preprocessing spec that the flags name, if any."""
+    """The preprocessing spec that the flags name, if any.
+
+    Args:
+        flags: of a variant.
+    """
     found = [f.partition("=")[2] for f in flags if f.startswith(f"{PREPROCESSING_FLAG}=")]
     return Path(found[0]) if found else None
 
 
 def without_preprocessing(flags: Sequence[str]) -> tuple[str, ...]:
-    """Flags for what comes after preprocessing: compiling a single dispatch."""
+    """Flags for what comes after preprocessing: compiling a single dispatch.
+
+    Args:
+        flags: of a whole program's compile.
+    """
     return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
 
 
 def flags_key(flags: Sequence[str]) -> str:
     """What stands in the database for the flags that decide, besides the target's, which code is
-    made: '' for none."""
+    made: '' for none.
+
+    Args:
+        flags: the variant's, then the user's own.
+    """
     return hashlib.sha256("\n".join(flags).encode()).hexdigest()[:12] if flags else ""
 
 
 def variant_of(key: str) -> str:
-    """The built-in variant of a :func:`flags_key`; the key itself for flags of the user's own."""
+    """The built-in variant of a :func:`flags_key`; the key itself for flags of the user's own.
+
+    Args:
+        key: as the database has it.
+    """
     for variant in BUILT_IN.values():
         if flags_key(without_preprocessing(variant.flags)) == key:
             return variant.name
@@ -191,7 +216,11 @@ def variant_of(key: str) -> str:
 
 
 def effort_variants(effort: Effort) -> list[Variant]:
-    """The variants that an effort measures, the compiler's default first."""
+    """The variants that an effort measures, the compiler's default first.
+
+    Args:
+        effort: its `variants` name them; None there: all that are built in.
+    """
     return [find_variant(name) for name in effort.variants or BUILT_IN]
 
 
@@ -207,7 +236,12 @@ def find_variant(name: str) -> Variant:
 
 
 def applicable(variant: Variant, kinds: Collection[str]) -> bool:
-    """Whether the variant can change a program whose dispatches, untuned, are of these kinds."""
+    """Whether the variant can change a program whose dispatches, untuned, are of these kinds.
+
+    Args:
+        variant: built in or the user's.
+        kinds: of `workload.KINDS`.
+    """
     return not variant.about or not variant.about.isdisjoint(kinds)
 
 
@@ -219,7 +253,15 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 def read_variants(
     value: str | Iterable[str | Variant], option: str = "--variants"
 ) -> tuple[Variant, ...]:
-    """Variants, or texts as :func:`parse_variants` takes them."""
+    """Variants, or texts as :func:`parse_variants` takes them.
+
+    Args:
+        value: as the Python API takes it.
+        option: for messages.
+
+    Raises:
+        UserError: a text is no list of variants.
+    """
     parts = [value] if isinstance(value, str) else list(value)
     found = [(p,) if isinstance(p, Variant) else parse_variants(p, option) for p in parts]
     return tuple(variant for each in found for variant in each)

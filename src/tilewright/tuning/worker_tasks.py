@@ -101,7 +101,14 @@ class ReferenceRequest:
 
 
 def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
-    """Task: see ReferenceRequest."""
+    """Task: see ReferenceRequest.
+
+    Args:
+        request: which dispatch, its arguments, and where the data goes.
+
+    Returns:
+        The inputs and results in files; no results where the interpreter does not know an op.
+    """
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
     from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
     from tilewright.measure.inputs import load_arguments

@@ -171,7 +171,7 @@ class Plan:
         assert stage is not None
         assert axis is not None
         where = f"compute_at of '{plan.name}'"
-        if stage.attach == INLINE or stage not in self.plans:
+        if stage not in self.plans:
             raise ScheduleError(f"{where}: '{stage.name}', where it is to be computed, is inlined")
         leaf = stage.leaf(axis, where)
         parent = self.plans[stage]

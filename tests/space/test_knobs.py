@@ -124,3 +124,31 @@ def test_permutations_are_numbered_without_a_table():
         assert knob.index(knob.value(int(i))) == i
     assert len(knob.neighbours(knob.value(0))) == 11
     assert len(knob.neighbours(knob.value(0), reach=11)) == 66
+
+
+@pytest.mark.parametrize(
+    ("knob", "text", "value", "allowed"),
+    [
+        (TileKnob("t", (1, 2, 4)), "4", 4, True),
+        (TileKnob("t", (1, 2, 4)), "many", "many", False),
+        (BoolKnob("b"), "True", True, True),
+        (BoolKnob("b"), "maybe", "maybe", False),
+        (ChoiceKnob("c", ("a", "b")), "a", "a", True),
+    ],
+)
+def test_values_are_read_from_text(knob, text, value, allowed):
+    assert knob.parse(text) == value
+    assert knob.admits(knob.parse(text)) is allowed
+
+
+@pytest.mark.parametrize(
+    "knob",
+    [TileKnob("t", tuple(range(1, 65))), ChoiceKnob("c", tuple("abcdef")), PermutationKnob("p", 4)],
+)
+def test_mutations_are_steps_but_for_leaps(knob):
+    rng = np.random.default_rng(0)
+    here = knob.value(knob.cardinality // 2)
+    near = set(knob.neighbours(here, 2))
+    assert {knob.mutated(here, rng, 0.0) for _ in range(200)} <= near
+    anywhere = {knob.mutated(here, rng, 1.0) for _ in range(2000)}
+    assert anywhere == {knob.value(i) for i in range(knob.cardinality)}

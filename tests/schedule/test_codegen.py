@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 
 from tilewright import te
+from tilewright.schedule.expr import Var, binary, index
 from tilewright.schedule.functions import FLOAT_FUNCTIONS
+from tilewright.schedule.lower import Lowered
+from tilewright.schedule.nest import (
+    VECTORIZED,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    LoopProgram,
+    Stmt,
+    Store,
+    flat,
+)
 
 _ERF = np.vectorize(__import__("math").erf, otypes=[float])
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -387,3 +401,46 @@ def test_prefetch_is_an_operation() -> None:
     s[C].prefetch(A, s[C].op.axis[0], 1)
     # A row of 64 elements is four cache lines.
     assert str(te.lower(s, [A, C]).mlir()).count("memref.prefetch") == 4
+
+
+def _built(body: Stmt, reads: list[Buffer], writes: list[Buffer]) -> Any:
+    """A function of a nest written by hand."""
+    kernel = Kernel("kernel", body, tuple(reads), tuple(writes), {}, {})
+    arguments = (*reads, *writes)
+    program = LoopProgram("main", arguments, tuple(reads), tuple(writes), (), (kernel,))
+    return te.build(Lowered(program), threads=1)
+
+
+def test_what_a_loop_writes_is_read_again() -> None:
+    """Also where it was read before the loop, and is read in it before it is written."""
+    total, before, seen = (Buffer(n, (s,), "i32") for n, s in (("T", 1), ("B", 1), ("S", 4)))
+    k, zero = Var("k"), index(0)
+    one = te.const(1, "i32")
+    read = Load(total, (zero,))
+    body = flat(
+        Store(total, (zero,), one),
+        Store(before, (zero,), read),
+        For(k, 4, flat(Store(seen, (k,), read), Store(total, (zero,), read + one))),
+    )
+    last, first, values = _built(body, [], [total, before, seen])()
+    assert (last.tolist(), first.tolist(), values.tolist()) == ([5], [1], [1, 2, 3, 4])
+
+
+def test_conditions_and_single_elements_in_vectorized_loops() -> None:
+    """One element that all lanes write has the value of the last of them that are wanted."""
+    A = Buffer("A", (8,), "i32")
+    outs = [Buffer(name, (size,), "i32") for name, size in (("L", 1), ("M", 1), ("C", 8))]
+    i, zero = Var("i"), index(0)
+    read = Load(A, (i,))
+    single, masked, chosen = outs
+    few = binary("lt", i, index(5))
+    loops = [
+        Store(single, (zero,), read),
+        If(few, Store(masked, (zero,), read)),
+        If(few, Store(chosen, (i,), read), Store(chosen, (i,), te.const(0, "i32") - read)),
+    ]
+    body = flat(*(For(i, 8, stmt, VECTORIZED) for stmt in loops))
+    a = np.arange(1, 9, dtype="i4")
+    last, wanted, both = _built(body, [A], outs)(a)
+    assert (last.tolist(), wanted.tolist()) == ([8], [5])
+    assert both.tolist() == [1, 2, 3, 4, 5, -6, -7, -8]

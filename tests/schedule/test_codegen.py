@@ -433,11 +433,11 @@ def test_conditions_and_single_elements_in_vectorized_loops() -> None:
     i, zero = Var("i"), index(0)
     read = Load(A, (i,))
     single, masked, chosen = outs
-    few = binary("lt", i, index(5))
+    few, steep = binary("lt", i, index(5)), binary("lt", i * 3, index(13))
     loops = [
         Store(single, (zero,), read),
         If(few, Store(masked, (zero,), read)),
-        If(few, Store(chosen, (i,), read), Store(chosen, (i,), te.const(0, "i32") - read)),
+        If(steep, Store(chosen, (i,), read), Store(chosen, (i,), te.const(0, "i32") - read)),
     ]
     body = flat(*(For(i, 8, stmt, VECTORIZED) for stmt in loops))
     a = np.arange(1, 9, dtype="i4")

@@ -90,10 +90,7 @@ def lowered_across_threads(stage: StageLowering) -> Stmt:
             return sources, held, None
         loads = [Load(b, zero) for b in part]
         combined = reduction.combiner.combine(loads, sources)
-        stores = [
-            Store(b, zero, v, reduction.combiner) for b, v in zip(part, combined, strict=True)
-        ]
-        update = stored(stores)
+        update = stored([Store(b, zero, v) for b, v in zip(part, combined, strict=True)])
         if conditions:
             update = If(conjunction(list(conditions)), update)
         checks = [(max(level, begin), c) for level, c in (*data_checks, *own)]

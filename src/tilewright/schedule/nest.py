@@ -161,16 +161,11 @@ class If(Stmt):
 
 @node("indices", "value")
 class Store(Stmt):
-    """`buffer[indices] = value`.
-
-    combiner: set where the value combines the element's former value with something new, for
-        what keeps accumulators in registers; the value says everything without it.
-    """
+    """`buffer[indices] = value`."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
-    combiner: Combiner | None = None
 
 
 @node("stores")

@@ -262,7 +262,7 @@ class StageLowering:
         assert reduction is not None
         sources = [self.resolved(s) for s in reduction.sources]
         old = [Load(b, self.indices) for b in self.result_buffers()]
-        stmt = self.store(reduction.combiner.combine(old, sources), reduction=reduction)
+        stmt = self.store(reduction.combiner.combine(old, sources))
         condition = self.resolved(reduction.condition)
         return stmt if is_true(condition) else If(condition, stmt)
 
@@ -276,22 +276,19 @@ class StageLowering:
         self,
         values: Sequence[Expr],
         renamed: dict[Expr, Expr] | None = None,
-        reduction: Reduce | None = None,
     ) -> Stmt:
         """Stores of the values at the stage's element, under the stage's predicate.
 
         Args:
             values: one for each output.
             renamed: variables that have other names in the loops around this.
-            reduction: the reduction that the values take up.
         """
         buffers = self.result_buffers()
         indices, renamed = self.indices, renamed or {}
         if renamed:
             indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
             values = [self._simplify(substitute(v, renamed)) for v in values]
-        combiner = reduction.combiner if reduction is not None else None
-        stores = [Store(b, indices, v, combiner) for b, v in zip(buffers, values, strict=True)]
+        stores = [Store(b, indices, v) for b, v in zip(buffers, values, strict=True)]
         stmt = stored(stores)
         predicate = self.predicate()
         if not is_true(predicate):

@@ -87,6 +87,7 @@ PAGES = {
         [
             "measure.pool",
             "measure.jobs",
+            "measure.worker_state",
             "measure.compile_worker",
             "measure.benchmark",
             "measure.timing",

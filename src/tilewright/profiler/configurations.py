@@ -25,10 +25,11 @@ from tilewright.store import Database, TaskKey
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Configuration
+from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import parse_count
-from tilewright.tuning.prepare import take_apart, task_key
+from tilewright.tuning.prepare import extraction_job, learn, read_tasks, task_key
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
@@ -153,31 +154,31 @@ class Chooser:
                 )
                 for i, f in enumerate(folders)
             ]
-            for number, read in enumerate(pool.run(jobs)):
-                folder = read.job.tag
+            found = pool.run(jobs)
+            extracted = iter(
+                pool.run(
+                    extraction_job(
+                        self._open(one.job.tag.operation, one.value, pool, work / str(i))
+                    )
+                    for i, one in enumerate(found)
+                    if one.failure is None
+                )
+            )
+            for read in found:
                 subject: ConfiguredOperation | str
                 if read.failure is not None:
                     subject = read.failure.message
+                elif (result := next(extracted)).failure is not None:
+                    subject = result.failure.message
                 else:
-                    own = work / str(number)
-                    subject = self._subject(folder.operation, read.value, pool, own)
-                yield folder, self._chosen(folder.operation, subject)
+                    subject = _subject(result.job.tag, result.value)
+                yield read.job.tag, self._chosen(read.job.tag.operation, subject)
 
-    def _subject(
+    def _open(
         self, operation: Operation, program: Program, pool: WorkerPool, work: Path
-    ) -> ConfiguredOperation | str:
-        """The dispatch that does most, or why none can be configured."""
+    ) -> OpenProgram:
         options = TuneOptions(iree_flags=(*operation.flags, *self._iree_flags))
-        opened = OpenProgram(program, self._target, options, Toolchain(), pool, work)
-        try:
-            prepared = take_apart(opened)
-        except UserError as error:
-            return str(error)
-        if not prepared.tasks:
-            reasons = [one.reason for one in prepared.skipped]
-            return reasons[0] if reasons else "the program has no dispatch"
-        task = max(prepared.tasks, key=lambda t: (t.workload.flops, t.workload.bytes))
-        return ConfiguredOperation(task, task_key(opened, prepared, task))
+        return OpenProgram(program, self._target, options, Toolchain(), pool, work)
 
     # -- configurations of a dispatch ----------------------------------------------------------
 
@@ -233,6 +234,16 @@ class Chooser:
             return
         label, tuned = _named(subject, result.configuration)
         chosen.configurations[label] = tuned
+
+
+def _subject(opened: OpenProgram, extraction: Extraction) -> ConfiguredOperation | str:
+    """The dispatch that does most, or why none can be configured."""
+    prepared = read_tasks(opened, learn(opened, extraction))
+    if not prepared.tasks:
+        reasons = [one.reason for one in prepared.skipped]
+        return reasons[0] if reasons else "the program has no dispatch"
+    task = max(prepared.tasks, key=lambda t: (t.workload.flops, t.workload.bytes))
+    return ConfiguredOperation(task, task_key(opened, prepared, task))
 
 
 def _named(

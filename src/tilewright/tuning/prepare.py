@@ -134,6 +134,23 @@ def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extracti
     Raises:
         UserError: it does not compile; with the compiler's line.
     """
+    job = extraction_job(opened, variant)
+    extraction = opened.run(job.task, job.request, _EXTRACT_TIMEOUT_S)
+    return learn(opened, extraction)
+
+
+def extraction_job(
+    opened: OpenProgram, variant: Variant = DEFAULT_VARIANT
+) -> Job[ExtractRequest, Extraction]:
+    """What `extract` asks a worker, for who asks it of many programs at once.
+
+    Args:
+        opened: the program.
+        variant: as which it is compiled.
+
+    Returns:
+        The job; the program is its tag, which `learn` is to be given with the answer.
+    """
     program = opened.program
     request = ExtractRequest(
         program.path,
@@ -143,7 +160,19 @@ def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extracti
         opened.options.function,
         opened.arguments,
     )
-    extraction = opened.run(extract_dispatches, request, _EXTRACT_TIMEOUT_S)
+    return Job(extract_dispatches, request, _EXTRACT_TIMEOUT_S, tag=opened)
+
+
+def learn(opened: OpenProgram, extraction: Extraction) -> Extraction:
+    """Take over what compiling a program told of the processor, and note what it made of types.
+
+    Args:
+        opened: the program.
+        extraction: the answer to its `extraction_job`.
+
+    Returns:
+        The extraction.
+    """
     opened.target = opened.target.with_vectors(
         extraction.vector_bytes, extraction.features, extraction.processor
     )

@@ -155,3 +155,11 @@ def test_a_quotient_by_a_variable_may_be_anything_between() -> None:
     te.build(s, [A, C], threads=1).verify(
         lambda a: np.stack([2 * a[rows // (j + 1)] for j in range(3)], 1)
     )
+
+
+def test_other_bounds_of_a_variable_are_those_that_count() -> None:
+    least = te.minimum(i, 5)
+    known = Arithmetic({i: (0, 3)})
+    assert known.simplify(least) is i
+    known.bind(i, 0, 9)
+    assert known.simplify(least) is not i

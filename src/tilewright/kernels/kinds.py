@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from tilewright.errors import UnknownNameError, UserError
@@ -15,6 +14,7 @@ from tilewright.kernels.operation import (
     grouped_dimensions,
     make_operation,
 )
+from tilewright.registration import registered
 
 # Modules of this package, each of which has its kinds in `KINDS`; in the order of help texts.
 _MODULES = (
@@ -26,12 +26,9 @@ _MODULES = (
 )
 
 
-def _load() -> Iterator[OperationKind]:
-    for name in _MODULES:
-        yield from importlib.import_module(f"tilewright.kernels.{name}").KINDS
-
-
-KINDS: Mapping[str, OperationKind] = MappingProxyType({kind.name: kind for kind in _load()})
+KINDS: Mapping[str, OperationKind] = MappingProxyType(
+    {one.name: one for one in registered("tilewright.kernels", _MODULES, "KINDS")}
+)
 
 EXAMPLE = "matmul_768x512x1024_f16t_f16t_f16t"
 

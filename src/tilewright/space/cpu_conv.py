@@ -60,3 +60,6 @@ class DecomposedConvolution(CpuPipeline):
         if not names:
             return []
         return [Constraint("decomposable_window", tuple(names), check, reason, vectorised=True)]
+
+
+PIPELINES: tuple[type[CpuPipeline], ...] = (DecomposedConvolution,)

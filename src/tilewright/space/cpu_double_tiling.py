@@ -96,3 +96,6 @@ class DoubleTiling(CpuPipeline):
 def _within(size: Any, whole: Any) -> Any:
     """A tile's size in what there is to tile; 0 is not tiled."""
     return np.where(np.asarray(size) == 0, whole, np.minimum(size, whole))
+
+
+PIPELINES: tuple[type[CpuPipeline], ...] = (DoubleTiling,)

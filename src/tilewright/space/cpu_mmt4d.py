@@ -51,3 +51,6 @@ class Mmt4d(CpuPipeline):
             )
 
         return [product_at_most("accumulators", knobs, limit, factor=packed, reason=reason)]
+
+
+PIPELINES: tuple[type[CpuPipeline], ...] = (Mmt4d,)

@@ -31,3 +31,6 @@ class DefaultPipeline(CpuPipeline):
 
     name = "Default"
     levels = ("distribution", "vector_common_parallel")
+
+
+PIPELINES: tuple[type[CpuPipeline], ...] = (DataTiling, LinalgExt, BufferOps, DefaultPipeline)

@@ -1,8 +1,8 @@
 """The space of a dispatch: the union over the codegen pipelines that fit it.
 
-A pipeline is a class in a module of its own and a line here. The compiler's own choice is always in
-the space. On GPUs the compiler's constraints make a space for each pipeline that it states them
-for; the classes here are for the others.
+A pipeline is a class in a module of its own, and that module's line here. The compiler's own choice
+is always in the space. On GPUs the compiler's constraints make a space for each pipeline that it
+states them for; the classes here are for the others.
 """
 
 from __future__ import annotations
@@ -13,24 +13,11 @@ from functools import partial
 
 from tilewright.gpu import GpuTemplate
 from tilewright.gpu_target import GpuTarget
-from tilewright.space.cpu_conv import DecomposedConvolution
-from tilewright.space.cpu_double_tiling import DoubleTiling
-from tilewright.space.cpu_mmt4d import Mmt4d
-from tilewright.space.cpu_plain import BufferOps, DataTiling, DefaultPipeline, LinalgExt
+from tilewright.registration import registered
 from tilewright.space.cpu_tiles import CpuPipeline
 from tilewright.space.dispatch_space import DispatchSpace
-from tilewright.space.gpu_attention import MatrixAttention, ScalarAttention
-from tilewright.space.gpu_mma import BatchedProduct
 from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone
-from tilewright.space.gpu_reduction import RowReduction
-from tilewright.space.gpu_simt import ThreadTiles
 from tilewright.space.gpu_smt import StatedPipeline
-from tilewright.space.gpu_spirv import (
-    BaseVectorize,
-    CooperativeMatrices,
-    PromotedProduct,
-    SubgroupReduce,
-)
 from tilewright.space.pipeline import Pipeline, Unfit
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
@@ -38,25 +25,27 @@ from tilewright.workload import Workload
 
 __all__ = ["CPU_PIPELINES", "GPU_PIPELINES", "DispatchSpace", "dispatch_space"]
 
-CPU_PIPELINES: tuple[type[CpuPipeline], ...] = (
-    DoubleTiling,
-    DecomposedConvolution,
-    Mmt4d,
-    DataTiling,
-    LinalgExt,
-    BufferOps,
-    DefaultPipeline,
+# Modules of this package, each of which has its pipelines in `PIPELINES`. Of several of one name
+# that fit a dispatch the first is taken.
+_CPU_MODULES = (
+    "cpu_double_tiling",
+    "cpu_conv",
+    "cpu_mmt4d",
+    "cpu_plain",
 )
-GPU_PIPELINES: tuple[type[GpuPipeline], ...] = (
-    BatchedProduct,
-    ThreadTiles,
-    RowReduction,
-    MatrixAttention,
-    ScalarAttention,
-    BaseVectorize,
-    PromotedProduct,
-    CooperativeMatrices,
-    SubgroupReduce,
+_GPU_MODULES = (
+    "gpu_mma",
+    "gpu_simt",
+    "gpu_reduction",
+    "gpu_attention",
+    "gpu_spirv",
+)
+
+CPU_PIPELINES: tuple[type[CpuPipeline], ...] = tuple(
+    registered("tilewright.space", _CPU_MODULES, "PIPELINES")
+)
+GPU_PIPELINES: tuple[type[GpuPipeline], ...] = tuple(
+    registered("tilewright.space", _GPU_MODULES, "PIPELINES")
 )
 
 

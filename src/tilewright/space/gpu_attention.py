@@ -160,3 +160,6 @@ class ScalarAttention(_Attention):
             product["lane_basis"][0][self.key] = self.target.subgroup // lanes
             product["subgroup_basis"][0][self.key] = values[SUBGROUPS]
             product["thread"] = [values[VECTOR] if size else 0 for size in product["thread"]]
+
+
+PIPELINES: tuple[type[GpuPipeline], ...] = (MatrixAttention, ScalarAttention)

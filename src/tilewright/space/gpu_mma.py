@@ -139,3 +139,6 @@ def _with_values(knobs: Sequence[str], reason: str) -> Any:
         return f"{named}: {reason}"
 
     return say
+
+
+PIPELINES: tuple[type[GpuPipeline], ...] = (BatchedProduct,)

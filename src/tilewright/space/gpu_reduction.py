@@ -91,3 +91,6 @@ def _steps(tree: Any) -> list[int]:
     """The step of each loop, under either of the names that the pipeline has for it."""
     found: list[int] = tree.get("partial_reduction") or tree.get("serial") or []
     return found
+
+
+PIPELINES: tuple[type[GpuPipeline], ...] = (RowReduction,)

@@ -115,3 +115,6 @@ def _padded(sizes: Any, count: int) -> list[int]:
     """A list of sizes with a number for every loop; a list is also written in full."""
     found = [s if isinstance(s, int) else 0 for s in sizes]
     return (found + [0] * count)[:count]
+
+
+PIPELINES: tuple[type[GpuPipeline], ...] = (ThreadTiles,)

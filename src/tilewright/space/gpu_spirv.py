@@ -268,3 +268,11 @@ class SubgroupReduce(_SpirvPipeline):
             own = tree.get("tile_sizes") if isinstance(tree, dict) else None
             if own and len(own) > 1:
                 own[1] = [size if old == self.step else old for old in own[1]]
+
+
+PIPELINES: tuple[type[GpuPipeline], ...] = (
+    BaseVectorize,
+    PromotedProduct,
+    CooperativeMatrices,
+    SubgroupReduce,
+)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from tilewright.compare.providers.interface import Provider
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.registration import registered
 
 # Modules of this package, each of which has its providers in `PROVIDERS`; in the order of lists.
 _MODULES = (
@@ -21,12 +21,9 @@ _MODULES = (
 )
 
 
-def _load() -> Iterator[type[Provider]]:
-    for name in _MODULES:
-        yield from importlib.import_module(f"tilewright.compare.providers.{name}").PROVIDERS
-
-
-PROVIDERS: Mapping[str, type[Provider]] = MappingProxyType({one.name: one for one in _load()})
+PROVIDERS: Mapping[str, type[Provider]] = MappingProxyType(
+    {one.name: one for one in registered("tilewright.compare.providers", _MODULES, "PROVIDERS")}
+)
 
 DEFAULT = "iree,iree-tuned,numpy,torch"
 

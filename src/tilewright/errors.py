@@ -37,6 +37,11 @@ class UnknownNameError(UserError):
 
 
 def did_you_mean(name: str, allowed: Sequence[str]) -> str:
-    """`; did you mean 'x'?` for the nearest of the allowed names, or nothing."""
+    """`; did you mean 'x'?` for the nearest of the allowed names, or nothing.
+
+    Args:
+        name: what was given.
+        allowed: the names that there are.
+    """
     near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""

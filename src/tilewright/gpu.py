@@ -32,7 +32,11 @@ ATTRIBUTE = "#"
 
 
 def render(tree: Tree) -> str:
-    """The text of the attribute that a tree stands for."""
+    """The text of the attribute that a tree stands for.
+
+    Args:
+        tree: dictionaries, lists, numbers and texts.
+    """
     if isinstance(tree, bool):
         return str(tree).lower()
     if isinstance(tree, int):
@@ -89,7 +93,11 @@ class GpuCompilationInfo(CompilationInfo):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> GpuCompilationInfo:
-        """The configuration of `to_json`."""
+        """The configuration of `to_json`.
+
+        Args:
+            data: what `to_json` gave.
+        """
         own = {name: tupled(value) for name, value in data.items()}
         return GpuCompilationInfo(Translation(own.pop("pipeline")), (), **own)
 
@@ -127,7 +135,11 @@ class OwnChoice:
     intrinsics: tuple[MatrixInstruction, ...] = ()
 
     def size(self, name: str) -> tuple[int, ...]:
-        """A list of integers in the root op's lowering configuration; empty where there is none."""
+        """A list of integers in the root op's lowering configuration; empty where there is none.
+
+        Args:
+            name: of the list.
+        """
         return dict(self.sizes).get(name, ())
 
     def to_json(self) -> dict[str, Any]:
@@ -137,7 +149,11 @@ class OwnChoice:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> OwnChoice:
-        """The choice of `to_json`."""
+        """The choice of `to_json`.
+
+        Args:
+            data: what `to_json` gave.
+        """
         own = {name: tupled(value) for name, value in data.items()}
         own["intrinsics"] = tuple(MatrixInstruction(*one) for one in own["intrinsics"])
         return OwnChoice(**own)
@@ -155,7 +171,12 @@ class GpuTemplate(DispatchTemplate):
     trees: tuple[tuple[int, str, Tree], ...] = ()
 
     def tree(self, op: int, name: str = LOWERING_CONFIG) -> Tree:
-        """An attribute of one op as lists, dictionaries and numbers; None where it has none."""
+        """An attribute of one op as lists, dictionaries and numbers; None where it has none.
+
+        Args:
+            op: its position among the compute ops.
+            name: of the attribute.
+        """
         return next((tree for i, n, tree in self.trees if (i, n) == (op, name)), None)
 
     @property
@@ -175,7 +196,11 @@ class GpuTemplate(DispatchTemplate):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> GpuTemplate:
-        """The template of `to_json`."""
+        """The template of `to_json`.
+
+        Args:
+            data: what `to_json` gave.
+        """
         plain = DispatchTemplate.from_json(data)
         return GpuTemplate(
             plain.translation,

@@ -42,6 +42,9 @@ class Tiling:
         """Puts the levels in their own order and leaves out those that tile nothing.
 
         Only `distribution` stays even so: the compiler insists on one for the root op.
+
+        Args:
+            levels: tile sizes by the name of their level, one for each loop.
         """
         return Tiling(
             tuple(

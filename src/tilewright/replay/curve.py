@@ -39,6 +39,9 @@ def expected_best(values: FloatArray) -> FloatArray:
     """E(1), …, E(N) of random search over these values, shape (N,).
 
     `values` holds the time of each configuration, of those that failed the worst time.
+
+    Args:
+        values: times of the members, in seconds.
     """
     ascending = np.sort(values)
     count = len(ascending)

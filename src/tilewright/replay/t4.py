@@ -50,7 +50,11 @@ _STATUS = {
 
 
 def to_t4(trials: Sequence[tuple[Trial, str]]) -> dict[str, Any]:
-    """Trials as T4 results, each with when it was made (ISO 8601)."""
+    """Trials as T4 results, each with when it was made (ISO 8601).
+
+    Args:
+        trials: of one space.
+    """
     return {
         "schema_version": VERSION,
         "results": [_result(trial, timestamp) for trial, timestamp in trials],
@@ -58,7 +62,11 @@ def to_t4(trials: Sequence[tuple[Trial, str]]) -> dict[str, Any]:
 
 
 def recording_to_t4(recording: Recording) -> dict[str, Any]:
-    """A recording as T4 results, with what makes it whole again."""
+    """A recording as T4 results, with what makes it whole again.
+
+    Args:
+        recording: any recorded space.
+    """
     trials = [recording.trial(row) for row in range(len(recording))]
     date = str(recording.facts.get("date", ""))
     data = to_t4([(trial, date) for trial in trials])
@@ -105,7 +113,12 @@ def _finite(value: float) -> float:
 
 
 def write_t4(path: Path, data: Mapping[str, Any]) -> None:
-    """Write T4 results; UserError when the file cannot be written."""
+    """Write T4 results; UserError when the file cannot be written.
+
+    Args:
+        path: of the file.
+        data: in the T4 form.
+    """
     write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 

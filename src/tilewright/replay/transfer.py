@@ -12,7 +12,12 @@ from tilewright.search.transfer import Experience, ranges
 
 
 def teachers(arena: Arena, paths: Iterable[Path]) -> list[Path]:
-    """Those of the recorded spaces that are of the same kind and pipeline, and of other shapes."""
+    """Those of the recorded spaces that are of the same kind and pipeline, and of other shapes.
+
+    Args:
+        arena: the space that is searched.
+        paths: of the recordings to learn from.
+    """
     subject = arena.recording.subject
     if subject is None:
         return []

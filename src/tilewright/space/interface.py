@@ -37,7 +37,12 @@ class Space(ABC):
         return tuple(knob.name for knob in self.knobs)
 
     def admits(self, knob: str, value: Value) -> bool:
-        """Whether a user may restrict a knob to this value."""
+        """Whether a user may restrict a knob to this value.
+
+        Args:
+            knob: its name.
+            value: that it would be held to.
+        """
         return any(own.name == knob and own.admits(value) for own in self.knobs)
 
     @property
@@ -62,21 +67,40 @@ class Space(ABC):
 
     @abstractmethod
     def violations(self, config: Configuration) -> list[Violation]:
-        """Every reason why the configuration is not a member; empty for a member."""
+        """Every reason why the configuration is not a member; empty for a member.
+
+        Args:
+            config: any values for the knobs.
+        """
 
     def contains(self, config: Configuration) -> bool:
-        """Whether the configuration is a member."""
+        """Whether the configuration is a member.
+
+        Args:
+            config: any values for the knobs.
+        """
         return bool(self.contains_many([config])[0])
 
     @abstractmethod
     def contains_many(self, configs: Sequence[Configuration]) -> BoolArray:
-        """Which of many configurations are members."""
+        """Which of many configurations are members.
+
+        Args:
+            configs: any values for the knobs.
+
+        Returns:
+            Shape (configurations,).
+        """
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, n: int) -> list[Configuration]:
         """`n` independent members, uniform over the valid set (repeats are possible).
 
         Fewer only when the space is empty or a million candidates did not hit it.
+
+        Args:
+            rng: decides the draws.
+            n: how many, 0 or more.
         """
 
     @abstractmethod
@@ -84,6 +108,12 @@ class Space(ABC):
         """Members by rank (0 to `order_size` - 1) in a fixed order; None where a rank is invalid.
 
         Every member has exactly one rank.
+
+        Args:
+            ranks: in any order.
+
+        Returns:
+            As many, in the order of `ranks`.
         """
 
     @abstractmethod
@@ -119,49 +149,86 @@ class Space(ABC):
 
     @abstractmethod
     def nearest_valid(self, config: Configuration) -> Configuration:
-        """A member close to the configuration (itself, if it is one)."""
+        """A member close to the configuration (itself, if it is one).
+
+        Args:
+            config: any values for the knobs.
+        """
 
     def prior(self, config: Configuration) -> float:
         """How promising a configuration looks, higher is better; 0 for all without a prior.
 
         Best given as minus the logarithm of an estimated time: strategies compare it with the
         logarithm of measured times.
+
+        Args:
+            config: a member.
         """
         return float(self.prior_many([config])[0])
 
     @abstractmethod
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        """The prior of many, shape (configurations,)."""
+        """The prior of many, shape (configurations,).
+
+        Args:
+            configs: members.
+        """
 
     def encode(self, config: Configuration) -> FloatArray:
-        """Features, in the order of `feature_names`: the knobs, sizes as log2."""
+        """Features, in the order of `feature_names`: the knobs, sizes as log2.
+
+        Args:
+            config: a member.
+
+        Returns:
+            Shape (features,).
+        """
         return np.asarray(self.encode_many([config])[0])
 
     @abstractmethod
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        """Features of many, shape (configurations, features)."""
+        """Features of many, shape (configurations, features).
+
+        Args:
+            configs: members.
+        """
 
     @abstractmethod
     def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
         """What configurations amount to, shape (configurations, descriptors): numbers that mean
         the same in other spaces with descriptors of that name. Features, where a space has none.
         A descriptor called `prior` is the prior.
+
+        Args:
+            configs: members.
         """
 
     @abstractmethod
     def size_estimate(self, rng: np.random.Generator) -> SizeEstimate:
-        """How many members there are; counted, or estimated from a sample drawn with `rng`."""
+        """How many members there are; counted, or estimated from a sample drawn with `rng`.
+
+        Args:
+            rng: decides the sample that an estimate rests on.
+        """
 
     @abstractmethod
     def rejections(self, rng: np.random.Generator, n: int = 4096) -> dict[str, float]:
         """Share of all combinations of values that each constraint alone rejects.
 
         One combination may be rejected by several, so the shares do not add up to the whole.
+
+        Args:
+            rng: decides the sample.
+            n: how many combinations are looked at.
         """
 
     @abstractmethod
     def restrict(self, values: Mapping[str, Sequence[Value]]) -> Restriction:
-        """The space with the named knobs held to the given values."""
+        """The space with the named knobs held to the given values.
+
+        Args:
+            values: what each knob may be, by its name.
+        """
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,11 @@ class DispatchRestrictions:
     restrictions: Restrictions
 
     def matches(self, dispatch: str) -> bool:
-        """Whether the regular expression is found in a dispatch's name."""
+        """Whether the regular expression is found in a dispatch's name.
+
+        Args:
+            dispatch: its name.
+        """
         return re.search(self.pattern, dispatch) is not None
 
 

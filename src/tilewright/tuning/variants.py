@@ -229,6 +229,9 @@ def find_variant(name: str) -> Variant:
 
     Raises:
         UnknownNameError: there is none of that name.
+
+    Args:
+        name: as `--variants` takes it.
     """
     if name not in BUILT_IN:
         raise UnknownNameError("variant", name, BUILT_IN, "--variants")

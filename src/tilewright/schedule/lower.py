@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.schedule.barriers import with_barriers
-from tilewright.schedule.cross_thread import lowered_across_threads, reduced_by_threads
+from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.intrinsic import UPDATE
-from tilewright.schedule.nest import (
-    GLOBAL,
-    THREAD,
-    Allocate,
-    Buffer,
-    For,
-    Intrinsic,
-    Kernel,
-    Load,
-    LoopProgram,
-    Prefetch,
-    Stmt,
-    Store,
-)
 from tilewright.schedule.plan import Plan, StagePlan
 from tilewright.schedule.printer import show
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage_lowering import KernelParts, StageLowering
+from tilewright.schedule.stage_lowering import (
+    KernelParts,
+    StageLowering,
+    lowered_across_threads,
+    reduced_by_threads,
+)
 from tilewright.schedule.tensor import (
     BLOCK_TAGS,
     THREAD_TAGS,
@@ -37,7 +27,7 @@ from tilewright.schedule.tensor import (
     reads,
 )
 from tilewright.schedule.tensorize import tensorized, tensorized_leaf
-from tilewright.schedule.threads import virtual_serialized
+from tilewright.schedule.threads import virtual_serialized, with_barriers
 from tilewright.schedule.walk import nodes
 from tilewright.target import Target
 
@@ -45,7 +35,7 @@ from tilewright.target import Target
 class Lowered:
     """The loop nests of a schedule. `print` shows them as readable loops; `program` is the tree."""
 
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: nest.LoopProgram) -> None:
         self.program = program
 
     @property
@@ -94,7 +84,7 @@ def lower(
     buffers = _buffers(plan, tensors)
     roots = [p for p in plan.plans.values() if p.parent is None]
     made = [(t, b) for p in roots for t, b in zip(p.stage.op.outputs, p.buffers, strict=True)]
-    program = LoopProgram(
+    program = nest.LoopProgram(
         name,
         tuple(buffers[t] for t in tensors),
         tuple(buffers[t] for t in tensors if _is_placeholder(t)),
@@ -133,16 +123,16 @@ def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-def _buffers(plan: Plan, tensors: list[Tensor]) -> dict[Tensor, Buffer]:
+def _buffers(plan: Plan, tensors: list[Tensor]) -> dict[Tensor, nest.Buffer]:
     """A buffer for every tensor, each with a name of its own."""
-    buffers: dict[Tensor, Buffer] = {}
+    buffers: dict[Tensor, nest.Buffer] = {}
 
     def add(tensor: Tensor, name: str, shape: tuple[int, ...], scope: str, **more: Any) -> None:
         unique = distinct(name, {b.name for b in buffers.values()})
-        buffers[tensor] = Buffer(unique, shape or (1,), tensor.dtype, scope, **more)
+        buffers[tensor] = nest.Buffer(unique, shape or (1,), tensor.dtype, scope, **more)
 
     for tensor in tensors:
-        add(tensor, tensor.name, tensor.shape, GLOBAL)
+        add(tensor, tensor.name, tensor.shape, nest.GLOBAL)
     for stage, its in plan.plans.items():
         for read in (read for expr in its.body for read in reads(expr)):
             if read.tensor not in plan.of and read.tensor not in buffers:
@@ -160,7 +150,7 @@ def _buffers(plan: Plan, tensors: list[Tensor]) -> dict[Tensor, Buffer]:
     return buffers
 
 
-def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, Buffer]) -> Kernel:
+def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, nest.Buffer]) -> nest.Kernel:
     sizes: dict[str, int] = {}
     bound: dict[StagePlan, set[str]] = {}
     for its in root.subtree():
@@ -173,12 +163,12 @@ def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, Buffer]) -> Kerne
     threads = {plan.thread_var(root, t): e for t, e in block.items()}
     body = with_barriers(virtual_serialized(body), plan.arithmetic, threads)
     for tag in (*reversed(block), *reversed(grid)):
-        body = For(plan.thread_var(root, tag), sizes[tag], body, THREAD, tag)
+        body = nest.For(plan.thread_var(root, tag), sizes[tag], body, nest.THREAD, tag)
     read, written = used(body)
-    return Kernel(root.name, body, read, written, grid, block)
+    return nest.Kernel(root.name, body, read, written, grid, block)
 
 
-def lowered(stage: StageLowering) -> Stmt:
+def lowered(stage: StageLowering) -> nest.Stmt:
     """The loops of one stage, with those of the stages computed inside of it.
 
     Args:
@@ -196,7 +186,7 @@ def lowered(stage: StageLowering) -> Stmt:
     return stage.lowered()
 
 
-def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+def used(body: nest.Stmt) -> tuple[tuple[nest.Buffer, ...], tuple[nest.Buffer, ...]]:
     """The buffers from outside that a body reads and writes.
 
     Args:
@@ -205,20 +195,20 @@ def used(body: Stmt) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
     Returns:
         The buffers that are read, and those that are written, in the order of their first use.
     """
-    own: set[Buffer] = set()
-    read: dict[Buffer, None] = {}
-    written: dict[Buffer, None] = {}
+    own: set[nest.Buffer] = set()
+    read: dict[nest.Buffer, None] = {}
+    written: dict[nest.Buffer, None] = {}
     for part in nodes(body):
         match part:
-            case Allocate():
+            case nest.Allocate():
                 own.add(part.buffer)
-            case Load():
+            case nest.Load():
                 read[part.buffer] = None
-            case Store():
+            case nest.Store():
                 written[part.buffer] = None
-            case Prefetch():
+            case nest.Prefetch():
                 read[part.region.buffer] = None
-            case Intrinsic():
+            case nest.Intrinsic():
                 written.update((r.buffer, None) for r in part.outputs)
                 held = part.outputs if part.phase == UPDATE else ()
                 read.update((r.buffer, None) for r in (*part.inputs, *held))

@@ -4,33 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.schedule import nest
 from tilewright.schedule.expr import Var, is_true, listed
-from tilewright.schedule.nest import (
-    SERIAL,
-    THREAD,
-    Allocate,
-    Barrier,
-    Buffer,
-    For,
-    If,
-    Intrinsic,
-    Kernel,
-    LoopProgram,
-    Prefetch,
-    Region,
-    Seq,
-    Stmt,
-    Store,
-    StoreAll,
-    ThreadReduce,
-    inner,
-)
 from tilewright.schedule.tensor import distinct
 
 _INDENT = "  "
 
 
-def show(program: LoopProgram | Kernel | Stmt) -> str:
+def show(program: nest.LoopProgram | nest.Kernel | nest.Stmt) -> str:
     """A program, a kernel or a statement as indented loops.
 
     Args:
@@ -39,16 +20,16 @@ def show(program: LoopProgram | Kernel | Stmt) -> str:
     Returns:
         Lines, without an end of the last one.
     """
-    if isinstance(program, LoopProgram):
+    if isinstance(program, nest.LoopProgram):
         lines = list(_program(program))
-    elif isinstance(program, Kernel):
+    elif isinstance(program, nest.Kernel):
         lines = list(_Printer(_names(program.body)).stmt(program.body, 0))
     else:
         lines = list(_Printer(_names(program)).stmt(program, 0))
     return "\n".join(lines)
 
 
-def _program(program: LoopProgram) -> Iterator[str]:
+def _program(program: nest.LoopProgram) -> Iterator[str]:
     arguments = ", ".join(f"{b.name}: {_type(b)}" for b in program.arguments)
     yield f"def {program.name}({arguments}):"
     for buffer in program.temporaries:
@@ -57,27 +38,27 @@ def _program(program: LoopProgram) -> Iterator[str]:
         yield from _Printer(_names(kernel.body)).stmt(kernel.body, 1)
 
 
-def _type(buffer: Buffer) -> str:
+def _type(buffer: nest.Buffer) -> str:
     return f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
 
 
-def _allocation(buffer: Buffer) -> str:
+def _allocation(buffer: nest.Buffer) -> str:
     strides = f", strides={list(buffer.strides)}" if buffer.strides is not None else ""
     return f"{buffer.name} = allocate({_type(buffer)}, scope={buffer.scope}{strides})"
 
 
-def _names(body: Stmt) -> dict[Var, str]:
+def _names(body: nest.Stmt) -> dict[Var, str]:
     """A name for every loop variable, told apart where one of two loops is inside of the other."""
     names: dict[Var, str] = {}
 
-    def visit(stmt: Stmt, around: tuple[str, ...]) -> None:
-        if isinstance(stmt, For):
+    def visit(stmt: nest.Stmt, around: tuple[str, ...]) -> None:
+        if isinstance(stmt, nest.For):
             name = names.get(stmt.var, stmt.var.name)
             if name in around:
                 name = distinct(stmt.var.name, around)
             names[stmt.var] = name
             around = (*around, name)
-        for part in inner(stmt):
+        for part in nest.inner(stmt):
             visit(part, around)
 
     visit(body, ())
@@ -88,35 +69,35 @@ class _Printer:
     def __init__(self, names: dict[Var, str]) -> None:
         self.names = names
 
-    def stmt(self, stmt: Stmt, depth: int) -> Iterator[str]:
+    def stmt(self, stmt: nest.Stmt, depth: int) -> Iterator[str]:
         pad = _INDENT * depth
         match stmt:
-            case Seq():
+            case nest.Seq():
                 for part in stmt.body:
                     yield from self.stmt(part, depth)
-            case For():
+            case nest.For():
                 yield pad + self._for(stmt)
                 yield from self.stmt(stmt.body, depth + 1)
-            case If():
+            case nest.If():
                 condition = stmt.condition.text(self.names)
                 yield f"{pad}if {f'likely({condition})' if stmt.likely else condition}:"
                 yield from self.stmt(stmt.then, depth + 1)
                 if stmt.otherwise is not None:
                     yield f"{pad}else:"
                     yield from self.stmt(stmt.otherwise, depth + 1)
-            case Store():
+            case nest.Store():
                 yield f"{pad}{self._places([stmt])} = {stmt.value.text(self.names)}"
-            case StoreAll():
+            case nest.StoreAll():
                 values = listed([s.value for s in stmt.stores], self.names)
                 yield f"{pad}{self._places(stmt.stores)} = {values}"
-            case Allocate():
+            case nest.Allocate():
                 yield pad + _allocation(stmt.buffer)
                 yield from self.stmt(stmt.body, depth)
-            case Prefetch():
+            case nest.Prefetch():
                 yield f"{pad}prefetch({self._region(stmt.region)})"
-            case Barrier():
+            case nest.Barrier():
                 yield f"{pad}barrier()"
-            case ThreadReduce():
+            case nest.ThreadReduce():
                 given = listed([s.value for s in stmt.targets], self.names)
                 always = is_true(stmt.condition)
                 where = "" if always else f", where={stmt.condition.text(self.names)}"
@@ -124,29 +105,29 @@ class _Printer:
                     f"{pad}{self._places(stmt.targets)} = thread_{stmt.combiner.name}({given}, "
                     f"threads=[{', '.join(stmt.tags)}]{where})"
                 )
-            case Intrinsic():
+            case nest.Intrinsic():
                 parts = ", ".join(self._region(r) for r in (*stmt.outputs, *stmt.inputs))
                 phase = "" if stmt.phase == "body" else f".{stmt.phase}"
                 yield f"{pad}{stmt.intrinsic.name}{phase}({parts})"
 
-    def _places(self, stores: Sequence[Store]) -> str:
+    def _places(self, stores: Sequence[nest.Store]) -> str:
         return ", ".join(f"{s.buffer.name}[{listed(s.indices, self.names)}]" for s in stores)
 
-    def _for(self, stmt: For) -> str:
+    def _for(self, stmt: nest.For) -> str:
         name = self.names.get(stmt.var, stmt.var.name)
-        if stmt.kind == THREAD:
+        if stmt.kind == nest.THREAD:
             head = f"for {name} in thread({stmt.extent}):"
             if stmt.var.name != stmt.tag:
                 head = f"for {name} in thread({stmt.extent}, {stmt.tag}):"
         else:
-            kind = "range" if stmt.kind == SERIAL else stmt.kind
+            kind = "range" if stmt.kind == nest.SERIAL else stmt.kind
             head = f"for {name} in {kind}({stmt.extent}):"
         if stmt.pragmas:
             said = ", ".join(f"{k}={v}" if v is not None else k for k, v in stmt.pragmas.items())
             head += f"  # pragma {said}"
         return head
 
-    def _region(self, region: Region) -> str:
+    def _region(self, region: nest.Region) -> str:
         parts = []
         for low, extent in zip(region.mins, region.extents, strict=True):
             text = low.text(self.names)

@@ -6,36 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.schedule import nest
+from tilewright.schedule.arith import clipped, span_of, union
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import (
-    Binary,
-    Expr,
-    Var,
-    index,
-    is_true,
-    substitute,
-    variables,
-)
+from tilewright.schedule.expr import TRUE, Binary, Expr, Var, index, is_true, substitute, variables
 from tilewright.schedule.functions import conjunction
-from tilewright.schedule.nest import (
-    LOCAL,
-    SERIAL,
-    THREAD,
-    Allocate,
-    Buffer,
-    For,
-    If,
-    Load,
-    Prefetch,
-    Region,
-    Stmt,
-    Store,
-    flat,
-    stored,
-)
 from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
-from tilewright.schedule.regions import clipped, span_of, union
-from tilewright.schedule.tensor import DATA, VTHREAD, IterVar, Reduce, Tensor, TensorRead, reads
+from tilewright.schedule.tensor import (
+    DATA,
+    THREAD_TAGS,
+    VTHREAD,
+    IterVar,
+    Reduce,
+    Tensor,
+    TensorRead,
+    reads,
+)
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import transform
 
@@ -50,10 +36,10 @@ class KernelParts:
     """
 
     plan: Plan
-    buffers: dict[Tensor, Buffer]
+    buffers: dict[Tensor, nest.Buffer]
     bound: dict[StagePlan, set[str]]
     block: dict[str, int]
-    lowered: Callable[[StageLowering], Stmt]
+    lowered: Callable[[StageLowering], nest.Stmt]
 
 
 class StageLowering:
@@ -85,14 +71,14 @@ class StageLowering:
 
     # -- the whole stage ---------------------------------------------------------------------------
 
-    def lowered(self) -> Stmt:
+    def lowered(self) -> nest.Stmt:
         """The loops of a stage that neither threads nor an intrinsic compute together."""
         checks = self.checks(RESULT)
         if self.reduction is None:
             return self.loops(0, len(self.leaves), checks, self._elements)
         return self.loops(0, self.begin, checks, lambda: self._reduction(checks))
 
-    def _elements(self) -> Stmt:
+    def _elements(self) -> nest.Stmt:
         return self.store([self.resolved(e) for e in self.plan.body])
 
     def check_vectorized(self) -> None:
@@ -105,14 +91,14 @@ class StageLowering:
                     f"{marks.tag}"
                 )
 
-    def _reduction(self, checks: list[tuple[int, Expr]]) -> Stmt:
+    def _reduction(self, checks: list[tuple[int, Expr]]) -> nest.Stmt:
         inner = [(level, check) for level, check in checks if level >= self.begin]
         more = self.checks(REDUCED)
         end = len(self.leaves)
         update = self.loops(self.begin, end, [*inner, *more], self.update)
-        return flat(self.initialised(self.begin, checks), update)
+        return nest.flat(self.initialised(self.begin, checks), update)
 
-    def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> Stmt:
+    def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> nest.Stmt:
         """Loops over the result's axes from a level on that store the reduction's start.
 
         Args:
@@ -127,9 +113,9 @@ class StageLowering:
         conditions = [self._simplify(substitute(c, renamed)) for c in own]
         for leaf, fresh in reversed(loops):
             if any(fresh in variables(c) for c in conditions):
-                stmt, conditions = If(conjunction(conditions), stmt, likely=True), []
+                stmt, conditions = nest.If(conjunction(conditions), stmt, likely=True), []
             stmt = self.loop(leaf, stmt, fresh)
-        return If(conjunction(conditions), stmt, likely=True) if conditions else stmt
+        return nest.If(conjunction(conditions), stmt, likely=True) if conditions else stmt
 
     def result_loops(
         self, begin: int, end: int
@@ -160,8 +146,8 @@ class StageLowering:
         begin: int,
         end: int,
         checks: list[tuple[int, Expr]],
-        body: Callable[[], Stmt],
-    ) -> Stmt:
+        body: Callable[[], nest.Stmt],
+    ) -> nest.Stmt:
         """Loops of the levels from `begin` to `end`, with the stages computed in them, around a
         body; each check stands where its level says.
 
@@ -174,14 +160,14 @@ class StageLowering:
         for level in reversed(range(begin - 1, end)):
             here = [c for at, c in checks if max(at, begin - 1) == level]
             if here and (begin == 0 or level >= begin):
-                stmt = If(conjunction(here), stmt, likely=True)
+                stmt = nest.If(conjunction(here), stmt, likely=True)
             if level >= begin:
                 leaf = self.leaves[level]
-                stmt = flat(*self._prefetches(level), self._with_children(leaf, stmt))
+                stmt = nest.flat(*self._prefetches(level), self._with_children(leaf, stmt))
                 stmt = self.loop(leaf, stmt)
         return stmt
 
-    def loop(self, leaf: IterVar, body: Stmt, var: Var | None = None) -> Stmt:
+    def loop(self, leaf: IterVar, body: nest.Stmt, var: Var | None = None) -> nest.Stmt:
         """The loop of a leaf; nothing where it has one iteration or is a thread's.
 
         Args:
@@ -193,15 +179,15 @@ class StageLowering:
         extent, tag, pragmas = self.plan.sizes[leaf], marks.tag, dict(marks.pragmas)
         if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
             return body
-        kind = THREAD if tag else marks.kind or SERIAL
+        kind = nest.THREAD if tag else marks.kind or nest.SERIAL
         reduction = leaf.kind != DATA and var is None
-        return For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
+        return nest.For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
 
-    def _with_children(self, leaf: IterVar, body: Stmt) -> Stmt:
+    def _with_children(self, leaf: IterVar, body: nest.Stmt) -> nest.Stmt:
         for child in reversed(self.plan.children.get(leaf, [])):
-            body = flat(self.kernel.lowered(StageLowering(self.kernel, child)), body)
+            body = nest.flat(self.kernel.lowered(StageLowering(self.kernel, child)), body)
             for buffer in reversed(child.buffers):
-                body = Allocate(buffer, body)
+                body = nest.Allocate(buffer, body)
         return body
 
     def checks(self, part: int) -> list[tuple[int, Expr]]:
@@ -242,12 +228,12 @@ class StageLowering:
 
         return self._simplify(transform(expr, change))
 
-    def load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> Load:
+    def load(self, tensor: Tensor, indices: tuple[Expr, ...]) -> nest.Load:
         producer = self.kernel.plan.of.get(tensor)
         buffer = self.kernel.buffers[tensor]
         if producer is not None:
             indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
-        return Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
+        return nest.Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
 
     def start(self) -> list[Expr]:
         """What a reduction starts from."""
@@ -256,17 +242,17 @@ class StageLowering:
         first = reduction.init or reduction.combiner.identity
         return [self.resolved(e) for e in first]
 
-    def update(self) -> Stmt:
+    def update(self) -> nest.Stmt:
         """The statement that takes another value into the result."""
         reduction = self.reduction
         assert reduction is not None
         sources = [self.resolved(s) for s in reduction.sources]
-        old = [Load(b, self.indices) for b in self.result_buffers()]
+        old = [nest.Load(b, self.indices) for b in self.result_buffers()]
         stmt = self.store(reduction.combiner.combine(old, sources))
         condition = self.resolved(reduction.condition)
-        return stmt if is_true(condition) else If(condition, stmt)
+        return stmt if is_true(condition) else nest.If(condition, stmt)
 
-    def result_buffers(self) -> list[Buffer]:
+    def result_buffers(self) -> list[nest.Buffer]:
         """The buffers in the order of the reduction's values."""
         buffers = list(self.plan.buffers)
         order = [e.index for e in self.plan.body if isinstance(e, Reduce)]
@@ -276,7 +262,7 @@ class StageLowering:
         self,
         values: Sequence[Expr],
         renamed: dict[Expr, Expr] | None = None,
-    ) -> Stmt:
+    ) -> nest.Stmt:
         """Stores of the values at the stage's element, under the stage's predicate.
 
         Args:
@@ -288,11 +274,11 @@ class StageLowering:
         if renamed:
             indices = tuple(self._simplify(substitute(i, renamed)) for i in indices)
             values = [self._simplify(substitute(v, renamed)) for v in values]
-        stores = [Store(b, indices, v) for b, v in zip(buffers, values, strict=True)]
-        stmt = stored(stores)
+        stores = [nest.Store(b, indices, v) for b, v in zip(buffers, values, strict=True)]
+        stmt = nest.stored(stores)
         predicate = self.predicate()
         if not is_true(predicate):
-            stmt = If(self._simplify(substitute(predicate, renamed)), stmt)
+            stmt = nest.If(self._simplify(substitute(predicate, renamed)), stmt)
         return stmt
 
     def predicate(self, together: tuple[str, ...] = ()) -> Expr:
@@ -306,7 +292,7 @@ class StageLowering:
         given = self.plan.stage.store_predicate
         if given is not None:
             conditions.append(self._simplify(substitute(given, self._predicate_values(given))))
-        own = self.plan.scope == LOCAL or "." in self.plan.scope
+        own = self.plan.scope == nest.LOCAL or "." in self.plan.scope
         shared = self.plan.parent is None or not own
         if self.reduction is not None and shared:
             used_tags = self.kernel.bound[self.plan] | self._tags_around()
@@ -347,9 +333,9 @@ class StageLowering:
 
     # -- prefetch ----------------------------------------------------------------------------------
 
-    def _prefetches(self, level: int) -> list[Stmt]:
+    def _prefetches(self, level: int) -> list[nest.Stmt]:
         leaf = self.leaves[level]
-        found: list[Stmt] = []
+        found: list[nest.Stmt] = []
         for tensor, offset in self.plan.stage.marked(leaf).prefetches:
             producer = self.kernel.plan.of.get(tensor)
             at = producer.at if producer is not None and producer.parent is self.plan else None
@@ -359,10 +345,10 @@ class StageLowering:
                     f"'{at.name}', so it cannot be prefetched at '{leaf.name}'; prefetch it "
                     "further in, or what it is computed from"
                 )
-            found.append(Prefetch(self.read_region(tensor, level, offset)))
+            found.append(nest.Prefetch(self.read_region(tensor, level, offset)))
         return found
 
-    def read_region(self, tensor: Tensor, level: int, offset: int) -> Region:
+    def read_region(self, tensor: Tensor, level: int, offset: int) -> nest.Region:
         """What the stage reads of a tensor in the loops inside of a level, `offset` iterations of
         that level's loop later.
 
@@ -397,4 +383,105 @@ class StageLowering:
             low, extent = clipped(union(span), size, arithmetic)
             mins.append(self._simplify(substitute(low, later)))
             extents.append(extent)
-        return Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))
+        return nest.Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))
+
+
+# -- reductions over threads: each reduces its part, then all together -----------------------------
+
+
+def reduced_by_threads(plan: StagePlan) -> list[str]:
+    """The thread tags that loops of the reduction are bound to."""
+    return [
+        plan.thread(leaf)
+        for leaf in plan.leaves
+        if plan.marks[leaf] & REDUCED and plan.thread(leaf) in THREAD_TAGS
+    ]
+
+
+def lowered_across_threads(stage: StageLowering) -> nest.Stmt:
+    """Loops of the result, then this thread's part of the reduction into a `local` buffer, then
+    the combination of all threads' parts, stored.
+
+    Args:
+        stage: a reduction with loops bound to threads.
+
+    Raises:
+        ScheduleError: loops are in an order or fused in a way that threads cannot reduce, or
+            vectorized.
+    """
+    plan, reduction = stage.plan, stage.reduction
+    assert reduction is not None
+    tags = tuple(reduced_by_threads(plan))
+    for leaf in plan.leaves:
+        if plan.marks[leaf] == REDUCED | RESULT:
+            raise ScheduleError(
+                f"bind to {tags[0]}: axis '{leaf.name}' of stage '{plan.name}' fuses a "
+                "reduction axis with an axis of the result, which a reduction over threads cannot "
+                "have"
+            )
+        if plan.stage.marked(leaf).kind == nest.VECTORIZED:
+            raise ScheduleError(
+                f"vectorize: axis '{leaf.name}' of stage '{plan.name}' cannot be vectorized, since "
+                f"the stage's reduction is bound to {tags[0]}, where its threads wait for each "
+                "other"
+            )
+    serial = [
+        i
+        for i, leaf in enumerate(plan.leaves)
+        if plan.marks[leaf] & REDUCED and not plan.thread(leaf)
+    ]
+    begin = serial[0] if serial else len(plan.leaves)
+    for leaf in plan.leaves[begin:]:
+        is_loop = isinstance(plan.loop_values[leaf], IterVar) and plan.sizes[leaf] > 1
+        if not plan.marks[leaf] & REDUCED and is_loop:
+            raise ScheduleError(
+                f"stage '{plan.name}': its reduction is bound to {tags[0]}, so axis '{leaf.name}' "
+                "of the result cannot be inside of the reduction's loops; reorder it outwards"
+            )
+    result = stage.result_buffers()
+    part = [_local(f"{b.name}.part", b.dtype) for b in result] if serial else []
+    total = [_local(f"{b.name}.total", b.dtype) for b in result]
+    zero = (index(0),)
+    sources = [stage.resolved(s) for s in reduction.sources]
+    data_checks = stage.checks(RESULT)
+    own = stage.checks(REDUCED)
+    condition = stage.resolved(reduction.condition)
+    conditions = [] if is_true(condition) else [condition]
+    identity = [stage.resolved(e) for e in reduction.combiner.identity]
+
+    def contributed() -> tuple[list[Expr], Expr, nest.Stmt | None]:
+        """What this thread gives, when, and the statements that compute it before."""
+        if not serial:
+            held = conjunction([*(c for _, c in data_checks), *(c for _, c in own), *conditions])
+            return sources, held, None
+        loads = [nest.Load(b, zero) for b in part]
+        combined = reduction.combiner.combine(loads, sources)
+        update = nest.stored([nest.Store(b, zero, v) for b, v in zip(part, combined, strict=True)])
+        if conditions:
+            update = nest.If(conjunction(list(conditions)), update)
+        checks = [(max(level, begin), c) for level, c in (*data_checks, *own)]
+        first = nest.stored([nest.Store(b, zero, v) for b, v in zip(part, identity, strict=True)])
+        loops = stage.loops(begin, len(plan.leaves), checks, lambda: update)
+        return list(loads), TRUE, nest.flat(first, loops)
+
+    def body() -> nest.Stmt:
+        values, held, before = contributed()
+        targets = tuple(nest.Store(b, zero, v) for b, v in zip(total, values, strict=True))
+        final: list[Expr] = [nest.Load(b, zero) for b in total]
+        if reduction.init is not None:
+            final = list(reduction.combiner.combine(stage.start(), final))
+        last = stage.store(final)
+        bounds = [c for _, c in data_checks]
+        if bounds:
+            last = nest.If(conjunction(bounds), last, likely=True)
+        return nest.flat(before, nest.ThreadReduce(reduction.combiner, targets, tags, held), last)
+
+    # The bound checks of the result do not stand around this: every thread has to take part.
+    made = body()
+    for buffer in reversed((*part, *total)):
+        made = nest.Allocate(buffer, made)
+    return stage.loops(0, begin, [], lambda: made)
+
+
+def _local(name: str, dtype: str) -> nest.Buffer:
+    return nest.Buffer(name, (1,), dtype, nest.LOCAL)

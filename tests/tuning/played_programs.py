@@ -22,15 +22,15 @@ from tilewright.measure.verify import Comparison
 from tilewright.store import Database
 from tilewright.targets import parse_target
 from tilewright.toolchain import CompileOutcome
-from tilewright.tuning.candidate_tasks import CandidateRequest
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import BuildRequest, Programs
-from tilewright.tuning.proof import Proof, ProofRequest, SpecRequest
+from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.proof import Claim, Proof, SpecRequest
 from tilewright.tuning.variants import DEFAULT_VARIANT
+from tilewright.tuning.worker_tasks import CandidateRequest
 
 
 def name_of(path: object) -> str:
@@ -75,7 +75,7 @@ class PlayedRun:
         self.programs = Programs(
             self.context, self, "main", None, InputSet(folder, ()), Parameters(())
         )
-        self.default = self.programs.build(BuildRequest("default", DEFAULT_VARIANT))
+        self.default = self.programs.build(Build("default", DEFAULT_VARIANT))
         self.prepared = PreparedVariant(DEFAULT_VARIANT, ())
         self.outcome = Outcome(self.default, 1.0, prepared=[self.prepared])
 
@@ -147,12 +147,12 @@ class PlayedRun:
             error = self.specs_fail.get(name_of(request.path), "")
             request.path.write_text(" ".join(entry.name for entry in request.entries))
             return WorkerFailure("error", error) if error else request.path
-        if isinstance(request, ProofRequest):
+        if isinstance(request, Claim):
             if self.reading_fails:
                 return WorkerFailure("crashed", self.reading_fails)
             entries = {entry.name for asked in self.asked.values() for entry in asked}
             reached = {name: (f"{name}_dispatch",) for name in entries - self.missed}
-            return Proof(("a_dispatch",), (), reached, request.after)
+            return Proof(("a_dispatch",), (), reached, request.beside("after"))
         assert isinstance(request, CandidateRequest)
         request.vmfb.write_text("")
         return None

@@ -7,7 +7,7 @@ from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session
 from tilewright.measure.worker_state import WorkerState
 from tilewright.space.generators import dispatch_space
-from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
+from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
 
 FLAGS = (
     "--iree-hal-target-device=local",

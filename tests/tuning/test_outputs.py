@@ -13,7 +13,7 @@ from tilewright.errors import UserError
 from tilewright.tuning.company import Company, try_in_company
 from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
-from tilewright.tuning.programs import BuildRequest
+from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant
 
@@ -36,7 +36,7 @@ def tuned(run: PlayedRun, *names: str, seconds: float = 0.5) -> Company:
 def plain_variant(run: PlayedRun, name: str, seconds: float) -> Company:
     """A variant whose winners did not hold up."""
     run.seconds[name] = seconds
-    company = Company(run.prepared, run.programs.build(BuildRequest(name, Variant(name, ("--v",)))))
+    company = Company(run.prepared, run.programs.build(Build(name, Variant(name, ("--v",)))))
     run.outcome.companies.append(company)
     return company
 

@@ -35,7 +35,7 @@ def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:
     opened: Any = SimpleNamespace(program=None, toolchain=None, work=folder)
     device: Any = Answers(answer)
     made = Programs(opened, device, "main", None, None, Parameters())  # type: ignore[arg-type]
-    return made, Build("default", DEFAULT_VARIANT, None, folder / "p.vmfb", 1.0)
+    return made, Build("default", DEFAULT_VARIANT, None, folder / "p.vmfb")
 
 
 def test_a_programs_time_is_the_median_that_is_reported(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_tasks import compile_candidate
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.stages import (
     CandidateMeasurer,
@@ -19,6 +18,7 @@ from tilewright.tuning.stages import (
     FastestFirst,
 )
 from tilewright.tuning.task import MAX_REPEATS, repeats_for
+from tilewright.tuning.worker_tasks import compile_candidate
 from tilewright.workload import Workload
 
 FAILURES = [

@@ -1,7 +1,7 @@
 """The parts that all our specs share: names, helper sequences, and the passes run before matching.
 
 A spec is a transform dialect module whose `__kernel_config` IREE runs on the function of every
-dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.matcher`):
+dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.write`):
 
     transform.named_sequence @__kernel_config(%func) {
       %0 = transform.apply_registered_pass "…" to %func        // see PROLOGUE

@@ -14,7 +14,7 @@ from tilewright.tuning.confirm import Confirmed, configuration_entry
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import Build, BuildRequest, Programs
+from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
 
 # Hot dispatches whose choice is tried again in the whole program.
@@ -43,6 +43,18 @@ class Company:
             An entry for each choice that is a configuration.
         """
         return _entries(self.prepared, self.choices)
+
+
+@dataclass
+class Outcome:
+    """What the parts of a run leave for the result."""
+
+    default: Build
+    default_s: float
+    variants: dict[str, float | str] = field(default_factory=dict)
+    prepared: list[PreparedVariant] = field(default_factory=list)
+    confirmed: list[Confirmed] = field(default_factory=list)
+    companies: list[Company] = field(default_factory=list)
 
 
 def spec_request(
@@ -176,7 +188,7 @@ def _build(
     )
     written = [index for index, problem in enumerate(problems) if not problem]
     builds = programs.build_all(
-        [BuildRequest(names[index], prepared.variant, specs[index]) for index in written]
+        [Build(names[index], prepared.variant, specs[index]) for index in written]
     )
     problems = [problem for problem in problems if problem]
     built = []

@@ -12,7 +12,6 @@ from tilewright.measure.statistics import Interval, Verdict
 from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry
@@ -22,6 +21,7 @@ from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0

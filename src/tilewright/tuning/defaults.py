@@ -15,14 +15,18 @@ from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
 from tilewright.targets import parse_target
 from tilewright.trial import Status
-from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
-from tilewright.tuning.worker_tasks import ReferenceRequest, make_reference
+from tilewright.tuning.worker_tasks import (
+    CandidateRequest,
+    ReferenceRequest,
+    compile_candidate,
+    make_reference,
+)
 
 FLOAT64 = "float64 NumPy"
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright import scratch
 from tilewright.errors import UserError
+from tilewright.gpu_target import fallback_of
 from tilewright.ir.program import Program
+from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.pool import WorkerPool
+from tilewright.measure.remote import parse_runner
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.several import SeveralDevices
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning.events import Event, Listener, Note, ignore
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.runner_choice import accepted_target
 from tilewright.tuning.variants import DEFAULT_VARIANT, Variant
-from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
+from tilewright.tuning.worker_tasks import LoadRequest, compile_probe, read_user_program
 
 LOAD_TIMEOUT_S = 600.0
 
@@ -160,3 +164,56 @@ def open_program(
         if note:
             opened.note(note, warning=True)
         yield opened
+
+
+_NO_DEVICE = (
+    "; without such a device here, --runner measures on another machine and --compile-only "
+    "measures nothing"
+)
+
+
+def open_benchmark(
+    target: Target, options: TuneOptions, announce: Callable[[str], None] = lambda text: None
+) -> Benchmark:
+    """What measures for a run. Raises UserError for a runner that there is not.
+
+    Args:
+        target: what is measured was compiled for it.
+        options: `runner`, `device` and `compile_only` decide.
+        announce: told what is waited for.
+
+    Returns:
+        A device of this machine, several, or another machine's.
+    """
+    if options.compile_only:
+        # The device of the target need not be there.
+        return Benchmark(DeviceOptions("local-sync"))
+    if options.runner is not None:
+        device = options.device or target.device
+        return parse_runner(options.runner, announce, device)
+    if options.device is not None:
+        devices = [DeviceOptions(uri.strip()) for uri in options.device.split(",")]
+        return Benchmark(devices[0]) if len(devices) == 1 else SeveralDevices(devices)
+    if target.is_gpu:
+        return Benchmark(DeviceOptions(target.device, advice=_NO_DEVICE))
+    return Benchmark(DeviceOptions.cpu(target.cores))
+
+
+def accepted_target(target: Target, compilers: WorkerPool) -> tuple[Target, str]:
+    """The target, or the one nearest to it where the compiler refuses a target that it has no name
+    for; and a note on that, '' for none.
+
+    Args:
+        target: as the user named it.
+        compilers: one of them tries it.
+    """
+    other = fallback_of(target)
+    if other is None:
+        return target, ""
+    refused = compilers.ask(compile_probe, target.declaration, 60.0)
+    if refused is None:
+        return target, ""
+    return other, (
+        f"the compiler refuses {target.name} ({refused.message}); code is made for "
+        f"{other.name}, which runs there as well"
+    )

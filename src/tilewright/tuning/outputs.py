@@ -18,11 +18,10 @@ from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
-from tilewright.tuning.company import Company, spec_request
+from tilewright.tuning.company import Company, Outcome, spec_request
 from tilewright.tuning.confirm import entry_name
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.install import install_folder
-from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, TuneResult
@@ -296,7 +295,7 @@ def _write_files(
         shutil.copyfile(preprocessing, staging / PREPROCESSING)
         variant_flags = relocate_preprocessing(variant_flags, destination / PREPROCESSING)
     variant = replace(final.build.variant, flags=variant_flags)
-    flags = (*programs.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")
+    flags = (*context.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
     (staging / "command.txt").write_text(command + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")

@@ -23,17 +23,20 @@ from tilewright.tuning.variants import Variant
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
+RUN_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
 class Build:
-    """A compiled program; `error` is set, and `vmfb` None, when it did not compile."""
+    """A program as a variant, with a tuning spec or without: to be compiled, or compiled.
+
+    name: of its file. vmfb: None before it is compiled, and, with an `error`, when it does not.
+    """
 
     name: str
     variant: Variant
-    spec: Path | None
-    vmfb: Path | None
-    seconds: float
+    spec: Path | None = None
+    vmfb: Path | None = None
     error: str = ""
 
     @property
@@ -42,13 +45,12 @@ class Build:
         return self.vmfb is not None
 
 
-@dataclass(frozen=True)
-class BuildRequest:
-    """A program to compile: its file's name, a variant, a tuning spec."""
+@dataclass
+class MeasuredBuild:
+    """A program that compiled, and the seconds that one run of it takes."""
 
-    name: str
-    variant: Variant
-    spec: Path | None = None
+    build: Build
+    time_s: float
 
 
 class Programs:
@@ -82,53 +84,37 @@ class Programs:
         self.seconds_each = 0.0
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def flags(self, variant: Variant, spec: Path | None = None) -> tuple[str, ...]:
-        """Every flag of `iree-compile` for a variant, with a spec or without.
-
-        Args:
-            variant: whose flags come after the user's.
-            spec: a tuning spec.
-        """
-        return self.opened.flags(variant, spec)
-
-    def build(self, request: BuildRequest) -> Build:
+    def build(self, wanted: Build) -> Build:
         """Compile the program; a failure is in the result.
 
         Args:
-            request: what to compile.
+            wanted: what to compile.
 
         Returns:
             The program, or why there is none.
         """
-        vmfb = self.folder / f"{request.name}.vmfb"
-        flags = self.flags(request.variant, request.spec)
+        vmfb = self.folder / f"{wanted.name}.vmfb"
+        flags = self.opened.flags(wanted.variant, wanted.spec)
         outcome = self.toolchain.compile(
             self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
         )
         self.seconds_each = self.seconds_each or outcome.seconds
-        return Build(
-            request.name,
-            request.variant,
-            request.spec,
-            vmfb if outcome.ok else None,
-            outcome.seconds,
-            outcome.error,
-        )
+        return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
 
-    def build_all(self, requests: Sequence[BuildRequest]) -> list[Build]:
+    def build_all(self, wanted: Sequence[Build]) -> list[Build]:
         """Compile several at a time, as many as there are cores.
 
         `seconds_each` afterwards says what one of them took of the run's time.
 
         Args:
-            requests: with different names.
+            wanted: with different names.
 
         Returns:
             What became of each, in their order.
         """
         begin = time.monotonic()
         with ThreadPoolExecutor(max_workers=max(1, self.opened.target.cores)) as threads:
-            builds = list(threads.map(self.build, requests))
+            builds = list(threads.map(self.build, wanted))
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds

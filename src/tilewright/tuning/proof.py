@@ -49,6 +49,14 @@ class Claim:
     extra: tuple[str, ...] = ()
     timeout_s: float = 1800.0
 
+    def beside(self, name: str) -> Path:
+        """A file of the proof: `before` and `after` are the program without and with the specs.
+
+        Args:
+            name: what is in it.
+        """
+        return self.stem.with_name(f"{self.stem.name}.{name}.mlir")
+
 
 @dataclass(frozen=True)
 class ConfigurationChange:
@@ -147,7 +155,7 @@ def prove_all(opened: OpenProgram, claims: Sequence[Claim]) -> list[Proof | Proo
             found.setdefault(number, ProofFailure(stage, outcome.error))
     left = [number for number in range(len(claims)) if number not in found]
     results = opened.compilers.run(
-        Job(read_proof, _proof_request(claims[number]), _WORKER_TIMEOUT_S) for number in left
+        Job(read_proof, claims[number], _WORKER_TIMEOUT_S) for number in left
     )
     for number, result in zip(left, results, strict=True):
         entries = claims[number].entries
@@ -171,7 +179,7 @@ def _write(
         for kind in KINDS if not claim.given else ():
             entries = tuple(entry for entry in claim.entries if isinstance(entry, kind))
             if entries:
-                path = _beside(claim, kind.__name__)
+                path = claim.beside(kind.__name__)
                 requests.append(SpecRequest(entries, path, claim.flags))
                 numbers.append(number)
                 named[number].append(f"{kind.flag(opened.target)}{path}")
@@ -179,15 +187,6 @@ def _write(
         if wrong:
             found.setdefault(number, ProofFailure(ProofStage.SPEC, wrong))
     return named
-
-
-def _beside(claim: Claim, name: str) -> Path:
-    return claim.stem.with_name(f"{claim.stem.name}.{name}.mlir")
-
-
-def _proof_request(claim: Claim) -> ProofRequest:
-    before = claim.before or _beside(claim, "before")
-    return ProofRequest(before, _beside(claim, "after"), claim.flags, claim.code)
 
 
 def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, CompileJob]]:
@@ -198,9 +197,9 @@ def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, Comp
     def job(output: Path, *flags: str) -> CompileJob:
         return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
 
-    jobs = [(ProofStage.WITH, job(_beside(claim, "after"), *with_specs, to_phase))]
+    jobs = [(ProofStage.WITH, job(claim.beside("after"), *with_specs, to_phase))]
     if claim.before is None:
-        jobs.insert(0, (ProofStage.WITHOUT, job(_beside(claim, "before"), *claim.flags, to_phase)))
+        jobs.insert(0, (ProofStage.WITHOUT, job(claim.beside("before"), *claim.flags, to_phase)))
     if claim.vmfb is not None:
         jobs.append((ProofStage.WITH, job(claim.vmfb, *with_specs)))
     return jobs
@@ -244,27 +243,13 @@ def write_spec(state: WorkerState, request: SpecRequest) -> Path:
     return write_whole(request.path, text.encode())
 
 
-@dataclass(frozen=True)
-class ProofRequest:
-    """Two files of a program at the executable-configurations phase: without and with specs.
-
-    `code`: a dispatch whose code alone differs counts as changed too.
-    """
-
-    before: Path
-    after: Path
-    flags: tuple[str, ...]
-    code: bool = False
-
-
-def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
-    """Task: see ProofRequest."""
+def read_proof(state: WorkerState, claim: Claim) -> Proof:
+    """Task: what the specs of a claim did, read from the program compiled without and with them."""
     from tilewright.ir.configured import configured_functions, describe
 
-    compiler = session(state, request.flags)
-    before, after = (
-        parse_module(compiler, path.read_bytes()) for path in (request.before, request.after)
-    )
+    compiler, compiled = session(state, claim.flags), claim.beside("after")
+    paths = (claim.before or claim.beside("before"), compiled)
+    before, after = (parse_module(compiler, path.read_bytes()) for path in paths)
     old, new = configured_functions(before), configured_functions(after)
     changed = [
         name
@@ -279,7 +264,7 @@ def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
         ConfigurationChange(name, entries.get(name, ""), describe(old[name]), describe(new[name]))
         for name in told
     ]
-    if request.code:
+    if claim.code:
         changes += [
             ConfigurationChange(
                 name, "", describe(old[name]), f"{describe(found)}, with other code"
@@ -291,4 +276,4 @@ def read_proof(state: WorkerState, request: ProofRequest) -> Proof:
         name: tuple(place for place in where if place in changed or place not in new)
         for name, where in places.items()
     }
-    return Proof(tuple(new), tuple(changes), reached, request.after)
+    return Proof(tuple(new), tuple(changes), reached, compiled)

@@ -17,16 +17,15 @@ from tilewright.store import Database, RunStatus
 from tilewright.targets import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.tuning import outputs
-from tilewright.tuning.company import try_in_company
+from tilewright.tuning.company import Outcome, try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
-from tilewright.tuning.opening import open_program
+from tilewright.tuning.opening import open_benchmark, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import (
     PreparedVariant,
     extract,
@@ -36,14 +35,14 @@ from tilewright.tuning.prepare import (
     use_given_arguments,
 )
 from tilewright.tuning.programs import (
+    RUN_TIMEOUT_S,
     Build,
-    BuildRequest,
+    MeasuredBuild,
     Programs,
     program_inputs,
     quick_timing,
 )
 from tilewright.tuning.result import TuneResult
-from tilewright.tuning.runner_choice import open_benchmark
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
 from tilewright.tuning.variant_phase import choose_variants
@@ -161,7 +160,7 @@ class TuningSession:
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context)
-            default = programs.build(BuildRequest("default", DEFAULT_VARIANT))
+            default = programs.build(Build("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UserError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):
@@ -214,14 +213,14 @@ class TuningSession:
         programs: Programs,
         outcome: Outcome,
         first: PreparedVariant,
-        chosen: Sequence[MeasuredVariant],
+        chosen: Sequence[MeasuredBuild],
     ) -> None:
         for measured in chosen:
-            with context.phase("dispatches", f"measuring those of {measured.variant.name}"):
+            with context.phase("dispatches", f"measuring those of {measured.build.variant.name}"):
                 prepared = (
                     first
-                    if measured.variant.name == first.variant.name
-                    else take_apart(context, measured.variant)
+                    if measured.build.variant.name == first.variant.name
+                    else take_apart(context, measured.build.variant)
                 )
                 measure_defaults(context, prepared, measured.time_s)
             outcome.prepared.append(prepared)

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.jobs import Result
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_tasks import CandidateRequest, compile_candidate
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
 
 
 @dataclass(frozen=True)
@@ -237,16 +238,8 @@ class DispatchCompiler:
             return None
         folder = self.keep / self.task.variant / self.task.name
         folder.mkdir(parents=True, exist_ok=True)
-        command = " ".join(
-            (
-                "iree-compile",
-                f"{stem}.mlir",
-                "--compile-from=executable-configurations",
-                *self.compile_flags,
-                "-o",
-                f"{stem}.vmfb",
-            )
-        )
+        flags = " ".join((f"--compile-from={CONFIGURED_PHASE}", *self.compile_flags))
+        command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tilewright.files import whole_file
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.company import Company
+from tilewright.tuning.company import Company, Outcome
 from tilewright.tuning.confirm import Confirmed, entry_name
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.outcome import Outcome
 from tilewright.tuning.result import DispatchSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 

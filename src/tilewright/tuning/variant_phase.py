@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.jobs import WorkerFailure
+from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
-from tilewright.tuning.outcome import RUN_TIMEOUT_S, MeasuredVariant, Outcome
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import Build, BuildRequest, Programs
+from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, MeasuredBuild, Programs
 from tilewright.tuning.variants import (
-    DEFAULT_VARIANT,
     Variant,
     applicable,
     im2col_applies,
@@ -26,7 +25,7 @@ _CHOSEN_VARIANTS = "chosen variants"
 
 def choose_variants(
     context: RunContext, programs: Programs, outcome: Outcome, first: PreparedVariant
-) -> list[MeasuredVariant]:
+) -> list[MeasuredBuild]:
     """The variants worth tuning, fastest first; their times are in the outcome.
 
     Args:
@@ -38,7 +37,7 @@ def choose_variants(
     Returns:
         At least one.
     """
-    own = MeasuredVariant(DEFAULT_VARIANT, outcome.default, outcome.default_s)
+    own = MeasuredBuild(outcome.default, outcome.default_s)
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:
         context.note(
@@ -67,7 +66,7 @@ def choose_variants(
         v.name == "default" for v in context.options.variants
     )
     if not keep_default and len(measured) > 1:
-        measured = [m for m in measured if m.variant.flags] or measured
+        measured = [m for m in measured if m.build.variant.flags] or measured
     return _worth_tuning(context, measured, first)
 
 
@@ -76,9 +75,9 @@ def _measure_variants(
     programs: Programs,
     outcome: Outcome,
     wanted: Sequence[Variant],
-    own: MeasuredVariant,
-) -> list[MeasuredVariant]:
-    builds = programs.build_all([BuildRequest(v.name, v) for v in wanted])
+    own: MeasuredBuild,
+) -> list[MeasuredBuild]:
+    builds = programs.build_all([Build(v.name, v) for v in wanted])
     good = []
     programs_by_bytes = {_digest(own.build): own.build.name}
     for build in builds:
@@ -101,7 +100,7 @@ def _measure_variants(
     measured = [own]
     for build in good:
         seconds = own.time_s * judged[build.name]
-        measured.append(MeasuredVariant(build.variant, build, seconds))
+        measured.append(MeasuredBuild(build, seconds))
         outcome.variants[build.name] = seconds * 1e3
         context.emit(ProgramMeasured(build.name, seconds, True))
     return sorted(measured, key=lambda m: m.time_s)
@@ -142,7 +141,7 @@ def _im2col_choices(
         return []
     request = ConvolutionsRequest(
         programs.program.path,
-        programs.flags(DEFAULT_VARIANT),
+        context.flags(),
         context.work / "preprocessing",
     )
     found = context.compilers.ask(list_convolutions, request, 600.0)
@@ -153,8 +152,8 @@ def _im2col_choices(
 
 
 def _worth_tuning(
-    context: RunContext, measured: list[MeasuredVariant], first: PreparedVariant
-) -> list[MeasuredVariant]:
+    context: RunContext, measured: list[MeasuredBuild], first: PreparedVariant
+) -> list[MeasuredBuild]:
     """The fastest variants; a slower one only if tuning could make up for the difference.
 
     A program of a few dispatches gets its slower variants too: lowering configurations alone
@@ -162,16 +161,16 @@ def _worth_tuning(
     """
     earlier = context.store.get_state(context.run_id, _CHOSEN_VARIANTS)
     if isinstance(earlier, list):
-        again = [m for name in earlier for m in measured if m.variant.name == name]
+        again = [m for name in earlier for m in measured if m.build.name == name]
         if again:
             return again
     reach = 4.0 if len(first.tasks) <= 3 else 1.25
     near = [m for m in measured if m.time_s <= reach * measured[0].time_s]
     # After the fastest the compiler's own: variants that do well are often alike.
-    near.sort(key=lambda m: (m is not measured[0], bool(m.variant.flags), m.time_s))
+    near.sort(key=lambda m: (m is not measured[0], bool(m.build.variant.flags), m.time_s))
     chosen = near[: context.options.effort_preset.tuned_variants]
     chosen.sort(key=lambda m: m.time_s)
-    context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.variant.name for m in chosen])
+    context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.build.name for m in chosen])
     return chosen
 
 

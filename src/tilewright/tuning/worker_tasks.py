@@ -6,18 +6,24 @@ neither parses IR nor computes, and no program can take it down.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.argument import ArgumentType
+from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import index_bounds, random_inputs, write_outputs
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.worker_state import RecentlyUsed, WorkerState
+from tilewright.tiling import CompilationInfo
 from tilewright.tuning.candidate_trial import Reference
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
+    from tilewright.ir.splice import SplicedTemplate
 
 
 @dataclass(frozen=True)
@@ -158,3 +164,130 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
 def _largest(arguments: tuple[ArgumentType, ...]) -> int:
     """No size of a dispatch that its types leave open is taken to be larger than this."""
     return max((size for a in arguments for size in a.shape or ()), default=1)
+
+
+@dataclass(frozen=True)
+class CandidateRequest:
+    """Compile a configured dispatch with another configuration (None: the compiler's own).
+
+    `splice`: many candidates of this dispatch are to come; what they share is compiled once.
+    `programs`: a folder for what its candidates became, with `splice`: of one that becomes the same
+    program as another before it only the digest is returned, and no vmfb is written. `rotations`:
+    sets of arguments that `bench` takes.
+    """
+
+    configured: Path
+    executable: str
+    entry: str
+    configuration: CompilationInfo | None
+    repeats: int
+    flags: tuple[str, ...]
+    vmfb: Path
+    keep: Path | None = None
+    splice: bool = False
+    programs: Path | None = None
+    rotations: int = 1
+
+
+def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
+    """Task: see CandidateRequest. Returns a digest of the code. Raises CompileError.
+
+    Args:
+        request: which dispatch, configured how, and where the program goes.
+    """
+    from tilewright.ir.candidate import make_candidate
+    from tilewright.ir.splice import NotSpliceable
+
+    compiler = session(state, request.flags)
+
+    def whole() -> Any:
+        return make_candidate(
+            _template(state, request.configured),
+            compiler.context,
+            request.executable,
+            request.entry,
+            request.configuration,
+            request.repeats,
+            rotations=request.rotations,
+        ).operation
+
+    if request.keep is not None:
+        write_whole(request.keep, whole().get_asm().encode())
+    if request.splice:
+        with contextlib.suppress(NotSpliceable):
+            return _spliced_candidate(state, request)
+    return _written(request, compiler.compile(whole(), compile_from=CONFIGURED_PHASE))
+
+
+def _written(request: CandidateRequest, vmfb: bytes) -> str:
+    """Write a candidate's program and return its digest."""
+    write_whole(request.vmfb, vmfb)
+    return hashlib.sha256(vmfb).hexdigest()[:20]
+
+
+def _spliced_candidate(state: WorkerState, request: CandidateRequest) -> str:
+    """As `compile_candidate`, for those that share their host code. Raises NotSpliceable."""
+    template = _spliced(state, request)
+    code = template.generate(request.configuration)
+    known = request.programs / code.digest() if request.programs is not None else None
+    if known is not None and known.exists():
+        return known.read_text()
+    digest = _written(request, template.finish(code))
+    if known is not None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(known, digest.encode())
+    return digest
+
+
+class _Templates(RecentlyUsed[Path, bytes]):
+    """Configured dispatches, by their files."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+
+
+class _Spliced(RecentlyUsed[tuple[object, ...], "SplicedTemplate | str"]):
+    """What candidates' code is put into, or why it cannot be, by all that decides it."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
+def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
+    """The template that this candidate's code is put into, kept between candidates.
+
+    Raises NotSpliceable where candidates must be compiled as a whole.
+    """
+    from tilewright.ir.splice import NotSpliceable, SplicedTemplate
+
+    key = (
+        request.configured,
+        request.executable,
+        request.entry,
+        request.repeats,
+        request.rotations,
+        request.flags,
+    )
+
+    def make() -> SplicedTemplate | str:
+        try:
+            return SplicedTemplate(
+                session(state, request.flags),
+                _template(state, request.configured),
+                request.executable,
+                request.entry,
+                request.repeats,
+                request.rotations,
+            )
+        except (NotSpliceable, CompileError) as error:
+            return str(error)
+
+    found = state.get(_Spliced).get(key, make)
+    if isinstance(found, str):
+        raise NotSpliceable(found)
+    return found
+
+
+def _template(state: WorkerState, path: Path) -> bytes:
+    """The configured dispatch, kept between candidates."""
+    return state.get(_Templates).get(path, path.read_bytes)

@@ -7,6 +7,7 @@ its file without endings.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,10 +26,12 @@ from tilewright.toolchain import CompileOutcome
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, Proof, SpecRequest
+from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import CandidateRequest
 
@@ -107,9 +110,8 @@ class PlayedRun:
             "verified_against": "float64 NumPy",
             "inputs": None,
             "folder": self.context.work / name,
-            "isolated": self.context.work / f"{name}.mlir",
-            "configured": self.context.work / f"{name}.configured.mlir",
-            "executable": name,
+            "flags": (),
+            "dispatch": ExtractedDispatch(name, name, 1, self.context.work / f"{name}.mlir"),
             "tester": lambda device, limit: CandidateTester(device, _REFERENCE, 1, limit),
             "lower": lambda configuration: configuration,
             "describe": str,
@@ -117,6 +119,7 @@ class PlayedRun:
             **fields,
         }
         task = SimpleNamespace(**given)
+        task.request = partial(DispatchTask.request, task)
         task.folder.mkdir(exist_ok=True)
         self.prepared.tasks.append(task)
         return task

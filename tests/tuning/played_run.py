@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.jobs import Result, WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.verify import Comparison
@@ -18,11 +19,12 @@ from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.defaults import make_reference
+from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
-from tilewright.tuning.worker_tasks import make_reference
 from tilewright.workload import Dim, Workload
 
 TARGET = parse_target("cpu", 2)
@@ -95,21 +97,19 @@ def played_task(
     dims = (Dim("m", 8), Dim("k", 24, True))
     task = DispatchTask(
         names=[name],
-        executables=[name],
+        dispatch=ExtractedDispatch(
+            name, name, 1, folder / f"{name}.mlir", outputs=(ArgumentType("f32", (8,)),)
+        ),
         count=1,
         workload=Workload("contraction", dims, ("f32", "f32", "f32"), (), body=name),
         template=template,  # type: ignore[arg-type]
         space=made,  # type: ignore[arg-type]
         restricted=space,
-        isolated=folder / f"{name}.mlir",
-        configured=folder / f"{name}.configured.mlir",
-        folder=folder / name,
         variant="default",
         flags=(),
         share=share,
         default_s=default_s,
         space_points=float(sizes),
-        output_types=("f32",),
     )
     task.folder.mkdir()
     if default_s is not None:

@@ -26,10 +26,14 @@ from tilewright.store import Database
 from tilewright.targets import parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.candidate_trial import Reference
-from tilewright.tuning.defaults import _independent_reference, default_vmfb, measure_defaults
+from tilewright.tuning.defaults import (
+    _independent_reference,
+    default_vmfb,
+    make_reference,
+    measure_defaults,
+)
 from tilewright.tuning.events import DispatchesRanked
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
-from tilewright.tuning.worker_tasks import make_reference
 from tuned_samples import matmul
 
 
@@ -129,7 +133,7 @@ def isolated_for(name: str, folder: Path) -> tuple[Any, Any]:
         reference=reference,
         flags=target.flags,
         folder=folder,
-        isolated=dispatch.isolated,
+        dispatch=dispatch,
         inputs=inputs,
     )
     return target, task
@@ -173,7 +177,7 @@ def test_where_the_processor_cannot_the_report_says_what_served(tmp_path: Path) 
         reference=Reference("inputs", None, unsupported="an op"),  # type: ignore[arg-type]
         flags=target.flags,
         folder=tmp_path,
-        isolated=tmp_path / "d.mlir",
+        dispatch=SimpleNamespace(file=tmp_path / "d.mlir"),
         inputs="inputs",
     )
     assert _independent_reference(context, task) == ""

@@ -64,8 +64,8 @@ def test_equal_workloads_are_one_task(tmp_path):
     prepared = take_apart(opened(tmp_path))
     (task,) = prepared.tasks
     assert task.count == 2
-    assert [str(a) for a in task.arguments] == ["64x64xf32", "64x64xf32"]
-    assert task.output_types == ("f32",)
+    assert [str(a) for a in task.dispatch.arguments] == ["64x64xf32", "64x64xf32"]
+    assert task.dispatch.output_types == ("f32",)
     assert task.space_points > 1
     assert prepared.kinds == {"contraction"}
 
@@ -83,8 +83,8 @@ def test_sizes_of_the_run_make_it_a_task(tmp_path):
     prepared = take_apart(program)
     assert not prepared.skipped
     dynamic = next(t for t in prepared.tasks if t.workload.kind == "elementwise")
-    assert (4096,) in [a.shape for a in dynamic.arguments]
-    assert 4096 in dict(dynamic.argument_values).values()
+    assert (4096,) in [a.shape for a in dynamic.dispatch.arguments]
+    assert 4096 in dict(dynamic.dispatch.values).values()
 
 
 def test_what_only_leaves_out(tmp_path):

@@ -11,13 +11,14 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.stages import (
     CandidateMeasurer,
     CompiledCandidate,
     DispatchCompiler,
     FastestFirst,
 )
-from tilewright.tuning.task import MAX_REPEATS, repeats_for
+from tilewright.tuning.task import MAX_REPEATS, DispatchTask, repeats_for
 from tilewright.tuning.worker_tasks import compile_candidate
 from tilewright.workload import Workload
 
@@ -38,9 +39,10 @@ class Task:
     """As much of a DispatchTask as the stages use."""
 
     folder: Path
+    flags: tuple = ()
     name: str = "main_dispatch_0"
-    executable: str = "main_dispatch_0_exe"
-    configured: Path = Path("configured.mlir")
+    dispatch = ExtractedDispatch("main_dispatch_0_exe", "main_dispatch_0", 1, Path("alone.mlir"))
+    request = DispatchTask.request
     variant: str = "default"
     repeats: int = 4
     rotations: int = 1
@@ -68,7 +70,7 @@ class Pool:
 class TestCompiler:
     def test_asks_workers_for_the_lowered_configuration(self, tmp_path):
         pool = Pool()
-        compiler = DispatchCompiler(Task(tmp_path), pool, ("--flag",))
+        compiler = DispatchCompiler(Task(tmp_path, ("--flag",)), pool)
         made = compiler.compile([config(3), config(5)])
         assert [c.configuration for c in made] == [config(3), config(5)]
         assert [(c.status, c.digest, c.seconds) for c in made] == [
@@ -93,7 +95,7 @@ class TestCompiler:
         ],
     )
     def test_failures_are_statuses(self, tmp_path, failure, status):
-        compiler = DispatchCompiler(Task(tmp_path), Pool({"P1": failure}), ())
+        compiler = DispatchCompiler(Task(tmp_path), Pool({"P1": failure}))
         bad, good = compiler.compile([config(1), config(2)])
         assert (bad.status, bad.message, bad.digest) == (status, failure.message, "")
         assert bad.artifact is None
@@ -106,18 +108,18 @@ class TestCompiler:
                 jobs[1].request.vmfb.write_bytes(b"program")
                 return [Result(job, "digest", 0.25) for job in jobs]
 
-        compiler = DispatchCompiler(Task(tmp_path), Twins(), ())
+        compiler = DispatchCompiler(Task(tmp_path), Twins())
         first, second = compiler.compile([config(1), config(2)])
         assert first.artifact == second.artifact
         assert first.artifact.read_bytes() == b"program"
 
     def test_candidates_are_numbered_as_trials_are(self, tmp_path):
         task, pool = Task(tmp_path), Pool()
-        compiler = DispatchCompiler(task, pool, ())
+        compiler = DispatchCompiler(task, pool)
         for start in (0, 2):
             compiler.compile([config(start), config(start + 1)])
             task.trials += [None, None]
-        resumed = DispatchCompiler(task, pool, ())
+        resumed = DispatchCompiler(task, pool)
         resumed.compile([config(9)])
         names = [job.request.vmfb.stem for job in pool.jobs]
         assert names == [f"candidate_{i:05d}" for i in range(1, 6)]
@@ -125,7 +127,7 @@ class TestCompiler:
     def test_candidates_are_kept_with_the_command_that_compiles_them(self, tmp_path):
         pool = Pool()
         keep = tmp_path / "kept"
-        DispatchCompiler(Task(tmp_path), pool, ("--a", "--b"), keep=keep).compile([config(1)])
+        DispatchCompiler(Task(tmp_path, ("--a", "--b")), pool, keep).compile([config(1)])
         path = pool.jobs[0].request.keep
         assert path == keep / "default" / "main_dispatch_0" / "candidate_00001.mlir"
         assert path.with_suffix(".txt").read_text() == (

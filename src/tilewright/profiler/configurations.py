@@ -257,4 +257,4 @@ def _named(
     root = dict(lowered.tilings)[task.template.root]
     label = format_configuration(NamedTiling(root, lowered.translation))
     knobs = {name: list(v) if isinstance(v, tuple) else v for name, v in configuration.items}
-    return label, TunedConfiguration(task.executable, task.name, lowered, knobs)
+    return label, TunedConfiguration(task.dispatch.executable, task.name, lowered, knobs)

@@ -239,9 +239,7 @@ class RecordSession:
                 RecordProgress(len(done), len(selection.members), failed, best_s, task.default_s)
             )
 
-        compiler = DispatchCompiler(
-            task, context.compilers, prepared.flags, timeout_s=compile_limit_s(task)
-        )
+        compiler = DispatchCompiler(task, context.compilers, timeout_s=compile_limit_s(task))
         # No correction for drift: what disturbs one program does not slow another as much.
         tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
         loop = SearchLoop(

@@ -130,7 +130,7 @@ def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -
             context.note(f"{task.name}: not compiled, the time is up", warning=True)
             continue
         with context.phase("compile", f"candidates of {task.name}"):
-            found.append(_dispatch(context, prepared, task, samples))
+            found.append(_dispatch(context, task, samples))
     result = CompileOnlyResult(
         str(source),
         context.target.key,
@@ -194,11 +194,9 @@ def _has(space: Space, configuration: Configuration, knob: str, name: str) -> bo
     return (knob, name) in configuration.items and space.contains(configuration)
 
 
-def _dispatch(
-    context: RunContext, prepared: PreparedVariant, task: DispatchTask, count: int
-) -> CompiledDispatch:
+def _dispatch(context: RunContext, task: DispatchTask, count: int) -> CompiledDispatch:
     compiler = DispatchCompiler(
-        task, context.compilers, prepared.flags, context.options.keep_candidates, _TIMEOUT_S
+        task, context.compilers, context.options.keep_candidates, _TIMEOUT_S
     )
     candidates = sample(task, count, context.options.seed)
     begin = time.monotonic()
@@ -227,7 +225,7 @@ def _dispatch(
         sizes_found=sum(map(bool, told)) if told else None,
         choices=_choices(task.restricted, candidates),
         errors=dict(Counter(_reason(one) for one in compiled if one.status is not Status.OK)),
-        applied=_applied(context, prepared, task, good),
+        applied=_applied(context, task, good),
         compile_s=time.monotonic() - begin,
     )
 
@@ -270,18 +268,13 @@ def _reason(one: CompiledCandidate) -> str:
 
 
 def _applied(
-    context: RunContext,
-    prepared: PreparedVariant,
-    task: DispatchTask,
-    good: Sequence[CompiledCandidate],
+    context: RunContext, task: DispatchTask, good: Sequence[CompiledCandidate]
 ) -> str | None:
     """'' when the first candidate that is not the default is applied by what would be handed
     back, else why not; None where there is no such candidate."""
     for one in good:
         if one.configuration != task.space.default:
-            claim = configuration_claim(
-                task, one.configuration, prepared.flags, task.folder / "proof"
-            )
+            claim = configuration_claim(task, one.configuration, task.folder / "proof")
             proof = prove(context, claim)
             return proof.message if isinstance(proof, ProofFailure) else ""
     return None

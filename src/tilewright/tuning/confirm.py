@@ -21,7 +21,7 @@ from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
+from tilewright.tuning.worker_tasks import compile_candidate
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0
@@ -82,33 +82,30 @@ def configuration_entry(task: DispatchTask, configuration: Configuration) -> Con
     """
     return ConfigurationEntry(
         name=entry_name(task),
-        configured=task.configured,
-        executable=task.executable,
+        configured=task.dispatch.configured,
+        executable=task.dispatch.executable,
         entry=task.name,
         configuration=task.lower(configuration),
     )
 
 
-def configuration_claim(
-    task: DispatchTask, configuration: Configuration, flags: tuple[str, ...], stem: Path
-) -> Claim:
+def configuration_claim(task: DispatchTask, configuration: Configuration, stem: Path) -> Claim:
     """That a spec with a configuration reaches its dispatch, compiled alone.
 
     Args:
         task: the dispatch.
         configuration: a point of the task's space.
-        flags: those that isolated dispatches are compiled with.
         stem: where the proof's files are made.
 
     Returns:
         What :func:`tilewright.tuning.proof.prove` takes.
     """
     return Claim(
-        task.isolated,
-        flags,
+        task.dispatch.file,
+        task.flags,
         stem,
         (configuration_entry(task, configuration),),
-        before=task.configured,
+        before=task.dispatch.configured,
         # There is one dispatch, and as many compiles as cores.
         extra=(ISOLATED_FLAG, WITHOUT_THREADS),
         timeout_s=_TIMEOUT_S,
@@ -145,7 +142,7 @@ def confirm(
         for task in tasks
     }
     _compile_through_specs(
-        context, prepared, [(task, c) for task in tasks for c in candidates[task.workload.key]]
+        context, [(task, c) for task in tasks for c in candidates[task.workload.key]]
     )
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("finalists"):
@@ -173,28 +170,18 @@ def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> l
 
 
 def _compile_through_specs(
-    context: RunContext, prepared: PreparedVariant, pairs: Sequence[tuple[DispatchTask, Candidate]]
+    context: RunContext, pairs: Sequence[tuple[DispatchTask, Candidate]]
 ) -> None:
     """Compile each candidate through a spec of its own; `failure` of those that cannot be."""
     claims = [
-        configuration_claim(task, c.configuration, prepared.flags, c.vmfb.with_suffix(""))
-        for task, c in pairs
+        configuration_claim(task, c.configuration, c.vmfb.with_suffix("")) for task, c in pairs
     ]
     proven = []
     for (task, c), proof in zip(pairs, prove_all(context, claims), strict=True):
         if isinstance(proof, ProofFailure):
             c.failure = proof.message
             continue
-        request = CandidateRequest(
-            configured=proof.configured,
-            executable=task.executable,
-            entry=task.name,
-            configuration=None,
-            repeats=task.repeats,
-            rotations=task.rotations,
-            flags=prepared.flags,
-            vmfb=c.vmfb,
-        )
+        request = task.request(c.vmfb, configured=proof.configured)
         proven.append((c, Job(compile_candidate, request, _TIMEOUT_S)))
     results = context.compilers.run(job for _, job in proven)
     for (c, _), result in zip(proven, results, strict=True):

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.compile_worker import session
 from tilewright.measure.drift import InterleavedBaseline
+from tilewright.measure.inputs import index_bounds, load_arguments, random_inputs, write_outputs
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.verify import is_float_type
+from tilewright.measure.worker_state import WorkerState
 from tilewright.targets import parse_target
 from tilewright.trial import Status
-from tilewright.tuning.candidate_trial import CandidateTester
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
-from tilewright.tuning.extract_tasks import ISOLATED_FLAG
+from tilewright.tuning.extract_tasks import ISOLATED_FLAG, ExtractedDispatch
 from tilewright.tuning.prepare import PreparedVariant, Skipped
 from tilewright.tuning.task import DispatchTask, rotations_for
-from tilewright.tuning.worker_tasks import (
-    CandidateRequest,
-    ReferenceRequest,
-    compile_candidate,
-    make_reference,
-)
+from tilewright.tuning.worker_tasks import compile_candidate, parse_module
 
 FLOAT64 = "float64 NumPy"
 
@@ -58,11 +58,11 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         program_s: seconds of the whole program.
     """
     jobs: list[Job[Any, Any]] = [
-        Job(make_reference, _reference_request(context, task, prepared.flags), 600.0, tag=task)
+        Job(make_reference, _reference_request(context, task), 600.0, tag=task)
         for task in prepared.tasks
     ]
     jobs += [
-        Job(compile_candidate, _default_request(task, prepared.flags), _TIMEOUT_S, tag=task)
+        Job(compile_candidate, task.request(default_vmfb(task)), _TIMEOUT_S, tag=task)
         for task in prepared.tasks
     ]
     for result in context.compilers.run(jobs):
@@ -81,7 +81,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
                 if task.reference is not None and task.reference.expected is not None:
                     _tester(context, task).check(default_vmfb(task))
     for task in ready:
-        task.failure = _time_default(context, task, prepared)
+        task.failure = _time_default(context, task)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         prepared.skipped.append(
             Skipped(
@@ -108,41 +108,19 @@ def default_vmfb(task: DispatchTask) -> Path:
     return task.folder / "default.vmfb"
 
 
-def _default_request(task: DispatchTask, flags: tuple[str, ...]) -> CandidateRequest:
-    return CandidateRequest(
-        configured=task.configured,
-        executable=task.executable,
-        entry=task.name,
-        configuration=None,
-        repeats=task.repeats,
-        rotations=task.rotations,
-        flags=flags,
-        vmfb=default_vmfb(task),
-    )
-
-
 def _reference_request(
-    context: RunContext, task: DispatchTask, flags: tuple[str, ...], sensitivity: bool = False
+    context: RunContext, task: DispatchTask, sensitivity: bool = False
 ) -> ReferenceRequest:
-    return ReferenceRequest(
-        isolated=task.isolated,
-        arguments=task.arguments,
-        outputs=task.output_types,
-        flags=flags,
-        seed=_seed(context.options.seed, task.workload.key),
-        folder=task.folder,
-        with_sensitivity=sensitivity,
-        terms=math.prod(d.size for d in task.workload.dims if d.reduction),
-        values=task.argument_values,
-        limits=task.index_limits,
-    )
+    seed = _seed(context.options.seed, task.workload.key)
+    terms = math.prod(d.size for d in task.workload.dims if d.reduction)
+    return ReferenceRequest(task.dispatch, task.flags, seed, task.folder, terms, sensitivity)
 
 
 def _tester(context: RunContext, task: DispatchTask) -> CandidateTester:
     return task.tester(context.benchmark, _TIMEOUT_S)
 
 
-def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> str:
+def _time_default(context: RunContext, task: DispatchTask) -> str:
     """The default's time, and a check of its results against the reference; '' or what failed.
 
     Where the float64 interpreter does not know the dispatch, the results of the dispatch compiled
@@ -154,7 +132,7 @@ def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVar
         return problem
     assert task.default_s is not None
     if context.target.is_gpu and task.repeats > 1 and task.default_s * task.repeats > _LONGEST_S:
-        problem = _fewer_repeats(context, task, prepared)
+        problem = _fewer_repeats(context, task)
         if problem:
             return problem
     task.baseline = InterleavedBaseline(str(path), reference_s=task.default_s)
@@ -169,7 +147,7 @@ def _time_default(context: RunContext, task: DispatchTask, prepared: PreparedVar
     tested = _tester(context, task).check(path)
     if tested.status is Status.WRONG_RESULT and task.reference.method == FLOAT64:
         # Random data can be ill-conditioned; then no evaluation is closer than it is sensitive.
-        request = _reference_request(context, task, prepared.flags, True)
+        request = _reference_request(context, task, sensitivity=True)
         reference = context.compilers.ask(make_reference, request, 900.0)
         if not isinstance(reference, WorkerFailure):
             task.reference = reference
@@ -187,7 +165,7 @@ def _measure(context: RunContext, task: DispatchTask) -> str:
     return timed.message
 
 
-def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVariant) -> str:
+def _fewer_repeats(context: RunContext, task: DispatchTask) -> str:
     """Time the default anew with shorter submissions; '' or what failed.
 
     How often a dispatch is repeated in one is guessed for a large GPU. A small one, or a driver
@@ -196,7 +174,7 @@ def _fewer_repeats(context: RunContext, task: DispatchTask, prepared: PreparedVa
     assert task.default_s is not None
     task.repeats = max(1, round(_SHORTER_S / task.default_s))
     task.rotations = rotations_for(task.workload.bytes, context.target.l2_bytes, task.repeats)
-    request = _default_request(task, prepared.flags)
+    request = task.request(default_vmfb(task))
     compiled = context.compilers.ask(compile_candidate, request, _TIMEOUT_S)
     if isinstance(compiled, WorkerFailure):
         return compiled.message
@@ -235,7 +213,7 @@ def _refer(
     assert task.reference is not None
     vmfb = task.folder / "independent.vmfb"
     every = (*flags, ISOLATED_FLAG)
-    outcome = context.toolchain.compile(task.isolated, vmfb, every, timeout_s=_TIMEOUT_S)
+    outcome = context.toolchain.compile(task.dispatch.file, vmfb, every, timeout_s=_TIMEOUT_S)
     if not outcome.ok:
         return outcome.error
     expected = task.folder / "expected.npz"
@@ -266,3 +244,80 @@ def _announce(context: RunContext, prepared: PreparedVariant) -> None:
         for s in prepared.skipped
     ]
     context.emit(DispatchesRanked(prepared.variant.name, tuple(rows)))
+
+
+# In the workers
+
+
+@dataclass(frozen=True)
+class ReferenceRequest:
+    """Make random inputs of a dispatch and compute its results in float64.
+
+    `with_sensitivity`: find out as well how much each result moves with the inputs' last digit,
+    which takes a few evaluations more. `terms`: what is taken for the length of its sums where that
+    cannot be read from it.
+    """
+
+    dispatch: ExtractedDispatch
+    flags: tuple[str, ...]
+    seed: int
+    folder: Path
+    terms: int
+    with_sensitivity: bool = False
+
+
+def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
+    """Task: see ReferenceRequest.
+
+    Args:
+        request: which dispatch, its arguments, and where the data goes.
+
+    Returns:
+        The inputs and results in files; no results where the interpreter does not know an op.
+    """
+    from tilewright.ir.dispatches import ISOLATED_FUNCTION
+    from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
+
+    dispatch = request.dispatch
+    request.folder.mkdir(parents=True, exist_ok=True)
+    inputs = random_inputs(
+        request.folder,
+        dispatch.arguments,
+        seed=request.seed,
+        bounds=index_bounds(dict(dispatch.limits)),
+        values=dict(dispatch.values),
+    )
+    compiler = session(state, request.flags)
+    module = parse_module(compiler, dispatch.file.read_bytes())
+    values = load_arguments(inputs)
+    outputs, terms = dispatch.output_types, request.terms
+    try:
+        limits = accuracy(module, ISOLATED_FUNCTION, _largest(dispatch.arguments))
+        terms = limits.reduction_length
+        expected = evaluate(module, ISOLATED_FUNCTION, values)
+    except Unsupported as error:
+        return Reference(inputs, None, outputs, terms, unsupported=str(error))
+    # A result of floats is as coarse as the coarsest format that the program rounds to inside.
+    types = tuple((limits.working_type or own) if is_float_type(own) else own for own in outputs)
+    path = request.folder / "expected.npz"
+    write_outputs(path, expected)
+    moves: Path | None = None
+    if request.with_sensitivity:
+        moves = request.folder / "sensitivity.npz"
+        widest = next((t for t in types if is_float_type(t)), "f32")
+        write_outputs(moves, sensitivity(module, ISOLATED_FUNCTION, values, widest))
+    return Reference(
+        inputs,
+        path,
+        types,
+        limits.reduction_length,
+        limits.accumulation_type or None,
+        int(limits.rounds_to_integer),
+        moves,
+        FLOAT64,
+    )
+
+
+def _largest(arguments: tuple[ArgumentType, ...]) -> int:
+    """No size of a dispatch that its types leave open is taken to be larger than this."""
+    return max((size for a in arguments for size in a.shape or ()), default=1)

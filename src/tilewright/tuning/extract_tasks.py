@@ -70,10 +70,20 @@ class ExtractedDispatch:
     limits: tuple[tuple[int, int], ...] = ()
 
     @property
+    def file(self) -> Path:
+        """`isolated` of a dispatch that can run alone."""
+        assert self.isolated is not None
+        return self.isolated
+
+    @property
     def configured(self) -> Path:
         """Where the dispatch is when the compiler has configured it."""
-        assert self.isolated is not None
-        return self.isolated.with_suffix(".configured.mlir")
+        return self.file.with_suffix(".configured.mlir")
+
+    @property
+    def output_types(self) -> tuple[str, ...]:
+        """The element types of its results."""
+        return tuple(one.element_type for one in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -229,9 +239,8 @@ def _as_in_program(compiler: Any, dispatch: ExtractedDispatch) -> tuple[Any, str
     from tilewright.ir.difference import difference
     from tilewright.ir.template import executables
 
-    assert dispatch.isolated is not None
     assert dispatch.program is not None
-    source, name = dispatch.isolated.read_bytes(), dispatch.isolated.name
+    source, name = dispatch.file.read_bytes(), dispatch.file.name
     program = parse_module(compiler, dispatch.program.read_bytes())
     (wanted,) = executables(program).values()
     for _ in range(_ATTEMPTS):

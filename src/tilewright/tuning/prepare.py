@@ -314,7 +314,6 @@ def _add(
     known = by_workload.get(info.workload.key)
     if known is not None:
         known.names.append(dispatch.entry)
-        known.executables.append(dispatch.executable)
         known.count += dispatch.count
         return
     space = dispatch_space(info.template, info.workload, prepared.target)
@@ -326,29 +325,21 @@ def _add(
         )
         prepared.skip(dispatch, reason, info.workload.name)
         return
-    assert dispatch.isolated is not None
     task = DispatchTask(
         names=[dispatch.entry],
-        executables=[dispatch.executable],
+        dispatch=dispatch,
         count=dispatch.count,
         workload=info.workload,
         template=info.template,
         space=space,
         restricted=_restrict(opened, dispatch.entry, space),
-        isolated=dispatch.isolated,
-        configured=dispatch.configured,
-        folder=dispatch.isolated.with_suffix(""),
         variant=prepared.variant.name,
         flags=prepared.flags,
         repeats=repeats_for(info.workload, prepared.target.cores, prepared.target.is_gpu),
-        encoded=dispatch.encoded,
     )
     if prepared.target.is_gpu:
         size = info.workload.bytes
         task.rotations = rotations_for(size, prepared.target.l2_bytes, task.repeats)
-    task.arguments, task.argument_values = dispatch.arguments, dispatch.values
-    task.index_limits = dispatch.limits
-    task.output_types = tuple(o.element_type for o in dispatch.outputs)
     task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     by_workload[info.workload.key] = task

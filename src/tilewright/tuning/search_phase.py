@@ -183,7 +183,6 @@ def _loop(
     compiler = DispatchCompiler(
         task,
         context.compilers,
-        prepared.flags,
         context.options.keep_candidates,
         timeout_s=compile_limit_s(task),
     )

@@ -21,7 +21,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
+from tilewright.tuning.worker_tasks import compile_candidate
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,13 @@ def discard(compiled: CompiledCandidate) -> None:
 class DispatchCompiler:
     """Compiles configurations of a dispatch in a pool of warm workers.
 
-    `compile_flags` are those of the variant; `keep` is a folder for every candidate's MLIR and
+    `keep` is a folder for every candidate's MLIR and
     compile command. Candidates are numbered on from the task's trials, so that a resumed run does
     not write over those that were kept.
     """
 
     task: DispatchTask
     pool: WorkerPool
-    compile_flags: tuple[str, ...]
     keep: Path | None = None
     timeout_s: float = 30.0
     _count: int = field(default=0, init=False)
@@ -203,17 +202,10 @@ class DispatchCompiler:
         for configuration in configurations:
             self._count += 1
             stem = f"candidate_{self._count:05d}"
-            keep = self._kept_path(stem)
-            request = CandidateRequest(
-                configured=self.task.configured,
-                executable=self.task.executable,
-                entry=self.task.name,
-                configuration=self.task.lower(configuration),
-                repeats=self.task.repeats,
-                rotations=self.task.rotations,
-                flags=self.compile_flags,
-                vmfb=self.task.folder / f"{stem}.vmfb",
-                keep=keep,
+            request = self.task.request(
+                self.task.folder / f"{stem}.vmfb",
+                self.task.lower(configuration),
+                keep=self._kept_path(stem),
                 splice=True,
                 programs=self.task.folder / "programs",
             )
@@ -238,7 +230,7 @@ class DispatchCompiler:
             return None
         folder = self.keep / self.task.variant / self.task.name
         folder.mkdir(parents=True, exist_ok=True)
-        flags = " ".join((f"--compile-from={CONFIGURED_PHASE}", *self.compile_flags))
+        flags = " ".join((f"--compile-from={CONFIGURED_PHASE}", *self.task.flags))
         command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"

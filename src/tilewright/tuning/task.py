@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet
@@ -15,6 +14,8 @@ from tilewright.space.interface import Space
 from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.extract_tasks import ExtractedDispatch
+from tilewright.tuning.worker_tasks import CandidateRequest
 from tilewright.workload import Workload
 
 MAX_REPEATS = 256
@@ -26,28 +27,24 @@ _AIM_S = 1.5e-3
 class DispatchTask:
     """All dispatches of a program with one workload; `names` lists them, most frequent first.
 
-    `count`: executions in one run of the program, over all of `names`. `restricted` is the space
-    that is searched (narrowed by a configuration file), `space` the whole one. `repeats`:
-    executions in one submission when it is timed, `rotations`: on this many sets of operands.
+    `dispatch` is the first of them, which is tuned for all. `count`: executions in one run of the
+    program, over all of `names`. `restricted` is the space that is searched (narrowed by a
+    configuration file), `space` the whole one. `repeats`: executions in one submission when it is
+    timed, `rotations`: on this many sets of operands.
     Times are seconds of one execution.
     """
 
     names: list[str]
-    executables: list[str]
+    dispatch: ExtractedDispatch
     count: int
     workload: Workload
     template: DispatchTemplate
     space: DispatchSpace
     restricted: Space
-    isolated: Path
-    configured: Path
-    folder: Path
     variant: str
     flags: tuple[str, ...]
     repeats: int = 1
     rotations: int = 1
-    encoded: bool = False
-    output_types: tuple[str, ...] = ()
     reference: Reference | None = None
     baseline: InterleavedBaseline | None = None
     default_s: float | None = None
@@ -58,9 +55,6 @@ class DispatchTask:
     trials: list[Trial] = field(default_factory=list)
     reused_trials: int = 0
     failure: str = ""
-    arguments: tuple[ArgumentType, ...] = ()
-    argument_values: tuple[tuple[int, int], ...] = ()
-    index_limits: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -68,9 +62,9 @@ class DispatchTask:
         return self.names[0]
 
     @property
-    def executable(self) -> str:
-        """The executable of that dispatch."""
-        return self.executables[0]
+    def folder(self) -> Path:
+        """Where its data and its candidates are."""
+        return self.dispatch.file.with_suffix("")
 
     @property
     def best(self) -> Trial | None:
@@ -98,6 +92,28 @@ class DispatchTask:
         """
         assert self.reference is not None
         return CandidateTester(benchmark, self.reference, self.repeats, timeout_s)
+
+    def request(
+        self, vmfb: Path, configuration: CompilationInfo | None = None, **further: Any
+    ) -> CandidateRequest:
+        """What a worker is asked to make a candidate of this task.
+
+        Args:
+            vmfb: where the program goes.
+            configuration: None: the compiler's own.
+            further: other fields of the request, in place of the task's.
+        """
+        made = CandidateRequest(
+            configured=self.dispatch.configured,
+            executable=self.dispatch.executable,
+            entry=self.name,
+            configuration=configuration,
+            repeats=self.repeats,
+            rotations=self.rotations,
+            flags=self.flags,
+            vmfb=vmfb,
+        )
+        return replace(made, **further)
 
     @property
     def verified_against(self) -> str:

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.argument import ArgumentType
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.measure.compile_worker import session
-from tilewright.measure.inputs import index_bounds, random_inputs, write_outputs
 from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
-from tilewright.tuning.candidate_trial import Reference
 
 if TYPE_CHECKING:
     from tilewright.ir.program import Program
@@ -82,88 +79,6 @@ def parse_module(compiler: Any, source: bytes | str) -> Any:
     context = compiler.context
     with context:
         return ir.Module.parse(source, context)
-
-
-@dataclass(frozen=True)
-class ReferenceRequest:
-    """Make random inputs of a dispatch and compute its results in float64.
-
-    `outputs`: element types of the results. `with_sensitivity`: find out as well how much each
-    result moves with the inputs' last digit, which takes a few evaluations more. `terms`: what is
-    taken for the length of its sums where that cannot be read from it. `values`: those of the
-    arguments, by position, that are not data, `limits` of those that are indices.
-    """
-
-    isolated: Path
-    arguments: tuple[ArgumentType, ...]
-    outputs: tuple[str, ...]
-    flags: tuple[str, ...]
-    seed: int
-    folder: Path
-    with_sensitivity: bool = False
-    terms: int = 1
-    values: tuple[tuple[int, int], ...] = ()
-    limits: tuple[tuple[int, int], ...] = ()
-
-
-def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
-    """Task: see ReferenceRequest.
-
-    Args:
-        request: which dispatch, its arguments, and where the data goes.
-
-    Returns:
-        The inputs and results in files; no results where the interpreter does not know an op.
-    """
-    from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
-    from tilewright.measure.inputs import load_arguments
-    from tilewright.measure.verify import is_float_type
-
-    request.folder.mkdir(parents=True, exist_ok=True)
-    inputs = random_inputs(
-        request.folder,
-        request.arguments,
-        seed=request.seed,
-        bounds=index_bounds(dict(request.limits)),
-        values=dict(request.values),
-    )
-    compiler = session(state, request.flags)
-    module = parse_module(compiler, request.isolated.read_bytes())
-    values = load_arguments(inputs)
-    terms = request.terms
-    try:
-        limits = accuracy(module, ISOLATED_FUNCTION, _largest(request.arguments))
-        terms = limits.reduction_length
-        expected = evaluate(module, ISOLATED_FUNCTION, values)
-    except Unsupported as error:
-        return Reference(inputs, None, request.outputs, terms, unsupported=str(error))
-    # A result of floats is as coarse as the coarsest format that the program rounds to inside.
-    types = tuple(
-        (limits.working_type or own) if is_float_type(own) else own for own in request.outputs
-    )
-    path = request.folder / "expected.npz"
-    write_outputs(path, expected)
-    moves: Path | None = None
-    if request.with_sensitivity:
-        moves = request.folder / "sensitivity.npz"
-        widest = next((t for t in types if is_float_type(t)), "f32")
-        write_outputs(moves, sensitivity(module, ISOLATED_FUNCTION, values, widest))
-    return Reference(
-        inputs,
-        path,
-        types,
-        limits.reduction_length,
-        limits.accumulation_type or None,
-        int(limits.rounds_to_integer),
-        moves,
-        "float64 NumPy",
-    )
-
-
-def _largest(arguments: tuple[ArgumentType, ...]) -> int:
-    """No size of a dispatch that its types leave open is taken to be larger than this."""
-    return max((size for a in arguments for size in a.shape or ()), default=1)
 
 
 @dataclass(frozen=True)

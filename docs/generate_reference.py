@@ -110,7 +110,7 @@ PAGES = {
     ),
     "replay": (
         "The bench: recorded spaces, searched in simulated time.",
-        ["replay", "replay.record", "replay.curve", "replay.transfer", "replay.t4"],
+        ["replay", "replay.record", "replay.arena", "replay.simulate", "replay.t4"],
     ),
     "modules": (
         "Compiled modules: opened, run, benchmarked.",

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from replay_support import recording, written
 
 from tilewright.cli.main import commands
-from tilewright.replay import shipped
+from tilewright.replay import recording as recorded_spaces
 from tilewright.store import Database, RunRecord, TaskKey
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.workload import Dim, Workload
@@ -31,7 +31,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def data(space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two spaces that come with the installation."""
-    monkeypatch.setattr(shipped, "_DATA", tmp_path)
+    monkeypatch.setattr(recorded_spaces, "_DATA", tmp_path)
     (tmp_path / "first.npz").write_bytes(written(tmp_path, recording("first")).read_bytes())
     written(tmp_path, recording("second", noise=0.2))
     return tmp_path

@@ -10,8 +10,7 @@ import numpy as np
 from hand_made import matmul
 
 from tilewright.replay.choose import select
-from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
-from tilewright.replay.recording_file import write_recording
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording, write_recording
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration, Status, Trial
 

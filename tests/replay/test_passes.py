@@ -11,7 +11,7 @@ import pytest
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
-from tilewright.replay.passes import Passes, ProgramCache
+from tilewright.replay.record import Passes
 from tilewright.store import Database, RunRecord
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.stages import CompiledCandidate
@@ -78,7 +78,6 @@ def passes(store: Database, folder: Path, bench: Bench, **more: Any) -> Passes:
         Task(),  # type: ignore[arg-type]
         Compiler(folder),  # type: ignore[arg-type]
         bench,  # type: ignore[arg-type]
-        ProgramCache(),
         TimingPolicy(),
         0,
         **more,
@@ -148,8 +147,8 @@ def test_a_program_that_compiles_to_another_is_not_mixed_in(
     assert bench.timed == []
 
 
-def test_equal_programs_are_kept_once(tmp_path: Path) -> None:
-    programs = ProgramCache()
+def test_equal_programs_are_kept_once(store: Database, tmp_path: Path) -> None:
+    programs = passes(store, tmp_path, Bench({}))
     paths = [tmp_path / f"{i}.vmfb" for i in range(3)]
     for i, path in enumerate(paths):
         path.write_text("x")

@@ -15,8 +15,7 @@ from tilewright.errors import UserError
 from tilewright.measure.timing import TimingPolicy
 from tilewright.replay.arena import Arena
 from tilewright.replay.record import RecordRequest, RecordSession
-from tilewright.replay.recording import Recording
-from tilewright.replay.recording_file import read_recording
+from tilewright.replay.recording import Recording, read_recording
 from tilewright.store import Database, RunStatus
 from tilewright.trial import Status
 from tilewright.tuning.options import TuneOptions
@@ -182,7 +181,7 @@ def test_failing_candidates_are_rows_like_any_other(program: Path, tmp_path: Pat
     class Broken(RecordSession):
         """Every other candidate cannot be compiled in time."""
 
-        def _measure(self, context, prepared, task, selection):  # type: ignore[no-untyped-def]
+        def _measure(self, subject):  # type: ignore[no-untyped-def]
             from tilewright.tuning import stages
 
             real = stages.DispatchCompiler._outcome
@@ -198,7 +197,7 @@ def test_failing_candidates_are_rows_like_any_other(program: Path, tmp_path: Pat
 
             stages.DispatchCompiler._outcome = outcome  # type: ignore[method-assign]
             try:
-                return super()._measure(context, prepared, task, selection)
+                return super()._measure(subject)
             finally:
                 stages.DispatchCompiler._outcome = real  # type: ignore[method-assign]
 

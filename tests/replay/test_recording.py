@@ -7,8 +7,13 @@ import pytest
 from replay_support import foreign, recording, written
 
 from tilewright.errors import UserError
-from tilewright.replay.recording import Recording, knob_values
-from tilewright.replay.recording_file import VERSION, read_recording, write_recording
+from tilewright.replay.recording import (
+    VERSION,
+    Recording,
+    knob_values,
+    read_recording,
+    write_recording,
+)
 from tilewright.trial import Configuration, Status, Trial
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.errors import UserError
 from tilewright.replay.arena import open_arena
-from tilewright.replay.shipped import find, find_all, shipped
+from tilewright.replay.recording import find, find_all, shipped
 
 SPACES = shipped()
 

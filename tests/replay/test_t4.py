@@ -8,8 +8,7 @@ import pytest
 from replay_support import foreign, recording, trial
 
 from tilewright.errors import UserError
-from tilewright.replay.t4 import read_t4, recording_to_t4, to_t4, write_t4
-from tilewright.replay.t4_schema import violations
+from tilewright.replay.t4 import read_t4, recording_to_t4, to_t4, violations, write_t4
 from tilewright.trial import Configuration, Status, Trial
 
 

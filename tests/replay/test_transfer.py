@@ -7,8 +7,7 @@ from replay_support import foreign, recording, written
 from tilewright.replay import score as scoring
 from tilewright.replay.arena import open_arena
 from tilewright.replay.score import parse_strategy, score_strategies
-from tilewright.replay.simulate import Conditions, StrategyChoice
-from tilewright.replay.transfer import experience, teachers
+from tilewright.replay.simulate import Conditions, StrategyChoice, experience, teachers
 
 
 @pytest.fixture(scope="module")

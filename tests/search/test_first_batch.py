@@ -6,8 +6,7 @@ from synthetic import matmul, rugged, tiny
 
 from tilewright.search.features import FeatureTable, scaling, spread
 from tilewright.search.first_batch import Opening
-from tilewright.search.pool import Pool, all_members
-from tilewright.search.unseen import UnseenSampler
+from tilewright.search.pool import Pool, UnseenSampler, all_members
 
 
 def opening(space, **options):

@@ -6,8 +6,7 @@ import xgboost
 from synthetic import matmul, rugged, tiny
 
 from tilewright.search import create_strategy
-from tilewright.search.chains import Cooling, anneal
-from tilewright.search.ranker import Ranker, grades, is_telling
+from tilewright.search.xgboost_search import Cooling, Ranker, anneal, grades, is_telling
 from tilewright.space import UnionSpace
 from tilewright.trial import Status, Trial
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.search.registry import DEFAULT_STRATEGY
+from tilewright.search.interface import DEFAULT_STRATEGY
 from tilewright.tuning.config_file import ConfigFile, DispatchRestrictions
 from tilewright.tuning.effort import EFFORTS
 from tilewright.tuning.options import TuneOptions, option_table

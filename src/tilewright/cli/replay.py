@@ -153,8 +153,8 @@ command.add_command(replay_score.command)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(as_json: bool) -> None:
     """List the recorded spaces that come with tilewright."""
-    from tilewright.replay.describe import describe_space
-    from tilewright.replay.shipped import shipped
+    from tilewright.replay.arena import describe_space
+    from tilewright.replay.recording import shipped
 
     found = [describe_space(path) for path in shipped().values()]
     if as_json:
@@ -185,8 +185,8 @@ def show(space: str, as_json: bool) -> None:
 
     SPACE is the name of one that comes with tilewright, or a file.
     """
-    from tilewright.replay.describe import describe_space
-    from tilewright.replay.shipped import find
+    from tilewright.replay.arena import describe_space
+    from tilewright.replay.recording import find
 
     found = describe_space(find(space))
     if as_json:
@@ -241,12 +241,11 @@ def export(
         raise UserError("replay export: give either a SPACE or --run N")
     check_writable_file(out, "--t4")
     if space is not None:
-        from tilewright.replay.recording_file import read_recording
-        from tilewright.replay.shipped import find
+        from tilewright.replay.recording import find, read_recording
 
         data = recording_to_t4(read_recording(find(space)))
     else:
-        from tilewright.replay.database import run_trials
+        from tilewright.replay.t4 import run_trials
         from tilewright.tuning.parse import parse_count
 
         assert run is not None
@@ -270,7 +269,7 @@ def import_(file: Path, out: Path, name: str, objective: str | None) -> None:
     tilewright wrote it.
     """
     from tilewright.files import check_writable_file
-    from tilewright.replay.recording_file import write_recording
+    from tilewright.replay.recording import write_recording
     from tilewright.replay.t4 import read_t4
 
     check_writable_file(out, "-o")

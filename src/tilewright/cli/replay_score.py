@@ -81,8 +81,8 @@ def command(
     below 0 worse. The budget ends where random search has closed 95% of the gap between the median
     and the optimum; random's curve is computed, not run. The interval (95%) is over the runs.
     """
+    from tilewright.replay.recording import find_all
     from tilewright.replay.score import parse_strategy, score_strategies
-    from tilewright.replay.shipped import find_all
     from tilewright.replay.simulate import Conditions
     from tilewright.search import DEFAULT_STRATEGY
     from tilewright.target import usable_cores

@@ -13,8 +13,13 @@ known beforehand. :mod:`tilewright.replay.record` makes recordings.
 """
 
 from tilewright.replay.arena import Arena, Race, open_arena
-from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
-from tilewright.replay.recording_file import read_recording, write_recording
+from tilewright.replay.recording import (
+    KnobValues,
+    RecordedDispatch,
+    Recording,
+    read_recording,
+    write_recording,
+)
 from tilewright.replay.score import (
     SpaceScores,
     StrategyScores,

@@ -2,6 +2,12 @@
 
 The same stages as in tuning do it, with more samples. Every trial is in the database before the
 next is measured, so that a recording that was killed goes on where it was.
+
+Every program is measured several times, at moments far apart. What else runs on a machine slows
+whatever is measured just then, by a factor that differs between programs, so that nothing can
+correct it. But it comes and goes: a program is as fast as in the second fastest of its passes (the
+fastest may have been lucky, the clock for a moment higher), and samples of passes that were
+disturbed are left out.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +28,15 @@ from tilewright.errors import UserError
 from tilewright.files import check_writable_file
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.machine import describe
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
 from tilewright.replay.choose import RecordingSelection, select
-from tilewright.replay.passes import Passes, ProgramCache
-from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording
-from tilewright.replay.recording_file import write_recording
+from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording, write_recording
 from tilewright.store import Database, RunStatus
 from tilewright.targets import parse_target
 from tilewright.toolchain import installed_version
-from tilewright.trial import Configuration, Trial
+from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
@@ -40,7 +46,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant, take_apart, task_key, use_given_arguments
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import RUN_TIMEOUT_S, compile_limit_s
-from tilewright.tuning.stages import CandidateMeasurer, DispatchCompiler, Stages
+from tilewright.tuning.stages import CandidateMeasurer, CompiledCandidate, DispatchCompiler, Stages
 from tilewright.tuning.task import DispatchTask
 
 RECORD_TIMING = TimingPolicy(
@@ -87,6 +93,16 @@ class RecordProgress:
     failed: int
     best_s: float | None
     default_s: float
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What a session records: a dispatch of a program, and which configurations of it."""
+
+    context: RunContext
+    prepared: PreparedVariant
+    task: DispatchTask
+    selection: RecordingSelection
 
 
 class RecordSession:
@@ -154,14 +170,15 @@ class RecordSession:
         measure_defaults(context, prepared, 1.0)
         if not prepared.tasks:
             raise UserError(f"{given.program}: {prepared.skipped[-1].reason}")
-        digest = self._digest(context, task, selection)
+        subject = _Subject(context, prepared, task, selection)
+        digest = self._digest(subject)
         context.begin(digest, "recording of this dispatch with these values", "configurations")
         with context.ending():
-            trials = self._measure(context, prepared, task, selection)
+            trials = self._measure(subject)
         if trials is None:
             context.store.finish_run(context.run_id, RunStatus.INTERRUPTED)
             return None
-        recording = self._recording(context, prepared, task, selection, trials)
+        recording = self._recording(subject, trials)
         write_recording(given.output, recording)
         context.store.finish_run(context.run_id, RunStatus.FINISHED)
         return recording
@@ -189,65 +206,59 @@ class RecordSession:
             f"{self.request.program}: no dispatch to record" + (f" ({reasons})" if reasons else "")
         )
 
-    def _digest(
-        self, context: RunContext, task: DispatchTask, selection: RecordingSelection
-    ) -> str:
+    def _digest(self, subject: _Subject) -> str:
         """Equal for recordings of which one can go on with the trials of the other."""
         identity = {
             "what": "replay record",
-            "workload": task.workload.key,
-            "flags": list(task.flags),
-            "seed": context.options.seed,
+            "workload": subject.task.workload.key,
+            "flags": list(subject.task.flags),
+            "seed": self.request.options.seed,
             "timing": asdict(self.timing),
-            "lists": {name: list(values) for name, values in selection.lists.items()},
+            "lists": {name: list(values) for name, values in subject.selection.lists.items()},
         }
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
     # -- measuring -----------------------------------------------------------------------------
 
-    def _measure(
-        self,
-        context: RunContext,
-        prepared: PreparedVariant,
-        task: DispatchTask,
-        selection: RecordingSelection,
-    ) -> dict[Configuration, Trial] | None:
+    def _measure(self, subject: _Subject) -> dict[Configuration, Trial] | None:
         """The trial of every member; None when stopped."""
-        store = context.store
+        context, prepared, task = subject.context, subject.prepared, subject.task
+        store, members = context.store, subject.selection.members
         assert prepared.target is not None
         made_from = space_to_json(task, prepared.target)
         task.store_id = store.task_id(task_key(context, prepared, task), task.default_s, made_from)
-        programs = ProgramCache()
         earlier = store.trials(context.run_id, task.store_id)
         task.trials.extend(earlier)
         done = {trial.configuration: trial for trial in earlier}
         # In random order, so that no drift of the machine falls together with a knob.
-        order = np.random.default_rng(context.options.seed).permutation(len(selection.members))
-        waiting = [selection.members[i] for i in order]
-        waiting = [c for c in waiting if c not in done]
-        failed = sum(not trial.ok for trial in earlier)
-
-        def record(trial: Trial) -> None:
-            store.record_trial(context.run_id, task.store_id, trial)
+        order = np.random.default_rng(context.options.seed).permutation(len(members))
+        waiting = [members[i] for i in order if members[i] not in done]
 
         def observe(trial: Trial, best_s: float | None) -> None:
-            nonlocal failed
             done[trial.configuration] = trial
-            failed += not trial.ok
+            failed = sum(not trial.ok for trial in done.values())
             assert task.default_s is not None
-            self._progress(
-                RecordProgress(len(done), len(selection.members), failed, best_s, task.default_s)
-            )
+            self._progress(RecordProgress(len(done), len(members), failed, best_s, task.default_s))
 
         compiler = DispatchCompiler(task, context.compilers, timeout_s=compile_limit_s(task))
+        passes = Passes(
+            store,
+            context.run_id,
+            task,
+            compiler,
+            context.benchmark,
+            self.timing,
+            context.options.seed,
+            lambda: self.stopping,
+        )
         # No correction for drift: what disturbs one program does not slow another as much.
         tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
         loop = SearchLoop(
             Stages(_Listed(), compiler, CandidateMeasurer(tester, self.timing)),
-            record,
+            partial(store.record_trial, context.run_id, task.store_id),
             observe=observe,
             stop=lambda: self.stopping,
-            discard=programs.keep,
+            discard=passes.keep,
             known=earlier,
         )
         while waiting and not self.stopping:
@@ -255,17 +266,6 @@ class RecordSession:
             del waiting[:_BATCH]
         if self.stopping:
             return None
-        passes = Passes(
-            store,
-            context.run_id,
-            task,
-            compiler,
-            context.benchmark,
-            programs,
-            self.timing,
-            context.options.seed,
-            lambda: self.stopping,
-        )
         for number in range(2, self.request.passes + 1):
             self._say(f"pass {number} of {self.request.passes}")
             if not passes.measure(done, number):
@@ -274,15 +274,9 @@ class RecordSession:
 
     # -- the result ----------------------------------------------------------------------------
 
-    def _recording(
-        self,
-        context: RunContext,
-        prepared: PreparedVariant,
-        task: DispatchTask,
-        selection: RecordingSelection,
-        trials: Mapping[Configuration, Trial],
-    ) -> Recording:
-        assert prepared.target is not None
+    def _recording(self, subject: _Subject, trials: Mapping[Configuration, Trial]) -> Recording:
+        context, task, selection = subject.context, subject.task, subject.selection
+        assert subject.prepared.target is not None
         machine = describe()
         facts: dict[str, Any] = {
             "program": self.request.program.name,
@@ -306,7 +300,7 @@ class RecordSession:
             _all_values(selection),
             [trials[member] for member in selection.members],
             default=task.space.default,
-            subject=RecordedDispatch(task.workload, task.template, prepared.target),
+            subject=RecordedDispatch(task.workload, task.template, subject.prepared.target),
             facts=facts,
         )
 
@@ -340,3 +334,97 @@ def _described(task: DispatchTask, selection: RecordingSelection) -> str:
         f"{task.name} ({task.workload.name}): {len(selection.members):,} configurations of "
         f"{varied or 'no knob'}{rejected}"
     )
+
+
+_KIND = "replay.pass"
+# A pass whose lower quartile is above the program's time by more than this was disturbed.
+_DISTURBED = 0.1
+_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Passes:
+    """Further passes over the trials of a recording; what is measured is in the database at once.
+
+    `stop` is asked before each program; `paths` has the compiled programs by digest.
+    """
+
+    store: Database
+    run_id: int
+    task: DispatchTask
+    compiler: DispatchCompiler
+    benchmark: Benchmark
+    policy: TimingPolicy
+    seed: int
+    stop: Callable[[], bool] = lambda: False
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    def keep(self, compiled: CompiledCandidate) -> None:
+        """Keep a program that was compiled, if there is none equal to it yet."""
+        if compiled.artifact is None:
+            return
+        if compiled.digest and compiled.digest not in self.paths:
+            self.paths[compiled.digest] = compiled.artifact
+        elif self.paths.get(compiled.digest) != compiled.artifact:
+            compiled.artifact.unlink(missing_ok=True)
+
+    def measure(self, trials: Mapping[Configuration, Trial], number: int) -> bool:
+        """Pass `number` over every program that has a time; False when stopped before its end."""
+        kind = f"{_KIND}.{number}"
+        done = {m.name for m in self.store.measurements(self.run_id, kind)}
+        first = {t.binary: t for t in trials.values() if t.ok and t.binary}
+        waiting = sorted(digest for digest in first if digest not in done)
+        for i in np.random.default_rng([self.seed, number]).permutation(len(waiting)):
+            if self.stop():
+                return False
+            digest = waiting[i]
+            path = self._path(digest, first[digest].configuration)
+            if path is None:
+                continue
+            measured = self.benchmark.time(
+                str(path),
+                self.task.inputs,
+                repeats=self.task.repeats,
+                policy=self.policy,
+                timeout_s=_TIMEOUT_S,
+            )
+            if not isinstance(measured, WorkerFailure):
+                self.store.record_measurement(self.run_id, kind, digest, list(measured.samples))
+        return True
+
+    def _path(self, digest: str, configuration: Configuration) -> Path | None:
+        """The program; compiled again when it was so in a part of the run that was interrupted."""
+        if digest not in self.paths:
+            (compiled,) = self.compiler.compile([configuration])
+            if compiled.status is not Status.OK or compiled.digest != digest:
+                return None
+            self.keep(compiled)
+        return self.paths[digest]
+
+    def combined(
+        self, trials: Mapping[Configuration, Trial], last: int
+    ) -> dict[Configuration, Trial]:
+        """The trials with the time of their second fastest pass, and the samples of all passes that
+        were not disturbed."""
+        further: dict[str, list[list[float]]] = {}
+        for number in range(2, last + 1):
+            for measured in self.store.measurements(self.run_id, f"{_KIND}.{number}"):
+                samples = measured.data
+                if isinstance(samples, list):
+                    further.setdefault(measured.name, []).append(
+                        [float(s) for s in samples if isinstance(s, int | float)]
+                    )
+        return {
+            configuration: _combine(trial, further.get(trial.binary, []))
+            for configuration, trial in trials.items()
+        }
+
+
+def _combine(trial: Trial, further: Sequence[Sequence[float]]) -> Trial:
+    if not trial.ok:
+        return trial
+    passes = [p for p in (trial.samples, *further) if len(p)]
+    quartiles = [float(np.quantile(p, 0.25)) for p in passes]
+    time_s = sorted(quartiles)[min(1, len(quartiles) - 1)]
+    calm = [p for p, q in zip(passes, quartiles, strict=True) if q <= time_s * (1 + _DISTURBED)]
+    return replace(trial, time_s=time_s, samples=tuple(s for p in calm for s in p))

@@ -20,17 +20,18 @@ import numpy as np
 
 from tilewright.errors import UserError
 from tilewright.replay.arena import open_arena
-from tilewright.replay.shipped import shipped
+from tilewright.replay.recording import shipped
 from tilewright.replay.simulate import (
     Conditions,
     SearchScore,
     StrategyChoice,
     evaluate,
+    experience,
     score,
     simulate,
+    teachers,
 )
-from tilewright.replay.transfer import experience, teachers
-from tilewright.search.registry import find_strategy
+from tilewright.search.interface import find_strategy
 from tilewright.search.strategy_options import parse_assignments
 from tilewright.space.arrays import FloatArray
 

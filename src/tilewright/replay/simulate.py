@@ -1,17 +1,20 @@
-"""A search of a recorded space in simulated time."""
+"""A search of a recorded space in simulated time, and what spaces of other shapes teach it.
+
+The trials of other shapes that a search is told stand for what the database knows in tuning.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from tilewright.replay.arena import Arena, Race
-from tilewright.search.interface import Strategy
-from tilewright.search.registry import find_strategy
-from tilewright.search.transfer import Experience
+from tilewright.replay.arena import Arena, Race, open_arena
+from tilewright.search.interface import Strategy, find_strategy
+from tilewright.search.transfer import Experience, ranges
 from tilewright.space.arrays import FloatArray, IntArray
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration, Trial
@@ -39,7 +42,7 @@ class Conditions:
       That configuration then counts neither for the search nor for random search. Without, a random
       member of the space is shown as the default, and nothing is known.
     - `transfer`: of every other space of the same kind it is told this many trials, drawn at
-      random anew in each run (see :mod:`tilewright.replay.transfer`).
+      random anew in each run (see :func:`experience`).
     """
 
     per: str = EVALUATION
@@ -220,3 +223,48 @@ def score(race: Race, best: FloatArray) -> float:
     if not open_.any():
         return 1.0 if bool((best <= race.optimum).all()) else 0.0
     return float(((expected - best)[open_] / gap[open_]).mean())
+
+
+def teachers(arena: Arena, paths: Iterable[Path]) -> list[Path]:
+    """Those of the recorded spaces that are of the same kind and pipeline, and of other shapes.
+
+    Args:
+        arena: the space that is searched.
+        paths: of the recordings to learn from.
+    """
+    subject = arena.recording.subject
+    if subject is None:
+        return []
+    found = []
+    for path in paths:
+        other = open_arena(path).recording.subject
+        if (
+            other is not None
+            and other.workload.kind == subject.workload.kind
+            and other.workload.key != subject.workload.key
+            and other.template.translation.pipeline == subject.template.translation.pipeline
+        ):
+            found.append(path)
+    return found
+
+
+def experience(paths: Sequence[Path], trials: int, seed: int) -> tuple[Experience, ...]:
+    """Random trials of recorded spaces, to learn from.
+
+    Args:
+        paths: the spaces' files.
+        trials: how many of each.
+        seed: the same one draws the same.
+    """
+    return tuple(
+        _drawn(open_arena(path), trials, np.random.default_rng([seed, number, 3]))
+        for number, path in enumerate(paths)
+    )
+
+
+def _drawn(arena: Arena, trials: int, rng: np.random.Generator) -> Experience:
+    drawn = rng.permutation(len(arena.rows))[:trials]
+    times = np.where(arena.ok[drawn], arena.time_s[drawn], np.nan)
+    described = arena.space.tables.described
+    names = tuple(arena.space.descriptor_names)
+    return Experience(names, described[drawn], times, ranges(described))

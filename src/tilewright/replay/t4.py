@@ -3,6 +3,12 @@
 Times in T4 are milliseconds, as Kernel Tuner writes them. What tilewright needs to make the very
 same recording again (knobs, dispatch, statuses) is added under the key `tilewright`, which others
 may ignore.
+
+T4 is the JSON form in which auto-tuners exchange trials, agreed on by authors of them (Kernel
+Tuner, KTT, BaCO, …); its schema is `results-schema.json` of
+https://github.com/odgaard/TuningSchema, version 1.0.0. What it asks for is written down here; more
+keys are allowed everywhere. Where its schema knows only reasons for being invalid, Kernel Tuner
+adds `correct` for what is valid; both are accepted.
 """
 
 from __future__ import annotations
@@ -10,17 +16,112 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import UserError
+from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import write_text
-from tilewright.replay.recording import Recording, knob_values
-from tilewright.replay.recording_file import FORMAT, Header, header_to_json
-from tilewright.replay.recording_file import VERSION as RECORDING_VERSION
-from tilewright.replay.t4_schema import CORRECT, VERSION, violations
+from tilewright.replay.recording import FORMAT, Header, Recording, header_to_json, knob_values
+from tilewright.replay.recording import VERSION as RECORDING_VERSION
+from tilewright.store import Database
 from tilewright.trial import Configuration, Status, Trial, Value
+
+VERSION = "1.0.0"
+CORRECT = "correct"
+INVALIDITY = ("timeout", "compile", "runtime", "correctness", "constraints", CORRECT)
+
+_NAMES = {str: "a text", dict: "an object", list: "an array", (int, float): "a number"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a value must be: its type, one of some texts, a pattern; the rules of an object's keys
+    (those in `required` must be there) or of an array's items."""
+
+    type: Any = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    keys: dict[str, Rule] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    items: Rule | None = None
+
+
+_TEXT, _NUMBER, _OBJECT, _ARRAY = Rule(str), Rule((int, float)), Rule(dict), Rule(list)
+
+RESULT = Rule(
+    dict,
+    keys={
+        "timestamp": _TEXT,
+        "configuration": _OBJECT,
+        "objectives": _ARRAY,
+        "times": Rule(
+            dict,
+            keys={
+                "compilation_time": _NUMBER,
+                "runtimes": _ARRAY,
+                "framework": _NUMBER,
+                "search_algorithm": _NUMBER,
+                "validation": _NUMBER,
+            },
+        ),
+        "invalidity": Rule(str, choices=INVALIDITY),
+        "correctness": _NUMBER,
+        "measurements": Rule(
+            list, items=Rule(dict, keys={"name": _TEXT, "value": Rule(), "unit": _TEXT})
+        ),
+    },
+    required=("configuration", "times", "invalidity", "correctness"),
+)
+
+RESULTS = Rule(
+    dict,
+    keys={
+        "schema_version": Rule(str, pattern=r"[0-9]+\.[0-9]+\.[0-9]+"),
+        "results": Rule(list, items=RESULT),
+    },
+)
+
+
+def violations(data: Any, rule: Rule = RESULTS, where: str = "") -> Iterator[str]:
+    """What of some data is not as a rule says, each with its place: `results[3].times: …`.
+
+    Args:
+        data: from JSON.
+        rule: what is asked for.
+        where: the place of the data, '' for the whole.
+    """
+    place = where or "the file"
+    if rule.type is not None and (
+        not isinstance(data, rule.type) or (isinstance(data, bool) and rule.type is not bool)
+    ):
+        yield f"{place}: {_NAMES[rule.type]} is needed, not {_shown(data)}"
+        return
+    if rule.choices and data not in rule.choices:
+        yield f"{place}: {_shown(data)} is not one of {', '.join(rule.choices)}"
+    if rule.pattern and not re.fullmatch(rule.pattern, data):
+        yield f"{place}: {_shown(data)} is not of the form {rule.pattern}"
+    if rule.keys or rule.required:
+        for key in rule.required:
+            if key not in data:
+                yield f"{place}: '{key}' is missing"
+        for key, of_key in rule.keys.items():
+            if key in data:
+                yield from violations(data[key], of_key, f"{where}.{key}" if where else key)
+    if rule.items is not None:
+        for number, item in enumerate(data):
+            yield from violations(item, rule.items, f"{where}[{number}]")
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+# -- what ours is in T4 ------------------------------------------------------------------------
 
 OBJECTIVE = "time"
 _OWN = "tilewright"
@@ -282,3 +383,39 @@ def _value(value: Any) -> Value:
     if isinstance(value, list) and all(type(v) is int for v in value):
         return tuple(value)
     return json.dumps(value)
+
+
+def run_trials(database: Path | None, run: int, task: str | None) -> list[tuple[Trial, str]]:
+    """The trials of one workload of a run.
+
+    Args:
+        database: its file; None for the default one.
+        run: the run's number.
+        task: has to be in the workload's name, where the run has several.
+
+    Returns:
+        Each trial with when it was stored (ISO 8601, UTC).
+
+    Raises:
+        UserError: when there is no such run, or not exactly one such workload.
+    """
+    with Database.open(database, create=False) as store:
+        store.run(run)
+        records = store.trial_records(run)
+        names = {
+            number: store.task(number).key.workload.name
+            for number in dict.fromkeys(record.task_id for record in records)
+        }
+    if not records:
+        raise UserError(f"--run {run}: the run has no trials")
+    chosen = [number for number, name in names.items() if task is None or task in name]
+    if not chosen:
+        raise UnknownNameError("workload", task or "", names.values(), "--task")
+    if len(chosen) > 1:
+        several = ", ".join(names[number] for number in chosen)
+        raise UserError(f"--run {run}: several workloads; name one with --task ({several})")
+    return [
+        (record.trial, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)))
+        for record in records
+        if record.task_id == chosen[0]
+    ]

@@ -5,12 +5,11 @@ from tilewright.search import auto as auto
 from tilewright.search import genetic as genetic
 from tilewright.search import grid as grid
 from tilewright.search import guided as guided
-from tilewright.search import random_search as random_search
 from tilewright.search import xgboost_search as xgboost_search
 from tilewright.search.budget import Allocation, BudgetTask, Patience, TrialAllocator
-from tilewright.search.interface import Strategy
-from tilewright.search.registry import (
+from tilewright.search.interface import (
     DEFAULT_STRATEGY,
+    Strategy,
     check_strategy,
     create_strategy,
     find_strategy,

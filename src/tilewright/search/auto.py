@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.search.features import FeatureTable, description, scaling
 from tilewright.search.first_batch import SampledStrategy, start_options
-from tilewright.search.registry import register
+from tilewright.search.interface import register
 from tilewright.search.strategy_options import Option
 from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.search.transfer import Transfer, ranges

@@ -11,9 +11,8 @@ import numpy as np
 
 from tilewright.search.features import scaling, spread
 from tilewright.search.interface import Strategy
-from tilewright.search.pool import Pool
+from tilewright.search.pool import Pool, UnseenSampler
 from tilewright.search.strategy_options import Option
-from tilewright.search.unseen import UnseenSampler
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 

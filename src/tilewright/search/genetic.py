@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.search.first_batch import SampledStrategy, start_options
-from tilewright.search.registry import register
+from tilewright.search.interface import register
 from tilewright.search.strategy_options import Option
 from tilewright.trial import Configuration
 

@@ -1,14 +1,13 @@
-"""Grid search: even steps through the space's own order, then finer and finer ones."""
+"""Searches that learn nothing from trials: even steps through the space's order, uniform draws."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 
-from tilewright.search.interface import Strategy
-from tilewright.search.registry import register
+from tilewright.search.interface import Strategy, register
+from tilewright.search.pool import UnseenSampler, by_pipeline
 from tilewright.search.strategy_options import Option
-from tilewright.search.unseen import by_pipeline
 from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 
@@ -88,3 +87,37 @@ def _valid_near(space: Space, rank: int, backward: bool) -> Configuration | None
         looked += step
         step = min(4 * step, _PIECE)
     return None
+
+
+@register("random", aliases=("RandomTuner",))
+class RandomSearch(Strategy):
+    """Uniform over the members that were not tried yet.
+
+    Of several pipelines the one with more members gets more of the trials, in proportion. With
+    `by_pipeline` a pipeline is drawn first, each as likely as the others, then one of its members.
+    """
+
+    summary = "uniform over the valid configurations, without repeats"
+    options_table = (
+        Option("by_pipeline", False, "draw the pipeline first, each as likely as the others"),
+    )
+
+    def _start(self) -> None:
+        spaces = by_pipeline(self.space) if self.options["by_pipeline"] else [self.space]
+        self._samplers = [UnseenSampler(space, self.rng) for space in spaces]
+
+    def _propose(self, n: int) -> Sequence[Configuration]:
+        found: list[Configuration] = []
+        samplers = self._samplers
+        while samplers and len(found) < n:
+            missing = n - len(found)
+            shares = self.rng.multinomial(missing, [1 / len(samplers)] * len(samplers))
+            left = []
+            for sampler, share in zip(samplers, shares.tolist(), strict=True):
+                drawn = sampler.draw(share, self.seen.union(found))
+                found += drawn
+                if len(drawn) == share:
+                    left.append(sampler)
+            # A pipeline that ran out leaves its share to the others.
+            samplers = left
+        return [found[i] for i in self.rng.permutation(len(found))]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.search.features import FeatureTable, encoding_and_prior, scaling
 from tilewright.search.first_batch import SampledStrategy, start_options
-from tilewright.search.registry import register
+from tilewright.search.interface import register
 from tilewright.search.strategy_options import Option
 from tilewright.search.surrogate import CovarianceKernel, Surrogate
 from tilewright.space.arrays import FloatArray

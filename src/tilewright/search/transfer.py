@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.search.regression import informative, log_times
-from tilewright.search.surrogate import CovarianceKernel
+from tilewright.search.surrogate import CovarianceKernel, informative, log_times
 from tilewright.space.arrays import FloatArray
 from tilewright.space.descriptors import PRIOR, aligned
 

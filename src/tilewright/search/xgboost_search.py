@@ -1,20 +1,29 @@
-"""Search with a learned cost model: boosted trees that rank, and annealing over their score."""
+"""Search with a learned cost model: boosted trees that rank, and annealing over their score.
+
+The model orders configurations: gradient-boosted trees with a ranking objective (T. Chen and C.
+Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016; for tuning T. Chen et al., "Learning
+to Optimize Tensor Programs", NeurIPS 2018, whose finding it is that the order of configurations is
+learned more easily than their times). Many annealing chains walk over its score at once (S.
+Kirkpatrick, C. D. Gelatt and M. P. Vecchi, "Optimization by Simulated Annealing", Science 220,
+1983; over a cost model and in parallel as in Chen et al.).
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tilewright.search.chains import Cooling, anneal
 from tilewright.search.features import FeatureTable, description, scaling, spread
 from tilewright.search.first_batch import SampledStrategy, start_options
-from tilewright.search.optional import load
-from tilewright.search.ranker import Ranker, is_telling
-from tilewright.search.registry import register
-from tilewright.search.regression import log_times
+from tilewright.search.interface import load, register
 from tilewright.search.strategy_options import Option
+from tilewright.search.surrogate import log_times
 from tilewright.space.arrays import FloatArray
+from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 
 Numbers = Callable[[FloatArray], FloatArray]
@@ -171,3 +180,172 @@ class XGBoostSearch(SampledStrategy):
             trust += len(times) * float(np.corrcoef(prior, speed)[0, 1])
         weight = 2 * max(0.0, trust / (_PRIOR_TRIALS + len(times)))
         return lambda x: weight * (x[:, -1] - middle) / width
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """How long chains run, and how freely.
+
+    A step that lowers the score by `temperature` standard deviations of the first scores is taken
+    with probability 1/e at first; the temperature falls linearly to 0 over the iterations. The
+    chains stop early when for `early_stop` iterations none of the best found has changed.
+    """
+
+    iterations: int
+    temperature: float
+    early_stop: int
+
+
+def anneal(
+    space: Space,
+    score: Callable[[Sequence[Configuration]], FloatArray],
+    starts: Sequence[Configuration],
+    rng: np.random.Generator,
+    cooling: Cooling,
+    count: int,
+    seen: Set[Configuration],
+) -> tuple[list[Configuration], FloatArray]:
+    """Annealing over a score, one chain from each start.
+
+    Args:
+        space: what the chains walk through.
+        score: higher is better, of many members at once, shape (configurations,).
+        starts: members at which the chains begin; without any nothing is found.
+        rng: decides the steps, and which worse ones are taken.
+        cooling: how long the chains run, and how freely.
+        count: how many members are wanted at most.
+        seen: members that do not count.
+
+    Returns:
+        The up to `count` best-scored members outside `seen` that the chains came across, the best
+        first, and their scores.
+    """
+    states = list(starts)
+    if not states:
+        return [], np.zeros(0)
+    scores = score(states)
+    width = max(float(scores.std()), 1e-9)
+    best = _Best(count, seen)
+    best.add(states, scores)
+    changed = 0
+    for i in range(cooling.iterations):
+        if i - changed >= cooling.early_stop:
+            break
+        heat = cooling.temperature * (1 - i / cooling.iterations) * width
+        moved = space.step_many(states, rng, 2 if 2 * i < cooling.iterations else 1)
+        moved_scores = score(moved)
+        if best.add(moved, moved_scores):
+            changed = i
+        gain = np.minimum((moved_scores - scores) / max(heat, 1e-12), 0.0)
+        taken = rng.random(len(states)) < np.exp(gain)
+        scores = np.where(taken, moved_scores, scores)
+        states = [m if t else s for s, m, t in zip(states, moved, taken.tolist(), strict=True)]
+    return best.found()
+
+
+class _Best:
+    """The best different configurations so far."""
+
+    def __init__(self, count: int, seen: Set[Configuration]) -> None:
+        self._count = count
+        self._seen = seen
+        self._known: set[Configuration] = set()
+        # The worst on top; of equals the later one, so that the first found stays.
+        self._heap: list[tuple[float, int, Configuration]] = []
+        self._added = 0
+
+    def add(self, configs: Sequence[Configuration], scores: FloatArray) -> bool:
+        """Whether any of them is among the best now."""
+        changed = False
+        for config, score in zip(configs, scores.tolist(), strict=True):
+            full = len(self._heap) >= self._count
+            if (full and score <= self._heap[0][0]) or config in self._known:
+                continue
+            if config in self._seen:
+                continue
+            self._known.add(config)
+            self._added += 1
+            heapq.heappush(self._heap, (score, -self._added, config))
+            if full:
+                heapq.heappop(self._heap)
+            changed = True
+        return changed
+
+    def found(self) -> tuple[list[Configuration], FloatArray]:
+        ordered = sorted(self._heap, key=lambda entry: (-entry[0], -entry[1]))
+        return [c for _, _, c in ordered], np.array([s for s, _, _ in ordered], dtype=np.float64)
+
+
+# Grades of throughput relative to the best; two trials of one grade are not told apart.
+_GRADES = 32
+
+
+class Ranker:
+    """Scores configurations, higher is better; only the order means anything.
+
+    `xgboost` is the module. Everything runs in one thread and is decided by `seed`.
+    """
+
+    def __init__(
+        self, xgboost: Any, *, objective: str, rounds: int, depth: int, rate: float, seed: int
+    ) -> None:
+        self._xgboost = xgboost
+        self._rounds = rounds
+        self._parameters: dict[str, object] = {
+            "objective": objective,
+            "eta": rate,
+            "max_depth": depth,
+            "min_child_weight": 0.5,
+            "lambda": 0.3,
+            "subsample": 0.9,
+            "colsample_bytree": 0.5,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "lambdarank_pair_method": "mean",
+            "lambdarank_num_pair_per_sample": 8,
+            "lambdarank_score_normalization": False,
+            "seed": seed,
+            "nthread": 1,
+            "verbosity": 0,
+        }
+        if objective == "rank:ndcg":
+            # Grades are shares of the best, so they are gains as they stand. A pair weighs what
+            # swapping it would change, about a hundredth of what it weighs otherwise.
+            self._parameters |= {"ndcg_exp_gain": False, "min_child_weight": 1e-3, "lambda": 1e-2}
+        self._booster: Any = None
+
+    def fit(self, features: FloatArray, times: FloatArray, margin: FloatArray) -> None:
+        """Learn the order of trials.
+
+        Args:
+            features: shape (trials, features).
+            times: seconds, NaN for a failure, which ranks below everything; shape (trials,).
+            margin: scores to begin with, which the trees correct; shape (trials,).
+        """
+        data = self._xgboost.DMatrix(
+            features,
+            label=grades(times),
+            qid=np.zeros(len(times), dtype=np.int64),
+            base_margin=margin,
+            nthread=1,
+        )
+        self._booster = self._xgboost.train(self._parameters, data, self._rounds)
+
+    def score(self, features: FloatArray, margin: FloatArray) -> FloatArray:
+        """Scores, shape (configurations,)."""
+        data = self._xgboost.DMatrix(features, base_margin=margin, nthread=1)
+        return np.asarray(self._booster.predict(data, output_margin=True), dtype=np.float64)
+
+
+def grades(times: FloatArray) -> FloatArray:
+    """Throughput relative to the best in whole grades, 1 to 32; 0 for a failure."""
+    ok = ~np.isnan(times)
+    if not ok.any():
+        return np.zeros(len(times), dtype=np.float64)
+    relative = np.nanmin(times) / np.where(ok, times, np.inf)
+    return np.ceil(_GRADES * relative - 1e-9)
+
+
+def is_telling(times: FloatArray) -> bool:
+    """Whether there is any order in these times to learn from."""
+    return len(np.unique(grades(times))) > 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.search.history import seconds
-from tilewright.search.regression import informative
+from tilewright.search.surrogate import informative
 from tilewright.search.transfer import Experience, ranges
 from tilewright.space.generators import dispatch_space
 from tilewright.store import Database, Json, TaskKey, TaskRecord

@@ -225,7 +225,7 @@ class TuneOptions:
         Raises UnknownNameError for one that there is not.
         """
         # Here, as in what follows: strategies bring NumPy along, which `--help` has no use for.
-        from tilewright.search.registry import DEFAULT_STRATEGY, find_strategy
+        from tilewright.search.interface import DEFAULT_STRATEGY, find_strategy
 
         return find_strategy(self.strategy or DEFAULT_STRATEGY).name
 
@@ -239,7 +239,7 @@ class TuneOptions:
     def check_strategy(self) -> None:
         """UserError unless there is such a strategy, it takes these options, and it has the
         libraries that it needs."""
-        from tilewright.search.registry import check_strategy
+        from tilewright.search.interface import check_strategy
 
         check_strategy(self.strategy_name, self.strategy_settings)
 
@@ -276,7 +276,7 @@ class TuneOptions:
         `--time-limit`, another output directory. Parameter files count by where they are and
         their size (they can be too big to be read for this).
         """
-        from tilewright.search.registry import find_strategy
+        from tilewright.search.interface import find_strategy
         from tilewright.search.strategy_options import parse_options
 
         data = {spec.name: getattr(self, spec.name) for spec in option_table() if spec.identifies}

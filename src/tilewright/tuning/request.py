@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.search.registry import strategy_names
+from tilewright.search.interface import strategy_names
 from tilewright.tiling import LEVELS
 from tilewright.tuning.config_file import CLASSIC_KNOBS, ConfigFile, read_config
 from tilewright.tuning.options import TuneOptions, option_table, read_fields

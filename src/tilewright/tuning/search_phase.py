@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.measure.timing import TimingPolicy
 from tilewright.search.budget import BudgetTask, TrialAllocator
-from tilewright.search.registry import create_strategy, find_strategy
+from tilewright.search.interface import create_strategy, find_strategy
 from tilewright.search.transfer import Experience
 from tilewright.trial import Status, Trial
 from tilewright.tuning.context import RunContext

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from tilewright.replay.curve import (
+from tilewright.replay.arena import (
     budget,
     expected_best,
     expected_best_by_time,

@@ -7,8 +7,9 @@ does becomes a mask. A buffer that lives within the loop gets a place for each l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
@@ -18,19 +19,268 @@ from tilewright.schedule import nest
 from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
-from tilewright.schedule.codegen.unrolling import (
-    has_vectors,
-    statements,
-    unroll_marked,
-    widest_bytes,
-)
-from tilewright.schedule.codegen.values import Storage, ValueEmitter, is_vector
-from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
+from tilewright.schedule.codegen.values import Storage, ValueEmitter, is_pure, is_vector
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder, part_of
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Binary, Expr, Var
-from tilewright.schedule.nest import Buffer, Stmt
-from tilewright.schedule.types import bits
+from tilewright.schedule.expr import Binary, Expr, Select, Var
+from tilewright.schedule.nest import Buffer, Load, Stmt, expressions, inner
+from tilewright.schedule.nest import statements as all_statements
+from tilewright.schedule.types import BOOL, INDEX, bits
+from tilewright.schedule.walk import nodes, transform
+
+# -- a nest's loops: which are unrolled, how much code that makes, how wide it is ------------------
+
+
+def kind_of(loop: nest.For) -> str:
+    """What a loop is, its own pragmas considered.
+
+    Args:
+        loop: whose pragmas `vectorize` and `unroll` count.
+
+    Returns:
+        One of :data:`tilewright.schedule.nest.KINDS`.
+    """
+    if loop.kind == nest.SERIAL and loop.pragmas:
+        if "vectorize" in loop.pragmas:
+            return nest.VECTORIZED
+        if "unroll" in loop.pragmas and loop.pragmas.get("unroll_explicit", True):
+            return nest.UNROLLED
+    return loop.kind
+
+
+def has_vectors(stmt: Stmt) -> bool:
+    """Whether a vectorized loop, or what cannot be in one, is within.
+
+    Args:
+        stmt: looked at with all that is in it.
+    """
+    return any(
+        isinstance(part, nest.Intrinsic | nest.Barrier)
+        or (isinstance(part, nest.For) and kind_of(part) == nest.VECTORIZED and part.extent > 1)
+        for part in all_statements(stmt)
+    )
+
+
+def statements(stmt: Stmt) -> int:
+    """Statements that there are once all unrolled loops within are written out.
+
+    Args:
+        stmt: loops that are vectorized count as one iteration.
+    """
+    if isinstance(stmt, nest.For):
+        written_out = kind_of(stmt) == nest.UNROLLED
+        return statements(stmt.body) * (stmt.extent if written_out else 1)
+    below = inner(stmt)
+    return sum(statements(part) for part in below) if below else 1
+
+
+@functools.lru_cache(maxsize=256)
+def widest_bytes(stmt: Stmt) -> int:
+    """Bytes of the widest element that is computed with in a statement.
+
+    Args:
+        stmt: whose stores and loads count.
+
+    Returns:
+        1 to 8.
+    """
+    stores = [s for s in all_statements(stmt) if isinstance(s, nest.Store)]
+    types = {
+        node.dtype
+        for store in stores
+        for expr in expressions(store)
+        for node in nodes(expr)
+        if isinstance(node, Load) or node.dtype not in (INDEX, BOOL)
+    }
+    return max((bits(dtype) // 8 for dtype in types), default=1)
+
+
+def unroll_marked(loop: nest.For) -> nest.For:
+    """The loop with what its pragmas say: `vectorize`, `unroll`, and the limits up to which loops
+    within it are unrolled as well: `auto_unroll_max_step` (statements), `auto_unroll_max_extent`
+    (iterations), `auto_unroll_max_depth` (loops within each other). With `unroll_explicit` false
+    the loops are left to LLVM.
+
+    Args:
+        loop: any.
+
+    Returns:
+        The loop itself where its pragmas say nothing of these.
+    """
+    pragmas = loop.pragmas
+    if not pragmas or loop.kind != nest.SERIAL:
+        return loop
+    if kind_of(loop) != nest.SERIAL:
+        return replace(loop, kind=kind_of(loop))
+    limits = _Limits(
+        int(pragmas.get("auto_unroll_max_step") or 0),
+        int(pragmas.get("auto_unroll_max_extent") or 0),
+        int(pragmas.get("auto_unroll_max_depth", 8)),
+    )
+    if (limits.steps or limits.extent) and pragmas.get("unroll_explicit", True):
+        marked = transform(loop, limits.unrolled)
+        return replace(marked, pragmas={})
+    return loop
+
+
+@dataclass(frozen=True)
+class _Limits:
+    steps: int
+    extent: int
+    depth: int
+
+    def unrolled(self, stmt: Stmt | Expr) -> Stmt | None:
+        """A loop that is small enough to be unrolled, as such."""
+        if not isinstance(stmt, nest.For) or kind_of(stmt) != nest.SERIAL:
+            return None
+        small = _steps(stmt) <= self.steps or stmt.extent <= self.extent
+        return replace(stmt, kind=nest.UNROLLED) if small and _depth(stmt) <= self.depth else None
+
+
+def _steps(stmt: Stmt) -> int:
+    """Statements run, vectorized loops counted as one step."""
+    if isinstance(stmt, nest.For):
+        return _steps(stmt.body) * (1 if kind_of(stmt) == nest.VECTORIZED else stmt.extent)
+    below = inner(stmt)
+    return sum(_steps(part) for part in below) if below else 1
+
+
+def _depth(stmt: Stmt) -> int:
+    """Loops around the innermost statement."""
+    deepest = max((_depth(part) for part in inner(stmt)), default=0)
+    return deepest + (1 if isinstance(stmt, nest.For) and kind_of(stmt) != nest.VECTORIZED else 0)
+
+
+#: Statements of a loop's body beyond which it is not written out several times.
+MOST_VERSIONED = 256
+
+_ORDER = ("lt", "le", "gt", "ge")
+
+
+# -- loops in versions: where no bounds need checking, and where they do ---------------------------
+#
+# The check that a split does not run past the end of its axis holds for nearly all iterations, and
+# so do the checks at the border of a padded tensor. A loop over which a check depends on its
+# variable alone is cut into the iterations where the check holds whatever the loops within do, and
+# the others. Where it depends on other loops' variables as well, a branch asks at run time.
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison within a loop's body: it holds in every iteration of the loops within if
+    `bound` is negative (op `lt`) or not negative (op `ge`)."""
+
+    part: Expr
+    op: str
+    bound: Linear
+
+    def is_of(self, var: Var) -> bool:
+        """Whether the bound is a multiple of one variable, and a number.
+
+        Args:
+            var: a loop's variable.
+        """
+        return [atom.args[0] for atom in self.bound.terms] == [var]
+
+    def range(self, extent: int) -> tuple[int, int]:
+        """The values of that variable for which it holds: from, up to but without.
+
+        Args:
+            extent: iterations of that variable's loop.
+        """
+        (factor,) = self.bound.terms.values()
+        offset = self.bound.constant
+        if self.op == "lt":
+            factor, offset = -factor, -offset - 1
+        # factor * v + offset >= 0
+        if factor > 0:
+            return max(0, -(offset // factor)), extent
+        return 0, min(extent, offset // -factor + 1)
+
+
+def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+    """The comparisons of indices in the conditions of a statement that need versions: those of
+    splits that do not divide, and of values that are there only under a condition. With each come
+    the loops around it within the statement.
+
+    Args:
+        body: of the loop that may come in versions.
+
+    Returns:
+        Pairs of a comparison and the loops, outermost first.
+    """
+
+    def visit(
+        stmt: Stmt, loops: tuple[nest.For, ...]
+    ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+        if isinstance(stmt, nest.If) and stmt.likely:
+            for part in _parts(stmt.condition):
+                yield part, loops
+        if isinstance(stmt, nest.Store):
+            for expr in expressions(stmt):
+                for node in nodes(expr):
+                    if isinstance(node, Select) and node.guarded:
+                        for part in _parts(node.condition):
+                            yield part, loops
+        if isinstance(stmt, nest.For):
+            loops = (*loops, stmt)
+        for below in inner(stmt):
+            yield from visit(below, loops)
+
+    return visit(body, ())
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """The comparisons of indices that a conjunction is made of."""
+    if isinstance(condition, Binary):
+        if condition.op == "logical_and":
+            yield from _parts(condition.a)
+            yield from _parts(condition.b)
+        elif condition.op in _ORDER and condition.a.dtype == INDEX and is_pure(condition):
+            yield condition
+
+
+def checks(
+    emitter: ValueEmitter,
+    found: Sequence[tuple[Expr, tuple[nest.For, ...]]],
+    outer: frozenset[Var],
+) -> list[Check]:
+    """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
+
+    A comparison that is used in several places is there if all of them are so.
+
+    Args:
+        emitter: knows the values of the variables around.
+        found: what :func:`comparisons` gives.
+        outer: variables that the emitter's loops have.
+    """
+    made, useless = [], set()
+    for part, loops in found:
+        if id(part) in emitter.assumed:
+            continue
+        check = _check(emitter, part, loops)
+        bound = check.bound
+        never = bound.low >= 0 if check.op == "lt" else bound.high < 0
+        if never or not bound.variables <= outer:
+            useless.add(id(part))
+        elif bound.terms:
+            made.append(check)
+    return [check for check in made if id(check.part) not in useless]
+
+
+def _check(emitter: ValueEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Check:
+    assert isinstance(part, Binary)
+    within = {loop.var: emitter.loop_var(loop.var.name, loop.extent) for loop in loops}
+    hidden = frozenset(within.values())
+    with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
+        difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
+    op = part.op
+    if op in ("le", "gt"):
+        op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
+    inside, bound = difference.part(lambda atom, _: bool(atom.variables & hidden))
+    bound = bound.plus(difference.constant + (inside.high if op == "lt" else inside.low))
+    return Check(part, op, bound)
+
 
 #: Statements that unrolling may make of one kernel. Compilers take minutes for more.
 MOST_STATEMENTS = 8192
@@ -39,6 +289,9 @@ _PIECES_UNROLLED = 8
 _LINE_BYTES = 64
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
+
+
+# -- statements ------------------------------------------------------------------------------------
 
 
 class KernelEmitter(ValueEmitter):

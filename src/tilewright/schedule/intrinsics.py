@@ -1,0 +1,408 @@
+"""Intrinsics for `tensorize` that come with the language; declare your own with
+:func:`tilewright.schedule.intrinsic.decl_tensor_intrin`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, gpu, llvm, vector
+
+from tilewright.schedule import reducers
+from tilewright.schedule.codegen import scalars
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Expr, as_expr, cast
+from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
+from tilewright.schedule.tensor import compute, placeholder, reduce_axis
+from tilewright.schedule.types import bits
+
+__all__ = ["byte_dot", "gemv", "outer_product", "wmma"]
+
+
+# -- dot products of bytes in groups of four: VNNI on x86, `sdot` on Arm ---------------------------
+
+_GROUP = 4
+# By lanes: the instruction, and the extensions any of which brings it.
+_X86 = {
+    16: ("llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",)),
+    8: ("llvm.x86.avx512.vpdpbusd.256", ("avx512vnni", "avxvnni")),
+}
+_ARM = {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))}
+
+
+def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
+    """`c[r, i] += sum of a[r, 4 g + e] * b[g, i, e]` of i8 values, added up in i32, exactly.
+
+    VNNI multiplies unsigned bytes by signed ones: 128 is added to a's, and what that adds to the
+    sums is taken off again, by one more instruction for each group.
+
+    Args:
+        lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm).
+        k: length of the sums, a multiple of 4; with k = 4, b has no dimension g.
+        m: rows; with m = 1, c and a have no dimension r.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers.
+
+        s[C].tensorize(ji, te.intrinsics.byte_dot(16))
+    """
+    if lanes not in (*_X86, *_ARM):
+        raise ScheduleError(f"byte_dot: {lanes} lanes (allowed: 16, 8, 4)")
+    if k < 1 or k % _GROUP or m < 1:
+        raise ScheduleError(f"byte_dot: k={k}, m={m}; k must be a multiple of 4 and m at least 1")
+    groups = k // _GROUP
+    a = placeholder((k,) if m == 1 else (m, k), "i8", name="a")
+    b = placeholder((lanes, _GROUP) if groups == 1 else (groups, lanes, _GROUP), "i8", name="b")
+    group, element = reduce_axis(groups, "g"), reduce_axis(_GROUP, "e")
+
+    def product(row: Sequence[Expr], i: Expr) -> Expr:
+        at = element if groups == 1 else group * _GROUP + element
+        left = cast("i32", a[(*row, at)])
+        right = cast("i32", b[(i, element) if groups == 1 else (group, i, element)])
+        total: Expr = reducers.sum(left * right, axis=element if groups == 1 else [group, element])
+        return total
+
+    if m == 1:
+        c = compute((lanes,), lambda i: product((), i), name="c")
+    else:
+        c = compute((m, lanes), lambda r, i: product((r,), i), name="c")
+    name = f"byte_dot_{m}x{lanes}x{k}"
+
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
+        instruction, is_signed = _instruction(builder, name, lanes)
+        (out,) = outputs
+        zero = builder.constant(0, "i32", lanes)
+        if phase == "reset":
+            for row in range(m):
+                out.store(zero, *_row(m, row), 0)
+            return
+        left, right = inputs
+        start = [
+            out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zero for row in range(m)
+        ]
+
+        def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            weights = right.load(*(() if groups == 1 else (at,)), 0, 0, lanes=_GROUP * lanes)
+            place = arith.MulIOp(at, builder.index(_GROUP)).result
+            made = []
+            for row, total in enumerate(sums):
+                four = left.load(*_row(m, row), place, lanes=_GROUP)
+                made.append(_dot(builder, instruction, is_signed, total, four, weights, lanes))
+            return made
+
+        for row, total in enumerate(builder.loop(groups, 1, start, step)):
+            out.store(total, *_row(m, row), 0)
+
+    return decl_tensor_intrin(c.op, emit, name=name)
+
+
+def _row(m: int, row: int) -> tuple[int, ...]:
+    return () if m == 1 else (row,)
+
+
+def _instruction(builder: IntrinsicBuilder, name: str, lanes: int) -> tuple[str, bool]:
+    """The instruction for so many lanes, and whether it takes signed bytes on both sides."""
+    for table, is_signed in ((_X86, False), (_ARM, True)):
+        if lanes in table:
+            instruction, features = table[lanes]
+            if builder.machine.features & frozenset(features):
+                return instruction, is_signed
+    raise builder.unsupported(name, "byte dot products (AVX-512 VNNI, AVX-VNNI, Arm dotprod)")
+
+
+def _dot(
+    builder: IntrinsicBuilder,
+    instruction: str,
+    is_signed: bool,
+    total: ir.Value,
+    four: ir.Value,
+    weights: ir.Value,
+    lanes: int,
+) -> ir.Value:
+    """The sums with the products of four bytes, the same for all lanes, and the weights."""
+    word = vector.BitCastOp(builder.vector_type("i32", 1), four).result
+    spread = builder.splat(vector.ExtractOp(word, [], [0]).result, lanes)
+    bytes_ = vector.BitCastOp(builder.vector_type("i8", _GROUP * lanes), spread).result
+
+    def call(accumulator: ir.Value, left: ir.Value) -> ir.Value:
+        return llvm.CallIntrinsicOp(
+            accumulator.type, instruction, [accumulator, left, weights], [], []
+        ).results[0]
+
+    if is_signed:
+        return call(total, bytes_)
+    offset = builder.constant(-128, "i8", _GROUP * lanes)
+    unsigned = arith.XOrIOp(bytes_, offset).result
+    excess = call(builder.constant(0, "i32", lanes), offset)
+    return arith.SubIOp(call(total, unsigned), excess).result
+
+
+# -- a matrix times a vector, the sums in vector registers -----------------------------------------
+
+
+def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
+    """`c[i] += sum over k of a[k] * b[i, k]`, for i below m, of any element type and target.
+
+        s[C].tensorize(yi, te.intrinsics.gemv(16, 64))
+
+    Each row is added up in as many sums as a vector register has elements, which are then added:
+    another order than one after the other.
+
+    Args:
+        m, k: rows, and the length of each.
+        dtype: the element type of all three.
+
+    Returns:
+        The intrinsic.
+    """
+    a = placeholder((k,), dtype, name="a")
+    b = placeholder((m, k), dtype, name="b")
+    axis = reduce_axis(k, "k")
+    c = compute(
+        (m,), lambda i: reducers.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
+    )
+
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
+        (out,) = outputs
+        zero = builder.constant(0, dtype)
+        if phase == "reset":
+
+            def clear(row: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+                out.store(zero, row)
+                return []
+
+            builder.loop(m, 1, [], clear)
+            return
+        left, right = inputs
+        lanes = max(1, min(builder.machine.widths.register * 8 // bits(dtype), k))
+        if left.strides[-1] != 1 or right.strides[-1] != 1 or builder.machine.is_gpu:
+            lanes = 1
+        whole = k // lanes * lanes
+
+        def row_sum(row: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+            def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+                wide = lanes if lanes > 1 else 0
+                x, y = left.load(at, lanes=wide), right.load(row, at, lanes=wide)
+                return [builder.add(sums[0], builder.multiply(x, y, dtype), dtype)]
+
+            start = builder.constant(0, dtype, lanes if lanes > 1 else 0)
+            (total,) = builder.loop(whole, lanes, [start], step)
+            if lanes > 1:
+                kind = scalars.parsed_attribute("#vector.kind<add>")
+                total = vector.ReductionOp(scalars.element(dtype), kind, total).result
+            for at in range(whole, k):
+                product = builder.multiply(left.load(at), right.load(row, at), dtype)
+                total = builder.add(total, product, dtype)
+            if phase == UPDATE:
+                total = builder.add(out.load(row), total, dtype)
+            out.store(total, row)
+            return []
+
+        builder.loop(m, 1, [], row_sum)
+
+    return decl_tensor_intrin(c.op, emit, name=f"gemv_{m}x{k}_{dtype}")
+
+
+# -- matrix products by the subgroups of a GPU (wmma, cooperative matrices) ------------------------
+
+_SIDE = 16
+
+
+def wmma(
+    k: int = _SIDE,
+    dtype: str = "f16",
+    accumulator: str = "f32",
+    *,
+    b_columns: bool = False,
+) -> TensorIntrinsic:
+    """`C[16, 16] += A[16, k] B[k, 16]` by all threads of a subgroup together, on CUDA and Vulkan
+    devices with matrix units.
+
+    `threadIdx.x` must be one subgroup (32 threads), bound to an axis of another stage, such as the
+    one that fills shared memory: every thread takes part in every tile. On CPUs it is loops.
+
+    Args:
+        k: a multiple of 16: the accumulators stay in registers over it.
+        dtype, accumulator: element types of the operands (f16) and of the sums (f32, f16).
+        b_columns: B is read as `B[16, k]`.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers and types.
+
+        s[C].tensorize(ii, te.intrinsics.wmma(64))
+    """
+    if dtype != "f16" or accumulator not in ("f32", "f16"):
+        raise ScheduleError(
+            f"wmma: {dtype} added up in {accumulator} (allowed: f16 in f32, f16 in f16)"
+        )
+    if k < 1 or k % _SIDE:
+        raise ScheduleError(f"wmma: k={k} is no multiple of {_SIDE}")
+    a = placeholder((_SIDE, k), dtype, name="a")
+    b = placeholder((_SIDE, k) if b_columns else (k, _SIDE), dtype, name="b")
+    axis = reduce_axis(k, "k")
+    c = compute(
+        (_SIDE, _SIDE),
+        lambda i, j: reducers.sum(
+            cast(accumulator, a[i, axis])
+            * cast(accumulator, b[j, axis] if b_columns else b[axis, j]),
+            axis=axis,
+        ),
+        name="c",
+    )
+    name = f"wmma_{k}_{dtype}_{accumulator}{'_columns' if b_columns else ''}"
+
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
+        _check_subgroup(builder, name)
+        (out,) = outputs
+        sums = _matrix(accumulator, "COp")
+        if phase == UPDATE:
+            total = _load_matrix(out, sums, out.at(0, 0), False)
+        else:
+            zero = builder.constant(0.0, accumulator)
+            total = gpu.SubgroupMmaConstantMatrixOp(sums, zero).result
+        if phase != "reset":
+            left, right = inputs
+
+            def step(at: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+                place = right.at(0, at) if b_columns else right.at(at, 0)
+                x = _load_matrix(left, _matrix(dtype, "AOp"), left.at(0, at), False)
+                y = _load_matrix(right, _matrix(dtype, "BOp"), place, b_columns)
+                return [gpu.SubgroupMmaComputeOp(x, y, carried[0]).result]
+
+            (total,) = builder.loop(k, _SIDE, [total], step)
+        gpu.SubgroupMmaStoreMatrixOp(total, out.flat, [out.at(0, 0)], out.strides[-2])
+
+    return decl_tensor_intrin(c.op, emit, name=name, collective=True)
+
+
+def _matrix(dtype: str, operand: str) -> ir.Type:
+    return scalars.parsed_type(f'!gpu.mma_matrix<{_SIDE}x{_SIDE}x{dtype}, "{operand}">')
+
+
+def _load_matrix(view: BufferView, type_: ir.Type, place: ir.Value, transposed: bool) -> ir.Value:
+    return gpu.SubgroupMmaLoadMatrixOp(
+        type_, view.flat, [place], view.strides[-2], transpose=transposed or None
+    ).result
+
+
+def _check_subgroup(builder: IntrinsicBuilder, name: str) -> None:
+    machine = builder.machine
+    if machine.backend not in ("cuda", "vulkan"):
+        raise builder.unsupported(name, "subgroup matrix operations (cuda, vulkan)")
+    threads = builder.block.get("threadIdx.x", 1)
+    if threads % machine.subgroup:
+        raise ScheduleError(
+            f"tensorize: intrinsic '{name}' is run by {machine.subgroup} threads together; "
+            f"threadIdx.x has {threads}; bind an axis of {machine.subgroup} to it, for instance "
+            "of the stage that fills shared memory"
+        )
+
+
+# -- a tile of accumulators, one outer product a step ----------------------------------------------
+
+# What has vector registers and an instruction that multiplies and adds.
+_FEATURES = ("fma", "avx512f", "neon")
+
+
+def outer_product(
+    m: int, n: int, k: int, dtype: str = "f32", *, a_rows: bool = False
+) -> TensorIntrinsic:
+    """A tile `C[m, n] += sum over k of A[k, m] * B[k, n]` whose accumulators stay in registers,
+    for processors with AVX2, AVX-512 or Neon.
+
+    m rows of n elements must fit the registers: 6 x 16 (AVX2), 8 x 32 (AVX-512) and 8 x 8 (Neon)
+    are good for f32.
+
+    Args:
+        m, n: the tile.
+        k: the length of the panels.
+        dtype: `f32` or `f64`.
+        a_rows: A is read as `A[m, k]`, which is slower unless k is short.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other types; where code is written, for a tile that the registers do
+            not hold.
+
+        s[C].tensorize(ii, te.intrinsics.outer_product(8, 32, 256))
+    """
+    if dtype not in ("f32", "f64"):
+        raise ScheduleError(f"outer_product: element type {dtype} (allowed: f32, f64)")
+    a = placeholder((m, k) if a_rows else (k, m), dtype, name="a")
+    b = placeholder((k, n), dtype, name="b")
+    axis = reduce_axis(k, "k")
+    c = compute(
+        (m, n),
+        lambda i, j: reducers.sum(
+            as_expr(a[i, axis] if a_rows else a[axis, i]) * as_expr(b[axis, j]), axis=axis
+        ),
+        name="c",
+    )
+    name = f"outer_product_{m}x{n}x{k}_{dtype}{'_rows' if a_rows else ''}"
+
+    def emit(
+        builder: IntrinsicBuilder,
+        phase: str,
+        inputs: Sequence[BufferView],
+        outputs: Sequence[BufferView],
+    ) -> None:
+        _check_registers(builder, name, m, n, dtype)
+        (out,) = outputs
+        zero = builder.constant(0.0, dtype, n)
+        if phase == "reset":
+            for row in range(m):
+                out.store(zero, row, 0)
+            return
+        left, right = inputs
+        start = [out.load(row, 0, lanes=n) if phase == UPDATE else zero for row in range(m)]
+
+        def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            line = right.load(at, 0, lanes=n)
+            column = [left.load(row, at) if a_rows else left.load(at, row) for row in range(m)]
+            return [
+                vector.FMAOp(builder.splat(one, n), line, total).result
+                for one, total in zip(column, sums, strict=True)
+            ]
+
+        for row, total in enumerate(builder.loop(k, 1, start, step)):
+            out.store(total, row, 0)
+
+    return decl_tensor_intrin(c.op, emit, name=name)
+
+
+def _check_registers(builder: IntrinsicBuilder, name: str, m: int, n: int, dtype: str) -> None:
+    machine = builder.machine
+    if machine.is_gpu or not machine.features & frozenset(_FEATURES):
+        raise builder.unsupported(name, "AVX2, AVX-512 or Neon")
+    lanes = machine.widths.register * 8 // bits(dtype)
+    used = m * -(-n // lanes)
+    if used > machine.registers - 2:
+        raise ScheduleError(
+            f"tensorize: intrinsic '{name}' needs {used} accumulators; {machine.name} has "
+            f"{machine.registers} vector registers of {lanes} elements, two of which are for the "
+            "operands; use a smaller tile"
+        )

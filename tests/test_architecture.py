@@ -140,6 +140,15 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     assert {name: where for name, where in twice.items() if name not in SHARED_NAMES} == {}
 
 
+def test_the_words_of_the_page_are_those_of_the_code() -> None:
+    text = DESIGN.read_text(encoding="utf-8").split("\n## Words", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)
+    words = [word for row in rows for word in row.split(", ") if re.match("[A-Z]", word)]
+    assert len(words) > 20
+    aliases = {"WorkerTask"}  # of a callable's type
+    assert [word for word in words if word not in public_classes().keys() | aliases] == []
+
+
 @pytest.mark.parametrize("word", ["options", "opening", "utils", "helpers", "common", "misc"])
 def test_a_file_says_what_it_holds(word: str) -> None:
     """Several files of one name, or of a name that says nothing, cannot be told apart."""

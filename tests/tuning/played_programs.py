@@ -75,9 +75,7 @@ class PlayedRun:
             benchmark=self,
             store=self.store,
         )
-        self.programs = Programs(
-            self.context, self, "main", None, InputSet(folder, ()), Parameters(())
-        )
+        self.programs = Programs(self.context, "main", None, InputSet(folder, ()), Parameters(()))
         self.default = self.programs.build(Build("default", DEFAULT_VARIANT))
         self.prepared = PreparedVariant(DEFAULT_VARIANT, ())
         self.outcome = Outcome(self.default, 1.0, prepared=[self.prepared])

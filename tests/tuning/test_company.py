@@ -23,7 +23,7 @@ def confirmed(run: PlayedRun, name: str, *faster: str, share: float = 0.5) -> Co
 
 
 def tried(run: PlayedRun, *outcomes: Confirmed, within_s: float | None = None) -> Company:
-    return try_in_company(run.context, run.programs, run.prepared, outcomes, run.default, within_s)
+    return try_in_company(run.programs, run.prepared, outcomes, run.default, within_s)
 
 
 def test_how_many_programs_there_is_time_for() -> None:

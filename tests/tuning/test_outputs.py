@@ -27,7 +27,7 @@ def tuned(run: PlayedRun, *names: str, seconds: float = 0.5) -> Company:
     """A company of tasks with a winner each, in a program that takes so long."""
     run.seconds["default_company_0"] = seconds
     winners = [Confirmed(run.task(n), [Candidate("x", run.context.work)], 1.0) for n in names]
-    company = try_in_company(run.context, run.programs, run.prepared, winners, run.default)
+    company = try_in_company(run.programs, run.prepared, winners, run.default)
     run.outcome.confirmed += winners
     run.outcome.companies.append(company)
     return company
@@ -43,7 +43,7 @@ def plain_variant(run: PlayedRun, name: str, seconds: float) -> Company:
 
 def finished(run: PlayedRun) -> tuple[TuneResult, dict[str, Any], Path]:
     """The result, the summary, the folder."""
-    result = finish(run.context, run.programs, run.outcome, 0.0)
+    result = finish(run.programs, run.outcome, 0.0)
     folder = run.context.options.output
     assert {p.name for p in folder.iterdir()} == {
         "command.txt",
@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(
 
     monkeypatch.setattr("tilewright.tuning.outputs.install_folder", full)
     with pytest.raises(UserError, match=r"--output: cannot write somewhere \(No space left"):
-        finish(run.context, run.programs, run.outcome, 0.0)
+        finish(run.programs, run.outcome, 0.0)
     folder = run.context.options.output
     assert not folder.exists()
     assert not [p for p in folder.parent.iterdir() if p.name.startswith(f".{folder.name}")]

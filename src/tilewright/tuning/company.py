@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.measure.comparison import ComparisonPolicy, Finalist
+from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
 from tilewright.tuning.confirm import Confirmed, configuration_entry
@@ -83,7 +83,6 @@ def spec_request(
 
 
 def try_in_company(
-    context: RunContext,
     programs: Programs,
     prepared: PreparedVariant,
     confirmed: Sequence[Confirmed],
@@ -96,8 +95,7 @@ def try_in_company(
     winners in place, the hottest dispatches first; all are compared in the same interleaved rounds.
 
     Args:
-        context: the run.
-        programs: compiles and measures the whole program.
+        programs: of the run: compiles and measures the whole program.
         prepared: the variant with its tasks.
         confirmed: what became of the tasks alone.
         plain: the program of this variant without a spec: when nothing beats it, it stays.
@@ -106,6 +104,7 @@ def try_in_company(
     Returns:
         The choices with their program; without choices the plain one.
     """
+    context = programs.context
     winners: dict[str, Choice] = {
         c.task.workload.key: c.winner.configuration for c in confirmed if c.winner is not None
     }
@@ -122,16 +121,16 @@ def try_in_company(
             others.append(None)
         rivals += [{**winners, key: other} for other in others]
     rivals = rivals[: affordable(within_s, programs.seconds_each)]
-    built = _build(context, programs, prepared, rivals, "company")
+    built = _build(programs, prepared, rivals, "company")
     if not built:
         context.note("no program with the winners' spec compiled and ran right", warning=True)
         return nothing
-    judged = _compare(context, programs, [plain, *(one.build for one in built)])
+    judged = _compare(programs, [plain, *(one.build for one in built)])
     if judged is None:
         return nothing
-    best = _combine(context, programs, winners, built, judged)
+    best = _combine(programs, winners, built, judged)
     best.dropped = {key for key in winners if best.choices.get(key) is None}
-    final = _compare(context, programs, [plain, best.build])
+    final = _compare(programs, [plain, best.build])
     if final is not None and final[1].ratio.value >= 1.0:
         context.note(
             "the winners do not make the whole program faster; the compiler's choices stay"
@@ -170,13 +169,13 @@ def _entries(
 
 
 def _build(
-    context: RunContext,
     programs: Programs,
     prepared: PreparedVariant,
     rivals: Sequence[dict[str, Choice]],
     stem: str,
 ) -> list[Company]:
     """The rivals whose programs compile and compute the right results."""
+    context = programs.context
     names = [f"{prepared.variant.name}_{stem}_{index}" for index in range(len(rivals))]
     specs = [programs.folder / f"{name}.spec.mlir" for name in names]
     problems = write_specs(
@@ -193,7 +192,7 @@ def _build(
     problems = [problem for problem in problems if problem]
     built = []
     for index, build in zip(written, builds, strict=True):
-        wrong = build.error if not build.ok else programs.check(build, 600.0)
+        wrong = build.error if not build.ok else programs.check(build)
         if wrong:
             problems.append(wrong)
         else:
@@ -203,14 +202,9 @@ def _build(
     return built
 
 
-def _compare(
-    context: RunContext, programs: Programs, builds: Sequence[Build]
-) -> list[Finalist] | None:
-    effort = context.options.effort_preset
-    policy = ComparisonPolicy(
-        rounds=effort.program_rounds, max_s=60.0, min_sample_s=0.02, seed=context.options.seed
-    )
-    judged = programs.compare(builds, policy, 900.0)
+def _compare(programs: Programs, builds: Sequence[Build]) -> list[Finalist] | None:
+    context = programs.context
+    judged = programs.compare(builds, 60.0)
     if isinstance(judged, str):
         context.note(f"comparing programs failed: {judged}", warning=True)
         return None
@@ -218,7 +212,6 @@ def _compare(
 
 
 def _combine(
-    context: RunContext,
     programs: Programs,
     winners: dict[str, Choice],
     built: Sequence[Company],
@@ -231,7 +224,7 @@ def _combine(
     first = built[0]
     if first.choices != winners:
         return min(zip(built, judged[1:], strict=True), key=lambda one: one[1].ratio.value)[0]
-    rivals = _compare(context, programs, [one.build for one in built])
+    rivals = _compare(programs, [one.build for one in built])
     if rivals is None:
         return first
     changed: dict[str, tuple[float, Choice]] = {}
@@ -245,6 +238,6 @@ def _combine(
     for one in built:
         if one.choices == together:
             return one
-    more = _build(context, programs, first.prepared, [together], "together")
-    again = _compare(context, programs, [first.build, more[0].build]) if more else None
+    more = _build(programs, first.prepared, [together], "together")
+    again = _compare(programs, [first.build, more[0].build]) if more else None
     return more[0] if again is not None and again[1].ratio.value < 1.0 else first

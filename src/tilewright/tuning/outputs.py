@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.files import write_file
 from tilewright.measure import machine
-from tilewright.measure.comparison import ComparisonPolicy, Finalist
+from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
@@ -32,7 +32,6 @@ SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
 TRIALS = "trials.csv"
 PREPROCESSING = "preprocessing_spec.mlir"
-_PROGRAM_TIMEOUT_S = 900.0
 # Files that only some results have: those of an earlier one would be taken for this one's.
 _STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
 
@@ -87,14 +86,11 @@ class Final:
     wrong: str = ""
 
 
-def finish(
-    context: RunContext, programs: Programs, outcome: Outcome, cpu_start: float
-) -> TuneResult:
+def finish(programs: Programs, outcome: Outcome, cpu_start: float) -> TuneResult:
     """Choose the program to hand back, prove it and write the result folder.
 
     Args:
-        context: the run.
-        programs: compiles and measures the program.
+        programs: of the run: compiles and measures the program.
         outcome: what the parts of the run found.
         cpu_start: `time.process_time()` at the begin of the run.
 
@@ -104,10 +100,11 @@ def finish(
     Raises:
         UserError: The folder cannot be written.
     """
+    context = programs.context
     with context.phase("finish", "proving the result and writing it out"):
-        final = _choose(context, programs, outcome)
+        final = _choose(programs, outcome)
         try:
-            return _install(context, programs, outcome, final, cpu_start)
+            return _install(programs, outcome, final, cpu_start)
         except OSError as error:
             raise UserError(
                 f"--output: cannot write {error.filename or context.options.output} "
@@ -115,10 +112,9 @@ def finish(
             ) from error
 
 
-def _install(
-    context: RunContext, programs: Programs, outcome: Outcome, final: Final, cpu_start: float
-) -> TuneResult:
+def _install(programs: Programs, outcome: Outcome, final: Final, cpu_start: float) -> TuneResult:
     """Write the result folder, which appears whole. Raises OSError."""
+    context = programs.context
     output = context.options.output
     staging = Path(
         tempfile.mkdtemp(prefix=f".{output.name}.", dir=_existing_parent(output.resolve()))
@@ -128,7 +124,7 @@ def _install(
         result = _summarise(context, outcome, final, cpu_start)
         assert final.build.vmfb is not None
         shutil.copyfile(final.build.vmfb, staging / VMFB)
-        _write_files(context, programs, outcome, final, result, staging)
+        _write_files(programs, outcome, final, result, staging)
         install_folder(staging, output, _STALE)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -138,14 +134,15 @@ def _install(
     return result
 
 
-def _choose(context: RunContext, programs: Programs, outcome: Outcome) -> Final:
+def _choose(programs: Programs, outcome: Outcome) -> Final:
     """The fastest of the tuned programs that beats the default's beyond the noise and is proven.
 
     Where there is none the default is handed back.
     """
+    context = programs.context
     rivals = [c for c in outcome.companies if c.build.vmfb != outcome.default.vmfb]
-    for company, comparison in _faster(context, programs, outcome, rivals):
-        final = _prove(context, programs, company, comparison)
+    for company, comparison in _faster(programs, outcome, rivals):
+        final = _prove(programs, company, comparison)
         if not final.wrong:
             return final
         context.note(
@@ -153,7 +150,7 @@ def _choose(context: RunContext, programs: Programs, outcome: Outcome) -> Final:
             f"{final.wrong}",
             warning=True,
         )
-    wrong = programs.check(outcome.default, _PROGRAM_TIMEOUT_S)
+    wrong = programs.check(outcome.default)
     if wrong:
         context.note(
             f"the compiler's own program does not give its first results again: {wrong}",
@@ -163,13 +160,16 @@ def _choose(context: RunContext, programs: Programs, outcome: Outcome) -> Final:
 
 
 def _faster(
-    context: RunContext, programs: Programs, outcome: Outcome, rivals: Sequence[Company]
+    programs: Programs, outcome: Outcome, rivals: Sequence[Company]
 ) -> list[tuple[Company, Finalist]]:
     """The rivals that beat the default beyond the noise, the fastest first."""
+    context = programs.context
     if not rivals:
         return []
     builds = [outcome.default, *(company.build for company in rivals)]
-    judged = programs.compare(builds, _policy(context), _PROGRAM_TIMEOUT_S)
+    judged = programs.compare(
+        builds, 90.0, 2 * context.options.effort_preset.program_rounds, margin=0.0
+    )
     if isinstance(judged, str):
         context.note(f"comparing the tuned programs failed: {judged}", warning=True)
         return []
@@ -181,15 +181,14 @@ def _faster(
     return sorted(faster, key=lambda pair: pair[1].ratio.value)
 
 
-def _prove(
-    context: RunContext, programs: Programs, company: Company, comparison: Finalist
-) -> Final:
+def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     """See what the company's spec changed, and that its program computes the same.
 
     A choice whose entry changed nothing in the program is none: it is dropped.
     """
+    context = programs.context
     build, entries = company.build, company.entries()
-    wrong = programs.check(build, _PROGRAM_TIMEOUT_S)
+    wrong = programs.check(build)
     if wrong or not entries:
         return Final(company, build, comparison, wrong=wrong)
     claim = Claim(
@@ -212,16 +211,6 @@ def _prove(
     # A dispatch that no entry touched can differ: the compiler does not always choose alike.
     changed = tuple(place for one in entries for place in proof.reached.get(one.name, ()))
     return Final(company, build, comparison, changed)
-
-
-def _policy(context: RunContext) -> ComparisonPolicy:
-    return ComparisonPolicy(
-        rounds=2 * context.options.effort_preset.program_rounds,
-        max_s=90.0,
-        min_sample_s=0.02,
-        margin=0.0,
-        seed=context.options.seed,
-    )
 
 
 def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> None:
@@ -271,13 +260,13 @@ def _summarise(
 
 
 def _write_files(
-    context: RunContext,
     programs: Programs,
     outcome: Outcome,
     final: Final,
     result: TuneResult,
     staging: Path,
 ) -> None:
+    context = programs.context
     program = context.program
     destination = context.options.output.absolute()
     source = program.path.absolute()

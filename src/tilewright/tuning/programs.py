@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tilewright.ir.signature import Signature
-from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
@@ -17,13 +17,14 @@ from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
-from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import Variant
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
-RUN_TIMEOUT_S = 600.0
+# For a run of it, for timing it and for comparing several.
+RUN_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class MeasuredBuild:
 
 
 class Programs:
-    """Builds and measures an opened program, all of its variants on the same inputs.
+    """Builds and measures the program of a run, all of its variants on the same inputs.
 
     The outputs of the program that the plain compiler makes are what the others must equal.
     `seconds_each` says what compiling one took of the run's time.
@@ -62,19 +63,18 @@ class Programs:
 
     def __init__(
         self,
-        opened: OpenProgram,
-        benchmark: Benchmark,
+        context: RunContext,
         function: str,
         signature: Signature,
         inputs: InputSet,
         parameters: Parameters,
         compile_timeout_s: float = 1800.0,
     ) -> None:
-        self.opened = opened
-        self.program = opened.program
-        self.toolchain = opened.toolchain
-        self.folder = opened.work / "programs"
-        self.benchmark = benchmark
+        self.context = context
+        self.program = context.program
+        self.toolchain = context.toolchain
+        self.folder = context.work / "programs"
+        self.benchmark = context.benchmark
         self.function = function
         self.signature = signature
         self.inputs = inputs
@@ -94,7 +94,7 @@ class Programs:
             The program, or why there is none.
         """
         vmfb = self.folder / f"{wanted.name}.vmfb"
-        flags = self.opened.flags(wanted.variant, wanted.spec)
+        flags = self.context.flags(wanted.variant, wanted.spec)
         outcome = self.toolchain.compile(
             self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
         )
@@ -113,18 +113,17 @@ class Programs:
             What became of each, in their order.
         """
         begin = time.monotonic()
-        with ThreadPoolExecutor(max_workers=max(1, self.opened.target.cores)) as threads:
+        with ThreadPoolExecutor(max_workers=max(1, self.context.target.cores)) as threads:
             builds = list(threads.map(self.build, wanted))
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds
 
-    def make_reference(self, build: Build, timeout_s: float) -> str:
+    def make_reference(self, build: Build) -> str:
         """Keep the outputs of a build for the others to be compared with; '' or what failed.
 
         Args:
             build: a program that compiled.
-            timeout_s: seconds after which it is killed.
         """
         assert build.vmfb is not None
         outputs = self.benchmark.run(
@@ -133,62 +132,75 @@ class Programs:
             self.expected,
             function=self.function,
             parameters=self.parameters,
-            timeout_s=timeout_s,
+            timeout_s=RUN_TIMEOUT_S,
         )
         return outputs.message if isinstance(outputs, WorkerFailure) else ""
 
-    def _tester(self, timeout_s: float) -> CandidateTester:
+    def _tester(self) -> CandidateTester:
         reference = Reference(self.inputs, self.expected, reduction_length=PROGRAM_REDUCTION_LENGTH)
         return CandidateTester(
             self.benchmark,
             reference,
-            timeout_s=timeout_s,
+            timeout_s=RUN_TIMEOUT_S,
             function=self.function,
             parameters=self.parameters,
         )
 
-    def check(self, build: Build, timeout_s: float) -> str:
+    def check(self, build: Build) -> str:
         """'' when the build's outputs equal the reference's, else what is wrong.
 
         Args:
             build: a program that compiled.
-            timeout_s: seconds after which it is killed.
         """
         assert build.vmfb is not None
-        return self._tester(timeout_s).check(build.vmfb).message
+        return self._tester().check(build.vmfb).message
 
-    def time(self, build: Build, policy: TimingPolicy, timeout_s: float) -> float | str:
+    def time(self, build: Build, policy: TimingPolicy) -> float | str:
         """Median seconds of one run, or what failed.
 
         Args:
             build: a program that compiled.
             policy: how many samples are taken.
-            timeout_s: seconds after which it is killed.
         """
         assert build.vmfb is not None
-        timed = self._tester(timeout_s).time(build.vmfb, policy)
+        timed = self._tester().time(build.vmfb, policy)
         return timed.message if timed.measurement is None else timed.measurement.median_s
 
     def compare(
-        self, builds: Sequence[Build], policy: ComparisonPolicy, timeout_s: float
+        self,
+        builds: Sequence[Build],
+        max_s: float,
+        rounds: int | None = None,
+        min_sample_s: float = 0.02,
+        **policy: Any,
     ) -> list[Finalist] | str:
         """Builds against the first of them in interleaved rounds, or what failed.
 
         Args:
             builds: programs that compiled, the one that the others are judged against first.
-            policy: how many rounds, and what counts as faster.
-            timeout_s: seconds for all of it.
+            max_s: seconds for all of it, where rounds take long.
+            rounds: of all programs; None: as many as the effort has for programs.
+            min_sample_s: what a sample takes at least.
+            policy: other fields of the :class:`ComparisonPolicy`.
 
         Returns:
             A verdict on each, in their order.
         """
+        options = self.context.options
+        rounds = options.effort_preset.program_rounds if rounds is None else rounds
         result = self.benchmark.compare_interleaved(
             [str(b.vmfb) for b in builds],
             self.inputs,
-            policy=policy,
+            policy=ComparisonPolicy(
+                rounds=rounds,
+                max_s=max_s,
+                min_sample_s=min_sample_s,
+                seed=options.seed,
+                **policy,
+            ),
             parameters=self.parameters,
             function=self.function,
-            timeout_s=timeout_s,
+            timeout_s=RUN_TIMEOUT_S,
         )
         return result.message if isinstance(result, WorkerFailure) else result
 

@@ -35,7 +35,6 @@ from tilewright.tuning.prepare import (
     use_given_arguments,
 )
 from tilewright.tuning.programs import (
-    RUN_TIMEOUT_S,
     Build,
     MeasuredBuild,
     Programs,
@@ -174,9 +173,9 @@ class TuningSession:
             with context.phase("dispatches", "reading the dispatches"):
                 first = read_tasks(context, extraction)
             outcome = Outcome(default, default_s)
-            chosen = choose_variants(context, programs, outcome, first)
+            chosen = choose_variants(programs, outcome, first)
             self._tune(context, programs, outcome, first, chosen)
-            result = outputs.finish(context, programs, outcome, cpu_start)
+            result = outputs.finish(programs, outcome, cpu_start)
         status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
         context.store.finish_run(context.run_id, status)
         return result
@@ -191,16 +190,16 @@ class TuningSession:
         archives = [(scope, str(path)) for scope, path in context.program.parameters]
         archives += [(p.scope, str(p.path)) for p in self.options.parameters]
         parameters = Parameters(tuple(archives))
-        return Programs(context, context.benchmark, function, signature, inputs, parameters)
+        return Programs(context, function, signature, inputs, parameters)
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
-        failure = programs.make_reference(default, RUN_TIMEOUT_S)
+        failure = programs.make_reference(default)
         if failure:
             raise UserError(
                 f"{self.source}: the program compiles but does not run: {failure}; "
                 "check --input, --parameters and --function"
             )
-        seconds = programs.time(default, quick_timing(1.0), RUN_TIMEOUT_S)
+        seconds = programs.time(default, quick_timing(1.0))
         if isinstance(seconds, str):
             raise UserError(f"{self.source}: the program does not run to its end: {seconds}")
         return seconds
@@ -239,9 +238,7 @@ class TuningSession:
             left = context.left_s
             within = None if left is None else max(0.0, left - (len(chosen) - done) * ahead)
             with context.phase("company", prepared.variant.name):
-                company = try_in_company(
-                    context, programs, prepared, confirmed, measured.build, within
-                )
+                company = try_in_company(programs, prepared, confirmed, measured.build, within)
             outcome.companies.append(company)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.tuning.company import Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, MeasuredBuild, Programs
+from tilewright.tuning.programs import Build, MeasuredBuild, Programs
 from tilewright.tuning.variants import (
     Variant,
     applicable,
@@ -24,19 +23,19 @@ _CHOSEN_VARIANTS = "chosen variants"
 
 
 def choose_variants(
-    context: RunContext, programs: Programs, outcome: Outcome, first: PreparedVariant
+    programs: Programs, outcome: Outcome, first: PreparedVariant
 ) -> list[MeasuredBuild]:
     """The variants worth tuning, fastest first; their times are in the outcome.
 
     Args:
-        context: the run.
-        programs: builds and measures them.
+        programs: of the run: builds and measures them.
         outcome: gets their times, or why there is none.
         first: the dispatches of the compiler's own variant, by whose kinds variants are left out.
 
     Returns:
         At least one.
     """
+    context = programs.context
     own = MeasuredBuild(outcome.default, outcome.default_s)
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:
@@ -53,7 +52,7 @@ def choose_variants(
     skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
     wanted = [v for v in wanted if v.name not in skipped]
     if context.options.variants is None:
-        wanted += _im2col_choices(context, programs, first)
+        wanted += _im2col_choices(programs, first)
     if skipped:
         context.note(f"variants without effect on this program: {', '.join(skipped)}")
     outcome.variants["default"] = outcome.default_s * 1e3
@@ -61,7 +60,7 @@ def choose_variants(
         return [own]
     number = f"{len(wanted)} whole-program variant{'s' if len(wanted) > 1 else ''}"
     with context.phase("variants", number):
-        measured = _measure_variants(context, programs, outcome, wanted, own)
+        measured = _measure_variants(programs, outcome, wanted, own)
     keep_default = context.options.variants is None or any(
         v.name == "default" for v in context.options.variants
     )
@@ -71,17 +70,17 @@ def choose_variants(
 
 
 def _measure_variants(
-    context: RunContext,
     programs: Programs,
     outcome: Outcome,
     wanted: Sequence[Variant],
     own: MeasuredBuild,
 ) -> list[MeasuredBuild]:
+    context = programs.context
     builds = programs.build_all([Build(v.name, v) for v in wanted])
     good = []
     programs_by_bytes = {_digest(own.build): own.build.name}
     for build in builds:
-        problem = build.error if not build.ok else programs.check(build, RUN_TIMEOUT_S)
+        problem = build.error if not build.ok else programs.check(build)
         if problem:
             outcome.variants[build.name] = problem
             context.emit(ProgramMeasured(build.name, None, False, problem))
@@ -91,7 +90,7 @@ def _measure_variants(
             outcome.variants[build.name] = f"the same program as {same}"
         else:
             good.append(build)
-    judged = _compare_variants(context, programs, [own.build, *good])
+    judged = _compare_variants(programs, [own.build, *good])
     if isinstance(judged, str):
         context.note(f"comparing the variants failed: {judged}", warning=True)
         return [own]
@@ -106,37 +105,27 @@ def _measure_variants(
     return sorted(measured, key=lambda m: m.time_s)
 
 
-def _compare_variants(
-    context: RunContext, programs: Programs, builds: Sequence[Build]
-) -> dict[str, float] | str:
+def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, float] | str:
     """Each build's time relative to the first one's; or what failed.
 
     A first look in few rounds; those that are not far behind are then compared with care.
     """
-    quick = ComparisonPolicy(rounds=3, max_s=30.0, min_sample_s=0.01, seed=context.options.seed)
-    judged = programs.compare(builds, quick, 900.0)
+    judged = programs.compare(builds, 30.0, rounds=3, min_sample_s=0.01)
     if isinstance(judged, str):
         return judged
     ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
     best = min(ratios.values())
     close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= 1.4 * best)]
-    careful = ComparisonPolicy(
-        rounds=context.options.effort_preset.program_rounds,
-        max_s=45.0,
-        min_sample_s=0.02,
-        seed=context.options.seed,
-    )
-    again = programs.compare(close, careful, 900.0)
+    again = programs.compare(close, 45.0)
     if isinstance(again, str):
         return again
     ratios |= {b.name: f.ratio.value for b, f in zip(close, again, strict=True)}
     return ratios
 
 
-def _im2col_choices(
-    context: RunContext, programs: Programs, first: PreparedVariant
-) -> list[Variant]:
+def _im2col_choices(programs: Programs, first: PreparedVariant) -> list[Variant]:
     """Variants that make only some of the program's convolutions matrix products."""
+    context = programs.context
     if not im2col_applies(first.kinds):
         return []
     request = ConvolutionsRequest(

@@ -76,9 +76,7 @@ PAGES = {
         "them.",
         [
             "schedule",
-            "schedule.primitives_loops",
-            "schedule.primitives_stage",
-            "schedule.primitives_dataflow",
+            "schedule.stage",
             "schedule.schedule",
         ],
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -24,11 +24,38 @@ from tilewright.schedule.tensor import (
     distinct,
     reads,
 )
-from tilewright.schedule.trace import Record
 
 ROOT = "root"
 INLINE = "inline"
 AT = "at"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One primitive: on which stage (None for the schedule's own), with which arguments.
+
+    Arguments are JSON values; an object with one key is a reference: `axis` and `reduce_axis`
+    ([stage, position]), `result` ([step, position]), `stage`, `tensor` ([stage, output]),
+    `thread` ([tag, extent, number]), `intrinsic`, `expr`.
+    """
+
+    primitive: str
+    stage: Any
+    arguments: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Record:
+    """The steps of one schedule so far.
+
+    made: the step and the position in its result that each axis and group comes from. threads: a
+    number for each thread axis. depth: how many primitives are at work, one within the other.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    made: dict[Hashable, list[int]] = field(default_factory=dict)
+    threads: dict[Hashable, int] = field(default_factory=dict)
+    depth: int = 0
 
 
 @dataclass(slots=True)

@@ -13,73 +13,140 @@ The function can be called on any schedule of the expression; reading it back ne
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import json
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Binary, Const, Expr, Not, as_expr, binary, const
+from tilewright.schedule.functions import logical_not
+from tilewright.schedule.intrinsic import TensorIntrinsic, registered
+from tilewright.schedule.state import GroupState, Record, ScheduleState, StageState, Step
+from tilewright.schedule.tensor import THREAD_AXIS, IterVar, Tensor, TensorOp, thread_axis
 
-FORMAT = 1
+# -- calls taken down: every one that a user makes becomes a step ----------------------------------
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One primitive: on which stage (None for the schedule's own), with which arguments.
-
-    Arguments are JSON values; an object with one key is a reference: `axis` and `reduce_axis`
-    ([stage, position]), `result` ([step, position]), `stage`, `tensor` ([stage, output]),
-    `thread` ([tag, extent, number]), `intrinsic`, `expr`.
-    """
-
-    primitive: str
-    stage: Any
-    arguments: dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-@dataclass(slots=True)
-class Record:
-    """The steps of one schedule so far.
+def primitive(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a primitive of a method of a stage, a group or a schedule.
 
-    made: the step and the position in its result that each axis and group comes from. threads: a
-    number for each thread axis. depth: how many primitives are at work, one within the other.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    made: dict[Hashable, list[int]] = field(default_factory=dict)
-    threads: dict[Hashable, int] = field(default_factory=dict)
-    depth: int = 0
-
-
-def saved(steps: Sequence[Step], path: str | Path) -> None:
-    """Writes a file: Python where the name ends in .py, JSON otherwise.
+    Its calls are recorded; those that it makes of other primitives are part of it. Arguments that
+    it does not have are a ScheduleError.
 
     Args:
-        steps: the steps.
-        path: the file.
-    """
-    path = Path(path)
-    path.write_text(to_python(steps) if path.suffix == ".py" else to_json(steps))
-
-
-def loaded(path: str | Path) -> list[Step]:
-    """Reads a file that :func:`saved` wrote; nothing in it is run.
-
-    Args:
-        path: the file.
+        function: the method.
 
     Returns:
-        The steps.
-
-    Raises:
-        ScheduleError: there is none, or it is no trace.
+        The method, recorded.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise ScheduleError(f"schedule trace: no file '{path}'")
-    text = path.read_text()
-    return from_python(text) if path.suffix == ".py" else from_json(text)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+        owner: Any = args[0]
+        record: Record = owner.schedule.record
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ScheduleError(
+                f"{function.__name__} of '{owner.name}': {error} "
+                f"(arguments: {', '.join(list(signature.parameters)[1:])})"
+            ) from None
+        if record.depth:
+            return function(*args, **kwargs)
+        record.depth += 1
+        threads = dict(record.threads)
+        try:
+            # Described before the call: a primitive may change what names an axis.
+            named = list(bound.arguments.items())[1:]
+            arguments = {name: _described(owner.schedule, value) for name, value in named}
+            result = function(*args, **kwargs)
+        except BaseException:
+            # A call that failed numbers no thread axes.
+            record.threads = threads
+            raise
+        finally:
+            record.depth -= 1
+        made = result if isinstance(result, tuple) else (result,)
+        for position, part in enumerate(made):
+            if isinstance(part, IterVar | GroupState):
+                record.made.setdefault(part, [len(record.steps), position])
+        record.steps.append(Step(function.__name__, _owner(owner), arguments))
+        return result
+
+    return recorded
+
+
+def _owner(owner: Any) -> Any:
+    if isinstance(owner, GroupState):
+        return {"result": owner.schedule.record.made[owner]}
+    return owner.name if isinstance(owner, StageState) else None
+
+
+def _described(schedule: ScheduleState[StageState], value: Any) -> Any:
+    """An argument as a JSON value with references (:class:`tilewright.schedule.state.Step`)."""
+    match value:
+        case None | str() | bool() | int() | float():
+            return value
+        case IterVar():
+            return _axis(schedule, value)
+        case StageState():
+            return {"stage": value.name}
+        case TensorOp():
+            return {"stage": schedule[value].name}
+        case Tensor():
+            return {"tensor": [schedule[value].name, value.index]}
+        case TensorIntrinsic():
+            return {"intrinsic": value.name}
+        case Expr():
+            return {"expr": _predicate(schedule, value)}
+        case Sequence():
+            return [_described(schedule, v) for v in value]
+    if hasattr(value, "__index__"):
+        return int(value)
+    raise ScheduleError(f"argument {value!r} of type {type(value).__name__} is not understood")
+
+
+def _axis(schedule: ScheduleState[StageState], axis: IterVar) -> dict[str, Any]:
+    record = schedule.record
+    if axis.kind == THREAD_AXIS:
+        number = record.threads.setdefault(axis, len(record.threads))
+        return {"thread": [axis.tag, axis.dom[1] if axis.dom else None, number]}
+    if axis in record.made:
+        return {"result": record.made[axis]}
+    for stage in schedule.stages:
+        if not stage.is_placeholder:
+            for kind, axes in (("axis", stage.op.axis), ("reduce_axis", stage.op.reduce_axis)):
+                for position, known in enumerate(axes):
+                    if known is axis:
+                        return {kind: [stage.name, position]}
+    return {"unknown": axis.name}
+
+
+def _predicate(schedule: ScheduleState[StageState], expr: Expr) -> Any:
+    match expr:
+        case IterVar():
+            return _axis(schedule, expr)
+        case Const():
+            return ["const", expr.value, expr.dtype]
+        case Binary():
+            return [expr.op, _predicate(schedule, expr.a), _predicate(schedule, expr.b)]
+        case Not():
+            return ["not", _predicate(schedule, expr.a)]
+    raise ScheduleError(
+        f"'{expr}' cannot be part of a predicate (allowed: axes, thread axes, constants, "
+        "arithmetic, comparisons, te.all, te.any)"
+    )
+
+
+# -- as JSON ---------------------------------------------------------------------------------------
+
+FORMAT = 1
 
 
 def to_json(steps: Sequence[Step]) -> str:
@@ -310,3 +377,97 @@ class _Reader:
                 op, a, b = node.args
                 return [ast.literal_eval(op), self._expr(a), self._expr(b)]
         return self._value(node)
+
+
+# -- steps applied to a schedule -------------------------------------------------------------------
+
+
+def replay(steps: Iterable[Step], schedule: ScheduleState[StageState]) -> None:
+    """Applies steps to a schedule.
+
+    Args:
+        steps: as recorded from a schedule of the same expression, of any shape.
+        schedule: What they are applied to.
+
+    Raises:
+        ScheduleError: a step does not fit; says which.
+    """
+    player = _Player(schedule)
+    for number, step in enumerate(steps):
+        try:
+            player.run(step)
+        except ScheduleError as error:
+            raise ScheduleError(
+                f"schedule trace, step {number} ({step.primitive}): {error}"
+            ) from None
+
+
+class _Player:
+    def __init__(self, schedule: ScheduleState[StageState]) -> None:
+        self.schedule = schedule
+        self.results: list[Any] = []
+        self.threads: dict[int, IterVar] = {}
+        # What each kind of reference refers to.
+        self.kinds: dict[str, Callable[[Any], Any]] = {
+            "stage": schedule.named,
+            "tensor": self.tensor,
+            "axis": lambda what: self.axis("axis", *what),
+            "reduce_axis": lambda what: self.axis("reduce_axis", *what),
+            "result": self.result,
+            "thread": lambda what: self.thread(*what),
+            "intrinsic": registered,
+            "expr": self.expr,
+        }
+
+    def run(self, step: Step) -> None:
+        """Calls a primitive as a step says."""
+        owner: Any = self.schedule
+        if step.stage is not None:
+            named = isinstance(step.stage, str)
+            owner = self.schedule.named(step.stage) if named else self.decoded(step.stage)
+        method = getattr(owner, step.primitive, None)
+        if method is None or not hasattr(method, "__wrapped__"):
+            raise ScheduleError(f"there is no primitive '{step.primitive}'")
+        arguments = {name: self.decoded(value) for name, value in step.arguments.items()}
+        positional = arguments.pop("args", [])
+        self.results.append(method(*positional, **arguments))
+
+    def decoded(self, value: Any) -> Any:
+        """The argument that a JSON value with references stands for."""
+        if isinstance(value, list):
+            return [self.decoded(v) for v in value]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1 and set(value) <= set(self.kinds):
+            ((kind, what),) = value.items()
+            return self.kinds[kind](what)
+        raise ScheduleError(f"'{value}' is no reference")
+
+    def tensor(self, what: list[Any]) -> Tensor:
+        return self.schedule.named(what[0]).op.output(what[1])
+
+    def axis(self, kind: str, stage: str, position: int) -> IterVar:
+        axes: tuple[IterVar, ...] = getattr(self.schedule.named(stage).op, kind)
+        if not 0 <= position < len(axes):
+            raise ScheduleError(f"stage '{stage}' has {len(axes)} of {kind}, no {position}")
+        return axes[position]
+
+    def result(self, what: list[int]) -> Any:
+        made = self.results[what[0]]
+        return made[what[1]] if isinstance(made, tuple) else made
+
+    def thread(self, tag: str, extent: int | None, number: int) -> IterVar:
+        if number not in self.threads:
+            dom = (0, extent) if extent is not None else None
+            self.threads[number] = thread_axis(dom, tag)
+        return self.threads[number]
+
+    def expr(self, value: Any) -> Expr:
+        """The condition that a nested list stands for."""
+        if isinstance(value, dict):
+            return as_expr(self.decoded(value))
+        if value[0] == "const":
+            return const(value[1], value[2])
+        if value[0] == "not":
+            return logical_not(self.expr(value[1]))
+        return binary(value[0], self.expr(value[1]), self.expr(value[2]))

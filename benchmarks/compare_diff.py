@@ -27,7 +27,7 @@ from tilewright.compare import (
     read_runs,
     write_run,
 )
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 MATMULS = ("256x256x256", "512x512x512")
 PROVIDERS = "iree,numpy"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.measure.devices import drivers
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import versions
 
 PROGRAM = """

@@ -33,8 +33,7 @@ from tilewright.profiler import (
     generate,
     run_dispatches,
 )
-from tilewright.target import usable_cores
-from tilewright.targets import parse_target
+from tilewright.target import parse_target, usable_cores
 
 
 def verify(arguments: argparse.Namespace, folder: Path) -> int:

@@ -37,7 +37,7 @@ from tilewright.measure.pool import WorkerFailure, WorkerPool
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.verify import compare
 from tilewright.schedule.build import reduction_terms
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 SOFTMAX = """func.func @main(%x: {matrix}) -> {matrix} {{
   %low = stablehlo.constant dense<0xFF800000> : tensor<f32>

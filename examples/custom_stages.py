@@ -25,7 +25,7 @@ from tilewright.measure.runtime import DeviceOptions
 from tilewright.search import create_strategy
 from tilewright.space import ChoiceKnob, SearchSpace
 from tilewright.store import Database, RunRecord, TaskKey
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.search_loop import SearchLoop

@@ -20,7 +20,7 @@ from tilewright.measure.compile_worker import CompileRequest, compile_pool, comp
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 PROGRAM = Path(__file__).resolve().parent / "matmul.mlir"
 FUNCTION = "matmul"

@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from tilewright.cli.live import LiveView, dispatch_table, status_line
-from tilewright.cli.plain import PlainView
-from tilewright.cli.progress import RunProgress
 from tilewright.cli.tune import make_view
+from tilewright.cli.view import PlainView, RunProgress
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning import events
 

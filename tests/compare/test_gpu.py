@@ -32,9 +32,8 @@ from tilewright.compare.reference import made_task
 from tilewright.compare.tables import rows_table
 from tilewright.errors import UserError
 from tilewright.measure.devices import devices
-from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
-from tilewright.measure.runtime import Device, DeviceOptions
-from tilewright.targets import parse_target
+from tilewright.measure.runtime import IN_FLIGHT_FLAG, Device, DeviceOptions, InFlight
+from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 
 CUDA = parse_target("cuda:sm_80")

@@ -17,7 +17,7 @@ from tilewright.compare import (
     find_workloads,
 )
 from tilewright.errors import UserError
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 OPTIONS = CompareOptions(
     parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False, timeout_s=5.0

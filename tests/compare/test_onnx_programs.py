@@ -15,7 +15,7 @@ from tilewright.compare import (
     find_providers,
     find_workloads,
 )
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 pytest.importorskip("onnx")
 

@@ -11,7 +11,7 @@ from tilewright.compare import PROVIDERS, CompareOptions, ProviderOutcome, compa
 from tilewright.compare.comparison_options import Budget
 from tilewright.compare.workloads import find_workloads
 from tilewright.errors import UserError
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 OPTIONS = CompareOptions(
     parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False, budget=Budget(trials=2)

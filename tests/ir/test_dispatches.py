@@ -10,7 +10,7 @@ from tilewright.ir.dispatches import NotIsolatable, find_dispatches, isolate
 from tilewright.ir.session import ISOLATED_PHASE
 from tilewright.ir.signature import entry_points
 from tilewright.ir.walk import string_attribute
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 
 MATRIX = "tensor<64x64xf32>"

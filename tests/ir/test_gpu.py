@@ -19,7 +19,7 @@ from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.space.generators import dispatch_space
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 CASES = {
     "matmul cuda:sm_80": contraction("f16", "f32", 64, 64, 64),

@@ -11,7 +11,6 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import (
     InputSet,
     ScalarInput,
@@ -19,12 +18,12 @@ from tilewright.measure.inputs import (
     write_inputs,
     write_outputs,
 )
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import reference_size
-from tilewright.measure.worker_state import WorkerState
 
 MATRIX = ArgumentType("f32", (4, 8))
 QUICK = TimingPolicy(max_s=0.05, max_samples=8, drop_factor=None)

@@ -10,8 +10,8 @@ from tilewright.measure.compile_worker import (
     compile_source,
     session,
 )
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import Job
-from tilewright.measure.worker_state import WorkerState
 
 # The compiler itself crashes on an op of no known dialect.
 CRASHES_THE_COMPILER = """

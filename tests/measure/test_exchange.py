@@ -16,7 +16,6 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import TimeRequest
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.exchange import Exchange, decode, encode, make_entry
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import Job, WorkerFailure
@@ -25,7 +24,7 @@ from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.several import SeveralDevices
 from tilewright.measure.station import Station, main
 from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 
 TENSOR = ArgumentType("f32", (4, 8))
 QUICK = TimingPolicy(max_s=0.01, min_samples=3, max_samples=6, warmup_max_s=0.0)

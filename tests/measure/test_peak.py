@@ -24,12 +24,18 @@ from tilewright.ir.peak_instructions import (
 from tilewright.ir.peak_kernels import FUNCTION, build
 from tilewright.ir.session import CompilerSession
 from tilewright.measure import peak as peaks
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.machine import describe
-from tilewright.measure.peak import Peak, cache_path, cached_peak, machine_peak, measure_peak
-from tilewright.measure.peak_worker import processor
+from tilewright.measure.peak import (
+    Peak,
+    cache_path,
+    cached_peak,
+    machine_peak,
+    measure_peak,
+    processor,
+)
 from tilewright.measure.runtime import Device, DeviceOptions
-from tilewright.measure.worker_state import WorkerState
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 FLAGS = (*parse_target("cpu", 1).flags, "--iree-input-demote-f64-to-f32=false")
 WORKGROUPS, STEPS, CHAINS = 2, 3, 4

@@ -12,7 +12,7 @@ from tilewright.measure.inputs import random_inputs, write_outputs
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 POLICY = TimingPolicy(max_s=0.05, prime=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from measured_programs import WEIGHTS, countdown
 
 from tilewright.ir.session import CompilerSession
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 FLAGS = parse_target("cpu", 1).flags
 

@@ -15,7 +15,7 @@ from tilewright.profiler import (
     generate,
     parse_configs,
 )
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 TARGET = parse_target("cpu", 1)
 COMPILE = CompileOptions(TARGET)

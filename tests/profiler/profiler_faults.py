@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 
 
 def die_on_matmul(state: WorkerState, request: Any) -> list[Any]:

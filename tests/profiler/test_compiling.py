@@ -36,7 +36,7 @@ from tilewright.profiler import (
 )
 from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
 from tilewright.profiler.folder import MANIFEST, CompileRecord
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.trial import Status
 
 
@@ -178,7 +178,7 @@ def test_the_best_comes_from_the_database(tmp_path: Path) -> None:
         with compile_pool(1) as pool:
             ((_, chosen),) = chooser.choose(sampled.operations(), pool)
         assert "no result" in chosen.notes[0]
-        from tilewright.store.codec import configuration_from_json
+        from tilewright.store.rows import configuration_from_json
 
         winner = configuration_from_json(dict(entry.tuned.knobs))
         store.record_result(store.task_id(keys[0]), TaskResult(winner, 2e-3, 1e-3, 1.9, 2.1))
@@ -246,7 +246,7 @@ _COMPILE_SLOWLY = """
 import sys
 from pathlib import Path
 from tilewright.profiler import *
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 generated = GeneratedFolder(Path(sys.argv[1]))
 chosen = [Selected(f, name) for f in generated.operations() for name in f.dispatches]
 options = CompileOptions(parse_target("cpu", 1), jobs=1)

@@ -9,7 +9,7 @@ import pytest
 from tilewright.kernels.operation import ElementTypes
 from tilewright.measure.peak import Peak
 from tilewright.profiler import peaks
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 F32 = ElementTypes("f32", "f32")
 

@@ -21,7 +21,7 @@ from iree.compiler import ir
 from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
 from tilewright.ir.session import CompilerSession, set_global_options
 from tilewright.ir.template import dispatch_functions, read_dispatch
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 FOLDER = Path(__file__).parent / "recorded"
 

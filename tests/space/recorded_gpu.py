@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.gpu import GpuTemplate
-from tilewright.gpu_target import GpuTarget
 from tilewright.space.dispatch_space import DispatchSpace
 from tilewright.space.generators import dispatch_space
-from tilewright.targets import parse_target
+from tilewright.target import GpuTarget, parse_target
 from tilewright.workload import Workload
 
 FOLDER = Path(__file__).parent / "recorded"

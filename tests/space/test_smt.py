@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from recorded_gpu import NAMES, recorded
 
-from tilewright.smt_program import Assertion, ConstraintProgram, SmtKnob, SmtNode
+from tilewright.gpu import Assertion, ConstraintProgram, SmtKnob, SmtNode
 from tilewright.space.gpu_smt import StatedPipeline
 from tilewright.space.smt import ConstraintModel, Unbounded
 

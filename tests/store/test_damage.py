@@ -14,7 +14,8 @@ import pytest
 from store_samples import key, run_record, trial
 
 from tilewright.errors import UserError
-from tilewright.store import Database, schema
+from tilewright.store import Database
+from tilewright.store import connection as schema
 from tilewright.store.connection import Connection
 
 PRELUDE = (

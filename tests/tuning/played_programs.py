@@ -21,7 +21,7 @@ from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.measure.verify import Comparison
 from tilewright.store import Database
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.company import Outcome

@@ -14,7 +14,7 @@ from tilewright.measure.verify import Comparison
 from tilewright.space.knobs import TileKnob
 from tilewright.space.search_space import SearchSpace
 from tilewright.store import Database
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration
 from tilewright.tuning.candidate_trial import Reference

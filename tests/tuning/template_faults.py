@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.schedule.build_tasks import ScheduleFileRequest, compile_schedule_file
 from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.printer import show

@@ -5,7 +5,7 @@ import pytest
 import dispatch_corpus as corpus
 from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.space.generators import dispatch_space
 from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
 

@@ -20,10 +20,9 @@ from played_run import (
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.inputs import random_inputs, read_outputs
-from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.store import Database
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.defaults import (

@@ -6,7 +6,7 @@ import pytest
 
 import convolution_networks as networks
 import dispatch_corpus as corpus
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.tuning.extract_tasks import (
     ConfigureRequest,
     ExtractRequest,

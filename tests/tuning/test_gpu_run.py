@@ -16,8 +16,7 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.devices import drivers
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.target import LIBRARY_FLAG, SPEC_FLAG
-from tilewright.targets import parse_target
+from tilewright.target import LIBRARY_FLAG, SPEC_FLAG, parse_target
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 import dispatch_corpus as corpus
 from tilewright.errors import TilewrightError
 from tilewright.ir.program import load_program
-from tilewright.measure.jobs import Result, WorkerFailure
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import Result, WorkerFailure, WorkerState
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.extract_tasks import ConfigureRequest
 from tilewright.tuning.opening import OpenProgram

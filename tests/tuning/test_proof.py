@@ -11,8 +11,7 @@ from iree.compiler import ir
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.spec.preprocessing import PHASE, conv_sites
-from tilewright.target import SPEC_FLAG
-from tilewright.targets import parse_target
+from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.tiling import Tiling
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.entries import KINDS, ConfigurationEntry, ConvolutionEntry

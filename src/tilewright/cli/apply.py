@@ -9,9 +9,8 @@ import click
 
 from tilewright import words
 from tilewright.cli import output as out
-from tilewright.cli.applied import print_changes
-from tilewright.cli.common_options import PATH, input_type_option, json_option
-from tilewright.cli.tuning_options import tuning_options
+from tilewright.cli.output import print_changes
+from tilewright.cli.tuning_options import PATH, input_type_option, json_option, tuning_options
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def _options(given: dict[str, Any]) -> CompareOptions:
 
     from tilewright.compare.comparison_options import CompareOptions
     from tilewright.errors import UserError
-    from tilewright.targets import parse_target
+    from tilewright.target import parse_target
     from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
 
     threads = given["threads"]

@@ -12,7 +12,7 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.common_options import PATH, json_option
+from tilewright.cli.tuning_options import PATH, json_option
 
 if TYPE_CHECKING:
     from tilewright.store import Database, Filter, ListingRow, RowCounts

@@ -9,9 +9,8 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.common_options import json_option
-from tilewright.cli.tuning_options import tuning_options
-from tilewright.gpu_target import BACKENDS, target_names
+from tilewright.cli.tuning_options import json_option, tuning_options
+from tilewright.target import BACKENDS, target_names
 
 if TYPE_CHECKING:
     from tilewright.measure.devices import CompilerTargets, Driver
@@ -41,7 +40,7 @@ def command(threads: str | None, measure: bool, as_json: bool) -> None:
     from tilewright.measure.devices import drivers, targets
     from tilewright.measure.machine import describe, warnings
     from tilewright.measure.peak import cached_peak, machine_peak
-    from tilewright.targets import parse_target
+    from tilewright.target import parse_target
     from tilewright.toolchain import check_versions
     from tilewright.tuning.parse import parse_count
 

@@ -9,8 +9,7 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.common_options import PATH, input_type_option, json_option
-from tilewright.cli.tuning_options import tuning_options
+from tilewright.cli.tuning_options import PATH, input_type_option, json_option, tuning_options
 
 if TYPE_CHECKING:
     from tilewright.tuning.inspect import DispatchInfo, Inspection, SpaceInfo, VariantInfo

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.progress import SEARCH, RunProgress
-from tilewright.cli.view import RunView
+from tilewright.cli.view import SEARCH, RunProgress, RunView
 from tilewright.tuning import events
 
 REFRESH_S = 1.0

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tilewright import words
-from tilewright.cli.applied import change_lines
-from tilewright.cli.common_options import PATH, input_type_option
-from tilewright.cli.tuning_options import tuning_options
+from tilewright.cli.output import change_lines
+from tilewright.cli.tuning_options import PATH, input_type_option, tuning_options
 
 if TYPE_CHECKING:
     from tilewright.modules.compiling import CompiledModule

@@ -344,7 +344,7 @@ def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
 
 def _target(given: dict[str, Any]) -> Target:
     from tilewright.errors import UserError
-    from tilewright.targets import parse_target
+    from tilewright.target import parse_target
 
     threads = given.get("threads")
     target = parse_target(

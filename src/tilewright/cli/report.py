@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tilewright.cli.common_options import PATH
+from tilewright.cli.tuning_options import PATH
 
 
 @click.command(

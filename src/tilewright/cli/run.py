@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tilewright.cli.common_options import PATH
 from tilewright.cli.module_options import module_options, show_ir, split, tell
+from tilewright.cli.tuning_options import PATH
 from tilewright.errors import UserError
 
 if TYPE_CHECKING:

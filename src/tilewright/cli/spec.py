@@ -9,8 +9,7 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.common_options import PATH, json_option
-from tilewright.cli.tuning_options import tuning_options
+from tilewright.cli.tuning_options import PATH, json_option, tuning_options
 
 
 @click.group(
@@ -76,7 +75,7 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
                f"{'' if report.ours else ', not written by tilewright'}")  # fmt: skip
     if program is None:
         return
-    from tilewright.cli.applied import print_changes
+    from tilewright.cli.output import print_changes
     from tilewright.tuning.apply import apply
 
     print_changes(apply(program, spec, **given))

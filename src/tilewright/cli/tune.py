@@ -88,7 +88,7 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
     """Write the page; a run is not lost because that fails."""
     from tilewright.measure.peak import cached_peak
     from tilewright.report import write_tuning_page
-    from tilewright.targets import parse_target
+    from tilewright.target import parse_target
 
     target = parse_target(request.options.target, request.options.threads)
     # What is not known already is not measured here: the user waits for the result.
@@ -132,8 +132,7 @@ def make_view(time_limit_s: float | None, plain: bool) -> RunView:
         time_limit_s: the run's, if it has one.
         plain: no live view in any case.
     """
-    from tilewright.cli.plain import PlainView
-    from tilewright.cli.progress import RunProgress
+    from tilewright.cli.view import PlainView, RunProgress
 
     progress = RunProgress(time_limit_s)
     console = output.console(stderr=True)

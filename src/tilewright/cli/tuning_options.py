@@ -1,9 +1,11 @@
-"""Click options from the table of tuning options: one place says what an option is called, takes
-and means."""
+"""Click options and types that several commands share. Those of tuning are made from the table
+that says what an option is called, takes and means.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -36,3 +38,11 @@ def _option(spec: OptionSpec) -> Callable[[F], F]:
     return click.option(
         *names, metavar=spec.metavar, multiple=spec.multiple, default=None, help=text
     )
+
+
+PATH = click.Path(path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+input_type_option = click.option(
+    "--input-type", metavar="NAME", help="The input dialect, as iree-compile names it."
+)

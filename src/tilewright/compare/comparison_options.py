@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
-from tilewright.gpu_target import GpuTarget
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.target import Target, usable_cores
+from tilewright.target import GpuTarget, Target, usable_cores
 from tilewright.tuning.parse import ParameterFile
 
 

@@ -32,9 +32,9 @@ from tilewright.measure.inputs import (
     write_inputs,
     write_outputs,
 )
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
-from tilewright.measure.worker_state import WorkerState
 from tilewright.modules.compiling import find_limits
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program

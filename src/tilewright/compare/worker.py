@@ -14,10 +14,9 @@ from tilewright.compare.comparison_options import Budget, Place
 from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
 from tilewright.compare.workloads import ProviderTask
 from tilewright.measure.inputs import load_arguments, read_outputs
-from tilewright.measure.repetition import repeat
-from tilewright.measure.timing import TimingPolicy, measure
+from tilewright.measure.jobs import WorkerState
+from tilewright.measure.timing import TimingPolicy, measure, repeat
 from tilewright.measure.verify import Comparison, compare
-from tilewright.measure.worker_state import WorkerState
 
 # Warm-up ends when two calls in a row differ by less than this, or here.
 _WARM_UP = TimingPolicy(

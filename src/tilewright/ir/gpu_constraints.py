@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
+from tilewright.gpu import Assertion, ConstraintProgram, SmtKnob, SmtNode
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.smt_program import Assertion, ConstraintProgram, SmtKnob, SmtNode
 
 EMIT_CONSTRAINTS = "--iree-codegen-emit-pipeline-constraints"
 CONSTRAINTS = "iree_codegen.smt.constraints"

@@ -14,7 +14,7 @@ from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputFile, InputSet, random_inputs, write_outputs
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 
 ENTRY = "main"
 # A new number makes all references anew: when what NumPy computes here has changed.

@@ -29,13 +29,12 @@ from tilewright.measure.benchmark_worker import (
     Vmfb,
 )
 from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.pool import WorkerPool
 from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison
 
 

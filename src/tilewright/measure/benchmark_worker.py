@@ -13,8 +13,7 @@ from typing import Any
 
 from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
-from tilewright.measure.repetition import Repetition
-from tilewright.measure.repetition import repeat as repeat_calls
+from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.measure.runtime import (
     NO_PARAMETERS,
     Device,
@@ -23,8 +22,8 @@ from tilewright.measure.runtime import (
     Parameters,
 )
 from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy, measure
-from tilewright.measure.worker_state import RecentlyUsed, WorkerState
+from tilewright.measure.timing import Repetition, TimingPolicy, measure
+from tilewright.measure.timing import repeat as repeat_calls
 
 MAIN, BENCH = "main", "bench"
 
@@ -115,7 +114,7 @@ class CompareRequest:
 
 @dataclass(frozen=True)
 class RepeatRequest:
-    """One repetition of a benchmark of `function`; the rest as in `repetition.repeat`."""
+    """One repetition of a benchmark of `function`; the rest as in `timing.repeat`."""
 
     vmfb: str
     inputs: InputSet

@@ -12,9 +12,8 @@ from pathlib import Path
 from tilewright.errors import UserError
 from tilewright.files import write_whole
 from tilewright.ir.session import CompilerSession, Output, set_global_options
-from tilewright.measure.jobs import Job
+from tilewright.measure.jobs import Job, RecentlyUsed, WorkerState
 from tilewright.measure.pool import WorkerPool
-from tilewright.measure.worker_state import RecentlyUsed, WorkerState
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.

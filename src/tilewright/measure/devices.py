@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.measure.compile_worker import compile_pool, session
-from tilewright.measure.peak_worker import processor
+from tilewright.measure.jobs import WorkerState
+from tilewright.measure.peak import processor
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
-from tilewright.measure.worker_state import WorkerState
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 
 _TIMEOUT_S = 30.0
 

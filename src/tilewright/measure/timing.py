@@ -1,7 +1,26 @@
-"""How long one candidate is timed: warm-up, adaptive repetitions, giving up early.
+"""How long a program takes, and a machine whose speed changes meanwhile.
 
-The loop knows nothing of IREE: it times a function by the wall clock, so it is tested with a clock
-of its own.
+`measure` times one candidate: warm-up, adaptive repetitions, giving up early. `repeat` times a
+fixed number of calls as a whole, which is what `tilewright bench` repeats and reports: the number
+of iterations grows until one repetition lasts long enough, as in Google Benchmark, and is the same
+for all repetitions; processor time is that of the whole process, the device's worker threads
+included. Both know nothing of IREE: they time a function by the wall clock, so they are tested with
+a clock of their own.
+
+Clock frequency, neighbours on the same host and thread placement move run times by far more than
+two good candidates differ, for seconds or minutes at a time. The compiler's default is therefore
+timed again every few candidates in the same process, and each candidate's time is divided by
+
+    drift = baseline now / baseline at the reference
+
+so that all times of a dispatch are as if taken at the reference moment. Small changes of the
+baseline are its own noise and are not applied; nor are large ones applied in full, since what makes
+the default two or three times as slow for a moment seldom slows a candidate as much, and one that
+is divided by it would seem a record. A candidate that would be the new best is worth a second look:
+the baseline is timed right after it too and the mean of both is used, so a sudden change of mode
+between a candidate and its baseline does not make a record. The numbers that are reported at the
+end do not rest on this but on `comparison.interleave`, which pairs every sample with one of the
+default.
 """
 
 from __future__ import annotations
@@ -9,7 +28,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.errors import UserError
 from tilewright.measure.statistics import Measurement, median_interval
@@ -169,3 +188,139 @@ def measure(
         warmup=tuple(warmup),
         converged=converged,
     )
+
+
+# How a trial run that was too short is extended: to what the time so far asks for and a bit more,
+# but not blindly far beyond what has been seen.
+_MARGIN = 1.4
+_MAX_GROWTH = 10.0
+_MAX_ITERATIONS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Seconds of one iteration: wall time, and processor time of all threads together."""
+
+    iterations: int
+    real_s: float
+    cpu_s: float
+
+
+def repeat(
+    call: Callable[[], object],
+    *,
+    iterations: int | None,
+    min_time_s: float,
+    batch: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> Repetition:
+    """One repetition of a benchmark.
+
+    Args:
+        call: what is timed.
+        iterations: of `batch` calls each; None finds the number with which a repetition lasts
+            `min_time_s`, after one call so that what happens only once (page faults, lazy loading)
+            is not in it.
+        min_time_s: seconds.
+        batch: calls in a row that are one iteration.
+        clock: seconds.
+        cpu_clock: seconds of processor time of all threads.
+    """
+    if iterations is not None:
+        return _timed(call, iterations, batch, clock, cpu_clock)
+    call()
+    number = 1
+    while True:
+        done = _timed(call, number, batch, clock, cpu_clock)
+        total = done.real_s * number
+        if total >= min_time_s or number >= _MAX_ITERATIONS:
+            return done
+        growth = _MARGIN * min_time_s / max(total, 1e-9)
+        number = min(max(math.ceil(number * min(growth, _MAX_GROWTH)), number + 1), _MAX_ITERATIONS)
+
+
+def _timed(
+    call: Callable[[], object],
+    iterations: int,
+    batch: int,
+    clock: Callable[[], float],
+    cpu_clock: Callable[[], float],
+) -> Repetition:
+    calls = range(iterations * batch)
+    cpu, real = cpu_clock(), clock()
+    for _ in calls:
+        call()
+    real, cpu = clock() - real, cpu_clock() - cpu
+    return Repetition(iterations, real / iterations, cpu / iterations)
+
+
+@dataclass
+class InterleavedBaseline:
+    """The state of the correction for one dispatch.
+
+    vmfb: path of the compiled default.
+    every: candidates between two timings of it (0: before each).
+    tolerance: changes of the baseline up to this part are taken for noise.
+    limit: the drift that is corrected at most, as a factor either way.
+    reference_s: seconds at the reference; the first timing of the baseline unless given (a resumed
+        run gives that of the earlier part, so that its times can be compared).
+    """
+
+    vmfb: str
+    every: int = 8
+    tolerance: float = 0.03
+    limit: float = 1.25
+    reference_s: float | None = None
+    now_s: float | None = None
+    since: int = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether the baseline is to be timed before the next candidate."""
+        return self.now_s is None or self.since >= self.every
+
+    @property
+    def drift(self) -> float:
+        """How much slower the machine is now than at the reference (1 within the tolerance)."""
+        if self.reference_s is None or self.now_s is None:
+            return 1.0
+        return self._ratio(self.now_s)
+
+    def _ratio(self, now_s: float) -> float:
+        assert self.reference_s is not None
+        ratio = now_s / self.reference_s
+        if abs(ratio - 1) <= self.tolerance:
+            return 1.0
+        return min(max(ratio, 1 / self.limit), self.limit)
+
+    def observe(self, baseline_s: float) -> None:
+        """The baseline was timed just now.
+
+        Args:
+            baseline_s: seconds that it took.
+
+        Raises:
+            ValueError: they are not positive.
+        """
+        if not baseline_s > 0:
+            raise ValueError(f"a baseline of {baseline_s} seconds")
+        if self.reference_s is None:
+            self.reference_s = baseline_s
+        self.now_s = baseline_s
+        self.since = 0
+
+    def correct(self, candidate: Measurement, baseline_after_s: float | None = None) -> Measurement:
+        """The candidate with its drift filled in; counts it.
+
+        Args:
+            candidate: as measured.
+            baseline_after_s: the baseline timed right after the candidate, if it was; the drift is
+                then the mean of before and after.
+        """
+        drift = self.drift
+        self.since += 1
+        if baseline_after_s is not None and self.reference_s is not None and self.now_s is not None:
+            drift = self._ratio((self.now_s + baseline_after_s) / 2)
+            self.observe(baseline_after_s)
+        return replace(candidate, drift=drift)

@@ -24,8 +24,8 @@ import threading
 import traceback
 from typing import Any
 
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, FrameReader, frame
-from tilewright.measure.worker_state import WorkerState
 
 LOG_FD = 2
 _PR_SET_PDEATHSIG = 1

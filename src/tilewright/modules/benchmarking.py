@@ -21,7 +21,7 @@ from tilewright.measure.benchmark_worker import RepeatRequest, repeat
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.machine import Machine, describe, scales_frequency, warnings
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.repetition import Repetition
+from tilewright.measure.timing import Repetition
 from tilewright.modules.functions import ModuleFunction, make_arguments
 from tilewright.modules.ready_module import OpenModule
 from tilewright.toolchain import versions

@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.errors import UserError
 from tilewright.files import write_file
 from tilewright.measure.compile_worker import session
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.modules.functions import takes_integers
 from tilewright.modules.module_source import VM_BYTECODE, ModuleOptions
 from tilewright.modules.strategy import (
@@ -19,8 +19,7 @@ from tilewright.modules.strategy import (
     prove_strategy,
     split_entry,
 )
-from tilewright.target import Target
-from tilewright.targets import parse_target
+from tilewright.target import Target, parse_target
 from tilewright.tuning.apply import resolve_tuned, spec_flags
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions

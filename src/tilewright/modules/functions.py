@@ -12,7 +12,7 @@ from tilewright.ir.signature import Signature
 from tilewright.measure.benchmark_worker import open_device
 from tilewright.measure.input_syntax import GivenInput, parse_input, resolve_inputs
 from tilewright.measure.inputs import InputSet, ScalarInput, index_bounds, write_inputs
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 
 _DECLARATION = "iree.abi.declaration"
 _BENCHMARK = "iree.benchmark"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.tuning.apply import TunedSpec, check_changes, prove_tuned, spec_report
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.proof import Proof

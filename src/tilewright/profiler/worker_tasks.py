@@ -9,7 +9,7 @@ from pathlib import Path
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
-from tilewright.measure.worker_state import RecentlyUsed, WorkerState
+from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.profiler.folder import TunedConfiguration
 
 

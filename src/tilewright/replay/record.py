@@ -34,7 +34,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.replay.choose import RecordingSelection, select
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording, write_recording
 from tilewright.store import Database, RunStatus
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import user_file
 from tilewright.space.arrays import BoolArray, FloatArray, IntArray
-from tilewright.store.codec import configuration_from_json
+from tilewright.store.rows import configuration_from_json
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.trial import Configuration, Status, Trial, Value

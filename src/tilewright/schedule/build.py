@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError, UserError
-from tilewright.gpu_target import GpuTarget
 from tilewright.measure.inputs import random_array
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
@@ -34,8 +33,7 @@ from tilewright.schedule.nest import Buffer, inner
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.timing import Timing, operations
 from tilewright.schedule.types import BOOL, is_float, numpy_type
-from tilewright.target import Target
-from tilewright.targets import parse_target
+from tilewright.target import GpuTarget, Target, parse_target
 from tilewright.trial import Status
 
 _DUMP = "--iree-hal-dump-executable-intermediates-to="

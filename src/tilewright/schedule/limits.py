@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.nest import Kernel, LoopProgram, statements
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import bits
+from tilewright.target import CUDA, ROCM, GpuTarget
 
 # Threads of a workgroup and workgroups, in each dimension. Where nothing is said they are the least
 # that a device may have with the subgroup operations that IREE expects.

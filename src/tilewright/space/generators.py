@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from tilewright.gpu import GpuTemplate
-from tilewright.gpu_target import GpuTarget
 from tilewright.registration import registered
 from tilewright.space.cpu_tiles import CpuPipeline
 from tilewright.space.dispatch_space import DispatchSpace
 from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone
 from tilewright.space.gpu_smt import StatedPipeline
 from tilewright.space.pipeline import Pipeline, Unfit
-from tilewright.target import Target
+from tilewright.target import GpuTarget, Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.workload import Workload
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.gpu_target import GpuTarget
 from tilewright.space.arrays import FloatArray
+from tilewright.target import GpuTarget
 from tilewright.tiling import OpTemplate
 from tilewright.trial import Configuration
 from tilewright.workload import Workload

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.gpu import LOWERING_CONFIG, GpuCompilationInfo, GpuTemplate, Tree, render
-from tilewright.gpu_target import ROCM, GpuTarget
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint
 from tilewright.space.gpu_cost import columns, tile_prior
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.search_space import SearchSpace
+from tilewright.target import ROCM, GpuTarget
 from tilewright.tiling import Translation
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.argument import dtype_of
-from tilewright.gpu import GpuCompilationInfo, GpuTemplate
-from tilewright.gpu_target import ROCM, GpuTarget
-from tilewright.smt_program import Assertion, ConstraintProgram
+from tilewright.gpu import Assertion, ConstraintProgram, GpuCompilationInfo, GpuTemplate
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint
 from tilewright.space.gpu_cost import columns, tile_prior
@@ -34,6 +32,7 @@ from tilewright.space.gpu_pipeline import (
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.smt import ConstraintModel
+from tilewright.target import ROCM, GpuTarget
 from tilewright.tiling import Translation
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload

@@ -1,6 +1,6 @@
 """Evaluates the compiler's constraints with NumPy, and finds the domains of their knobs.
 
-A constraint program (`tilewright.smt_program`) has unknowns without domains. Here they get some:
+A constraint program (`tilewright.gpu`) has unknowns without domains. Here they get some:
 bounds follow from the assertions by interval arithmetic, and every value that no combination of the
 other values of an assertion supports is taken out. What follows from other knobs by an equation
 (the threads of a workgroup from its subgroups) is computed instead of searched.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.smt_program import Assertion, ConstraintProgram
+from tilewright.gpu import Assertion, ConstraintProgram
 from tilewright.space.arrays import IntArray
 
 # A knob without a bound in the constraints is tried up to this value.

@@ -1,7 +1,7 @@
 """The database: every trial of every run, results to reuse, checkpoints to resume from."""
 
+from tilewright.store.connection import default_path
 from tilewright.store.database import EVERYTHING, Database
-from tilewright.store.paths import default_path
 from tilewright.store.records import (
     Filter,
     Json,

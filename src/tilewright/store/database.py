@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from tilewright.errors import UserError
-from tilewright.store import codec, owner, prune, rows, transfer
-from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
-from tilewright.store.paths import default_path
+from tilewright.store import owner, prune, rows, transfer
+from tilewright.store.connection import BUSY_TIMEOUT_S, Connection, default_path
 from tilewright.store.records import (
     Filter,
     Json,
@@ -332,7 +331,7 @@ class Database:
                 "task_id": task_id,
                 "run_id": run_id,
                 "created": self._clock(),
-                "configuration": None if winner is None else codec.configuration_to_json(winner),
+                "configuration": None if winner is None else rows.configuration_to_json(winner),
             }
             rows.RESULTS.insert(sqlite, {**vars(result), **filled_in}, replace=True)
 

@@ -1,7 +1,10 @@
 """The tables as dictionaries of fields: rows from records, records from rows.
 
 What a table's columns hold is said once. Records that are stored, lines that are imported and rows
-that are exported go through the same conversions; JSON columns are texts in the file alone.
+that are exported go through the same conversions; JSON columns are texts in the file alone. What is
+read back equals what was stored: a configuration is a JSON object with sorted keys and no spaces,
+tuples as arrays; equal configurations have equal text, and `1` and `true` differ. JSON has no NaN
+and no infinity: they become null, which in `samples` reads back as NaN and in `time_s` as None.
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
-from tilewright.store import codec
 from tilewright.store.records import (
     Filter,
+    Json,
     ProgramMeasurement,
     RunRecord,
     RunStatus,
@@ -23,8 +26,85 @@ from tilewright.store.records import (
     TaskResult,
     TrialRecord,
 )
-from tilewright.trial import Status, Trial
+from tilewright.trial import Configuration, Status, Trial, Value
 from tilewright.workload import Workload
+
+MESSAGE_LIMIT = 16_384
+"""Characters kept of a trial's message: compilers can print megabytes of IR."""
+
+
+def dumps(value: object) -> str:
+    """Strict, compact JSON with sorted keys; numbers that JSON cannot say become null.
+
+    Args:
+        value: what JSON can say.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return value
+
+
+def clean(text: str) -> str:
+    """Text that can be stored: lone surrogates, as in undecodable output, are written out.
+
+    Args:
+        text: any.
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def configuration_to_json(configuration: Configuration) -> dict[str, Value]:
+    """The JSON object of a configuration; `dumps` makes the canonical text of it.
+
+    Raises:
+        TypeError: a value is of another type than those that knobs have.
+
+    Args:
+        configuration: of knobs.
+    """
+    for name, value in configuration.items:
+        if not (
+            type(value) in (int, str, bool)
+            or (type(value) is tuple and all(type(v) in (int, bool) for v in value))
+        ):
+            raise TypeError(f"knob '{name}': {value!r} is not an int, str, bool or tuple of ints")
+    return dict(configuration.items)
+
+
+def configuration_from_json(data: Json) -> Configuration:
+    """The configuration of a parsed JSON object.
+
+    Args:
+        data: what JSON was.
+
+    Raises:
+        ValueError: it is no configuration.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"a configuration is an object, not {data!r}")
+    values: dict[str, Value] = {}
+    for name, value in data.items():
+        if isinstance(value, list):
+            if not all(isinstance(v, int) for v in value):
+                raise ValueError(f"knob '{name}': {value!r} is not a list of integers")
+            values[name] = tuple(cast(list[int], value))
+        elif isinstance(value, int | str):
+            values[name] = value
+        else:
+            raise ValueError(f"knob '{name}': {value!r} is not an int, str, bool or list of ints")
+    return Configuration.of(values)
+
 
 Fields = dict[str, Any]
 
@@ -32,7 +112,7 @@ Fields = dict[str, Any]
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a string")
-    return codec.clean(value)
+    return clean(value)
 
 
 def _number(value: Any) -> float | None:
@@ -40,7 +120,7 @@ def _number(value: Any) -> float | None:
 
 
 def _maybe_json(value: Any) -> str | None:
-    return None if value is None else codec.dumps(value)
+    return None if value is None else dumps(value)
 
 
 def _maybe_id(value: Any) -> int | None:
@@ -70,7 +150,7 @@ class StoredTable:
         found = {}
         for name, convert in self._columns.items():
             value = row[name]
-            is_json = convert in (codec.dumps, _maybe_json) and value is not None
+            is_json = convert in (dumps, _maybe_json) and value is not None
             found[name] = json.loads(value) if is_json else value
         return found
 
@@ -119,7 +199,7 @@ RUNS = StoredTable(
     program_digest=_text,
     target=_text,
     compiler=_text,
-    options=codec.dumps,
+    options=dumps,
     options_digest=_text,
     seed=int,
     status=_text,
@@ -132,7 +212,7 @@ TASKS = StoredTable(
     target=_text,
     compiler=_text,
     flags=_text,
-    workload=codec.dumps,
+    workload=dumps,
     name=_text,
     default_s=_number,
     space=_maybe_json,
@@ -143,14 +223,14 @@ TRIALS = StoredTable(
     task_id=int,
     ordinal=int,
     created=float,
-    configuration=codec.dumps,
+    configuration=dumps,
     status=_text,
     time_s=_number,
-    samples=codec.dumps,
+    samples=dumps,
     message=_text,
     binary_digest=_text,
     origin=_text,
-    phase_s=codec.dumps,
+    phase_s=dumps,
 )
 RESULTS = StoredTable(
     "results",
@@ -166,9 +246,9 @@ RESULTS = StoredTable(
     created=float,
 )
 MEASUREMENTS = StoredTable(
-    "measurements", run_id=int, kind=_text, name=_text, data=codec.dumps, created=float
+    "measurements", run_id=int, kind=_text, name=_text, data=dumps, created=float
 )
-STATE = StoredTable("state", run_id=int, key=_text, value=codec.dumps)
+STATE = StoredTable("state", run_id=int, key=_text, value=dumps)
 
 
 def run_of(row: sqlite3.Row) -> RunRecord:
@@ -218,7 +298,7 @@ def result_of(row: sqlite3.Row) -> TaskResult:
     fields = RESULTS.fields(row)
     del fields["task_id"]
     if fields["configuration"] is not None:
-        fields["configuration"] = codec.configuration_from_json(fields["configuration"])
+        fields["configuration"] = configuration_from_json(fields["configuration"])
     return TaskResult(**fields)
 
 
@@ -242,11 +322,11 @@ def trial_fields(trial: Trial) -> Fields:
     """
     finite = trial.time_s is not None and math.isfinite(trial.time_s)
     return {
-        "configuration": codec.configuration_to_json(trial.configuration),
+        "configuration": configuration_to_json(trial.configuration),
         "status": str(trial.status),
         "time_s": trial.time_s if finite else None,
         "samples": list(trial.samples),
-        "message": trial.message[: codec.MESSAGE_LIMIT],
+        "message": trial.message[:MESSAGE_LIMIT],
         "binary_digest": trial.binary,
         "origin": trial.origin,
         "phase_s": dict(trial.phase_s),
@@ -264,7 +344,7 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
         fields: by the names of the columns.
     """
     return Trial(
-        configuration=codec.configuration_from_json(fields["configuration"]),
+        configuration=configuration_from_json(fields["configuration"]),
         status=Status(fields["status"]),
         time_s=_number(fields["time_s"]),
         samples=tuple(math.nan if s is None else float(s) for s in fields["samples"]),

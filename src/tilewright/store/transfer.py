@@ -30,7 +30,7 @@ from typing import TextIO
 
 from tilewright.errors import UserError
 from tilewright.files import whole_file
-from tilewright.store import codec, rows
+from tilewright.store import rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import (
     Filter,
@@ -76,10 +76,10 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
     written = {"run": 0, "task": 0, "trial": 0, "result": 0, "measurement": 0}
 
     def line(kind: str, /, **values: object) -> None:
-        out.write(codec.dumps({"type": kind, **values}) + "\n")
+        out.write(rows.dumps({"type": kind, **values}) + "\n")
         written[kind] += 1
 
-    out.write(codec.dumps({"format": FORMAT, "version": VERSION}) + "\n")
+    out.write(rows.dumps({"format": FORMAT, "version": VERSION}) + "\n")
     condition, values = rows.where_task(which)
     since = 0.0 if which.since is None else which.since
     recent = f"{condition} AND created >= ?"
@@ -249,7 +249,7 @@ class _Merge:
 
     def _result(self, data: Fields) -> bool:
         if data["configuration"] is not None:
-            codec.configuration_from_json(data["configuration"])
+            rows.configuration_from_json(data["configuration"])
         run_id = None if data["run"] is None else self._runs[data["run"]]
         place = {"run_id": run_id, "task_id": self._tasks[data["task"]]}
         return rows.put_result(self._sqlite, {**data, **place})

@@ -10,10 +10,9 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, read_text, write_file
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.spec.report import SpecReport
-from tilewright.target import SPEC_FLAG
-from tilewright.targets import parse_target
+from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions

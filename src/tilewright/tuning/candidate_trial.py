@@ -12,12 +12,11 @@ from pathlib import Path
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.benchmark_worker import MAIN
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison
 from tilewright.trial import Status
 

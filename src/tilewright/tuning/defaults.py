@@ -11,14 +11,13 @@ from typing import Any
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import session
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import index_bounds, load_arguments, random_inputs, write_outputs
+from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import Job, WorkerFailure
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import is_float_type
-from tilewright.measure.worker_state import WorkerState
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.context import RunContext

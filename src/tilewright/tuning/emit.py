@@ -21,9 +21,8 @@ from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file, write_whole
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
-from tilewright.measure.worker_state import WorkerState
-from tilewright.targets import parse_target
+from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerState, WorkerTask
+from tilewright.target import parse_target
 from tilewright.tuning.apply import (
     TunedSpec,
     listed,

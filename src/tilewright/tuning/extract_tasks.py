@@ -11,7 +11,7 @@ from tilewright.argument import ArgumentType
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE
 from tilewright.measure.compile_worker import session
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import WorkerState
 from tilewright.tiling import DispatchTemplate
 from tilewright.tuning.worker_tasks import parse_module
 from tilewright.workload import Workload

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.prepare import Skipped, take_apart, use_given_arguments
 from tilewright.tuning.request import make_request

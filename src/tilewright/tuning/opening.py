@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tilewright import scratch
 from tilewright.errors import UserError
-from tilewright.gpu_target import fallback_of
 from tilewright.ir.program import Program
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
@@ -18,7 +17,7 @@ from tilewright.measure.pool import WorkerPool
 from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.several import SeveralDevices
-from tilewright.target import Target
+from tilewright.target import Target, fallback_of
 from tilewright.toolchain import Toolchain, check_versions, installed_version
 from tilewright.tuning.events import Event, Listener, Note, ignore
 from tilewright.tuning.options import TuneOptions

@@ -15,8 +15,7 @@ from pathlib import Path
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import Job, WorkerFailure
-from tilewright.measure.worker_state import WorkerState
+from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.toolchain import CompileJob
 from tilewright.tuning.entries import KINDS, ConfigurationEntry, Entry
 from tilewright.tuning.opening import OpenProgram

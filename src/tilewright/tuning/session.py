@@ -14,7 +14,7 @@ from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
 from tilewright.store import Database, RunStatus
-from tilewright.targets import parse_target
+from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.tuning import outputs
 from tilewright.tuning.company import Outcome, try_in_company

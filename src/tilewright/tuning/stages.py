@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from tilewright.ir.session import CONFIGURED_PHASE
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.jobs import Result
 from tilewright.measure.pool import Job, WorkerPool
-from tilewright.measure.timing import TimingPolicy
+from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask

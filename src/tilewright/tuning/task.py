@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.drift import InterleavedBaseline
 from tilewright.measure.inputs import InputSet
+from tilewright.measure.timing import InterleavedBaseline
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.tiling import CompilationInfo, DispatchTemplate

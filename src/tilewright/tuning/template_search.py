@@ -37,8 +37,7 @@ from tilewright.schedule.template import Template
 from tilewright.search import DEFAULT_STRATEGY, create_strategy
 from tilewright.space.search_space import SearchSpace
 from tilewright.store import Database, RunRecord, RunStatus, TaskKey, TaskResult
-from tilewright.target import Target
-from tilewright.targets import parse_target
+from tilewright.target import Target, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester, Reference

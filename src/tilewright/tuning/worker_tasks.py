@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.measure.compile_worker import session
-from tilewright.measure.worker_state import RecentlyUsed, WorkerState
+from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
 
 if TYPE_CHECKING:

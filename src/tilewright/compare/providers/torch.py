@@ -12,9 +12,8 @@ from tilewright.compare.comparison_options import Budget, Place
 from tilewright.compare.providers.interface import Array, Built, PreparedTask, Provider, Threads
 from tilewright.compare.providers.torch_device import BACKENDS, Gpu, Processors, open_device
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
-from tilewright.gpu_target import GpuTarget
 from tilewright.kernels.operation import Operation
-from tilewright.target import Target
+from tilewright.target import GpuTarget, Target
 
 Function = Callable[..., Any]
 

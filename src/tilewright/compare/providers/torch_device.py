@@ -13,7 +13,7 @@ from typing import Any
 from tilewright.compare.comparison_options import Place
 from tilewright.compare.providers.interface import Threads
 from tilewright.errors import UserError
-from tilewright.gpu_target import CUDA, ROCM
+from tilewright.target import CUDA, ROCM
 
 #: Kinds of GPU that PyTorch knows; both under the name `cuda`.
 BACKENDS = (CUDA, ROCM)

@@ -6,14 +6,12 @@ import functools
 from dataclasses import dataclass
 
 from tilewright.errors import UserError
-from tilewright.gpu_target import CUDA, ROCM, GpuTarget
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.machine import cpuinfo
-from tilewright.measure.peak_worker import processor
+from tilewright.measure.peak import processor
 from tilewright.schedule import compiler
 from tilewright.schedule.nest import SHARED
-from tilewright.target import Target
-from tilewright.targets import parse_target
+from tilewright.target import CUDA, ROCM, GpuTarget, Target, parse_target
 
 _WORKGROUP_LOCAL = "#iree_codegen.workgroup_local"
 _GPU_WORKGROUP = "#gpu.address_space<workgroup>"
@@ -123,7 +121,7 @@ def machine_for(target: str | Target | None = None) -> Processor:
     """The processor of a target.
 
     Args:
-        target: its name as :func:`tilewright.targets.parse_target` takes it, or the target itself;
+        target: its name as :func:`tilewright.target.parse_target` takes it, or the target itself;
             this processor without one.
 
     Raises:

@@ -31,7 +31,7 @@ def test_another_processor():
 
 
 def test_targets_survive_json():
-    target = parse_target("cpu:znver4", threads=3).with_vectors(32, "+avx2", "znver4")
+    target = parse_target("cpu:znver4", threads=3).with_vectors("znver4", "+avx2", 32)
     assert targets.Target.from_json(target.to_json()) == target
     assert targets.Target.from_json({**target.to_json(), "moon_phase": 1}) == target
 
@@ -60,30 +60,30 @@ def test_one_thread_runs_inline():
 
 
 def test_lanes_of_a_vector():
-    target = parse_target("cpu").with_vectors(64, "", "znver4")
+    target = parse_target("cpu").with_vectors("znver4", "", 64)
     assert [target.lanes(bits) for bits in (64, 32, 16, 8, 1)] == [8, 16, 32, 64, 64]
     assert target.lanes(1024) == 1
 
 
 def test_what_the_compiler_says_of_the_processor():
     target = parse_target("cpu")
-    wide = target.with_vectors(64, "+avx512f", "znver4")
+    wide = target.with_vectors("znver4", "+avx512f", 64)
     assert (wide.vector_registers, wide.max_vector_bytes) == (32, 32768)
-    assert target.with_vectors(32, "+avx2", "znver2").vector_registers == 16
-    assert target.with_vectors(16, "+neon", "neoverse-n1").vector_registers == 32
+    assert target.with_vectors("znver2", "+avx2", 32).vector_registers == 16
+    assert target.with_vectors("neoverse-n1", "+neon", 16).vector_registers == 32
 
 
 def test_results_are_comparable_only_on_the_same_processor_with_as_many_threads():
-    target = parse_target("cpu", 2).with_vectors(64, "", "znver4")
+    target = parse_target("cpu", 2).with_vectors("znver4", "", 64)
     keys = {
         target.key,
-        parse_target("cpu", 4).with_vectors(64, "", "znver4").key,
-        parse_target("cpu", 2).with_vectors(32, "", "znver4").key,
-        parse_target("cpu", 2).with_vectors(64, "", "znver5").key,
+        parse_target("cpu", 4).with_vectors("znver4", "", 64).key,
+        parse_target("cpu", 2).with_vectors("znver4", "", 32).key,
+        parse_target("cpu", 2).with_vectors("znver5", "", 64).key,
     }
     assert len(keys) == 4
     # A processor by its name or as this machine is the same processor.
-    assert parse_target("cpu:znver4", 2).with_vectors(64, "", "znver4").key == target.key
+    assert parse_target("cpu:znver4", 2).with_vectors("znver4", "", 64).key == target.key
 
 
 def test_cache_sizes_are_read_and_nonsense_is_passed_over(tmp_path, monkeypatch):

@@ -99,13 +99,13 @@ class Target:
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in names})
 
-    def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> Target:
+    def with_vectors(self, resolved: str, features: str, vector_bytes: int) -> Target:
         """The target with what the compiler says of the processor.
 
         Args:
-            vector_bytes: of a vector register.
-            features: LLVM's list of what the processor can do.
             resolved: LLVM's name of the processor.
+            features: LLVM's list of what the processor can do.
+            vector_bytes: of a vector register.
         """
         registers = 32 if vector_bytes >= 64 or "neon" in features else 16
         return replace(
@@ -318,13 +318,13 @@ class GpuTarget(Target):
     def spec_flag(self) -> str:
         return SPEC_FLAG if BACKENDS[self.backend].reads_specs else LIBRARY_FLAG
 
-    def with_vectors(self, vector_bytes: int, features: str, resolved: str) -> GpuTarget:
+    def with_vectors(self, resolved: str, features: str, vector_bytes: int) -> GpuTarget:
         """The target itself: a GPU has no vectors of this kind.
 
         Args:
-            vector_bytes: of a processor.
+            resolved: name of a processor.
             features: of a processor.
-            resolved: its name.
+            vector_bytes: of a processor.
         """
         return self
 

@@ -254,7 +254,7 @@ def test_extraction_counts_what_the_function_runs(tmp_path: Path):
     for function in ("main", "other", None):
         request = ExtractRequest(program, corpus.FLAGS, tmp_path / "out", function=function)
         extraction = extract_dispatches(state, request)
-        assert (extraction.processor, extraction.vector_bytes) == ("znver4", 64)
+        assert extraction.processor[::2] == ("znver4", 64)
         found[function] = {"matmul" in d.entry: d.count for d in extraction.dispatches}
     assert found == {
         "main": {True: 5, False: 0},

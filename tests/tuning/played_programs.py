@@ -20,7 +20,7 @@ from tilewright.measure.jobs import Result, WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.measure.verify import Comparison
-from tilewright.store import Database
+from tilewright.store import Database, TaskKey
 from tilewright.target import parse_target
 from tilewright.toolchain import CompileOutcome
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
@@ -109,6 +109,7 @@ class PlayedRun:
             "inputs": None,
             "folder": self.context.work / name,
             "flags": (),
+            "key": TaskKey(workload, "cpu", "compiler"),
             "dispatch": ExtractedDispatch(name, name, 1, self.context.work / f"{name}.mlir"),
             "tester": lambda device, limit: CandidateTester(device, _REFERENCE, 1, limit),
             "lower": lambda configuration: configuration,

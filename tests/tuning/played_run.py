@@ -13,9 +13,10 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.verify import Comparison
 from tilewright.space.knobs import TileKnob
 from tilewright.space.search_space import SearchSpace
-from tilewright.store import Database
+from tilewright.store import Database, TaskKey
 from tilewright.target import parse_target
 from tilewright.tiling import CompilationInfo, Translation
+from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.context import RunContext
@@ -95,18 +96,21 @@ def played_task(
     )
     template = SimpleNamespace(to_json=dict, translation=Translation("Played"))
     dims = (Dim("m", 8), Dim("k", 24, True))
+    workload = Workload("contraction", dims, ("f32", "f32", "f32"), (), body=name)
     task = DispatchTask(
         names=[name],
         dispatch=ExtractedDispatch(
             name, name, 1, folder / f"{name}.mlir", outputs=(ArgumentType("f32", (8,)),)
         ),
         count=1,
-        workload=Workload("contraction", dims, ("f32", "f32", "f32"), (), body=name),
+        workload=workload,
         template=template,  # type: ignore[arg-type]
         space=made,  # type: ignore[arg-type]
         restricted=space,
         variant="default",
         flags=(),
+        target=TARGET,
+        key=TaskKey(workload, TARGET.key, installed_version("iree-base-compiler")),
         share=share,
         default_s=default_s,
         space_points=float(sizes),
@@ -142,4 +146,4 @@ def played_context(
 
 def played_variant(*tasks: DispatchTask) -> PreparedVariant:
     """The tasks as those of the compiler's own variant."""
-    return PreparedVariant(DEFAULT_VARIANT, (), list(tasks), [], TARGET)
+    return PreparedVariant(DEFAULT_VARIANT, (), list(tasks))

@@ -37,7 +37,7 @@ def task_with(run: PlayedRun, **seconds: float) -> SimpleNamespace:
 
 def confirmed(run: PlayedRun) -> Confirmed:
     selector = SimpleNamespace(select=lambda trials, count: trials)
-    (found,) = confirm(run.context, run.prepared, run.prepared.tasks, selector)
+    (found,) = confirm(run.context, run.prepared.tasks, selector)
     return found
 
 

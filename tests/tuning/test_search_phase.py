@@ -20,7 +20,6 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.events import TrialDone
-from tilewright.tuning.prepare import task_key
 from tilewright.tuning.search_phase import compile_limit_s, search
 
 
@@ -114,7 +113,7 @@ def test_what_was_tuned_before_is_reused(
     earlier = began(store, context)
     best = Configuration.of({"tile": 4})
     store.record_result(
-        store.task_id(task_key(context, prepared, task)),
+        store.task_id(task.key),
         TaskResult(best, 2e-3, 1e-3, 1.9, 2.1, "float64 NumPy", trials),
         earlier,
     )

@@ -100,7 +100,7 @@ def plan_kernels(state: WorkerState, request: PeakPlanRequest) -> tuple[Kernel, 
     """
     name, found, vector_bytes = processor(state, request.flags)
     features = frozenset(f[1:] for f in found.split(",") if f.startswith("+"))
-    target = parse_target("cpu").with_vectors(vector_bytes, found, name)
+    target = parse_target("cpu").with_vectors(name, found, vector_bytes)
     accumulators = accumulators_for(target.vector_registers)
     arithmetic = (
         ArithmeticKernel(instruction, form, accumulators, _STEPS, request.workgroups)

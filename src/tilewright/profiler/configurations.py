@@ -29,7 +29,7 @@ from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.parse import parse_count
-from tilewright.tuning.prepare import extraction_job, learn, read_tasks, task_key
+from tilewright.tuning.prepare import extraction_job, learn, read_tasks
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
@@ -243,7 +243,7 @@ def _subject(opened: OpenProgram, extraction: Extraction) -> ConfiguredOperation
         reasons = [one.reason for one in prepared.skipped]
         return reasons[0] if reasons else "the program has no dispatch"
     task = max(prepared.tasks, key=lambda t: (t.workload.flops, t.workload.bytes))
-    return ConfiguredOperation(task, task_key(opened, prepared, task))
+    return ConfiguredOperation(task, task.key)
 
 
 def _named(

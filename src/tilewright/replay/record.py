@@ -43,7 +43,7 @@ from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant, take_apart, task_key, use_given_arguments
+from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import RUN_TIMEOUT_S, compile_limit_s
 from tilewright.tuning.stages import CandidateMeasurer, CompiledCandidate, DispatchCompiler, Stages
@@ -100,7 +100,6 @@ class _Subject:
     """What a session records: a dispatch of a program, and which configurations of it."""
 
     context: RunContext
-    prepared: PreparedVariant
     task: DispatchTask
     selection: RecordingSelection
 
@@ -170,7 +169,7 @@ class RecordSession:
         measure_defaults(context, prepared, 1.0)
         if not prepared.tasks:
             raise UserError(f"{given.program}: {prepared.skipped[-1].reason}")
-        subject = _Subject(context, prepared, task, selection)
+        subject = _Subject(context, task, selection)
         digest = self._digest(subject)
         context.begin(digest, "recording of this dispatch with these values", "configurations")
         with context.ending():
@@ -222,11 +221,9 @@ class RecordSession:
 
     def _measure(self, subject: _Subject) -> dict[Configuration, Trial] | None:
         """The trial of every member; None when stopped."""
-        context, prepared, task = subject.context, subject.prepared, subject.task
+        context, task = subject.context, subject.task
         store, members = context.store, subject.selection.members
-        assert prepared.target is not None
-        made_from = space_to_json(task, prepared.target)
-        task.store_id = store.task_id(task_key(context, prepared, task), task.default_s, made_from)
+        task.store_id = store.task_id(task.key, task.default_s, space_to_json(task))
         earlier = store.trials(context.run_id, task.store_id)
         task.trials.extend(earlier)
         done = {trial.configuration: trial for trial in earlier}
@@ -276,7 +273,7 @@ class RecordSession:
 
     def _recording(self, subject: _Subject, trials: Mapping[Configuration, Trial]) -> Recording:
         context, task, selection = subject.context, subject.task, subject.selection
-        assert subject.prepared.target is not None
+        assert subject.task.target is not None
         machine = describe()
         facts: dict[str, Any] = {
             "program": self.request.program.name,
@@ -300,7 +297,7 @@ class RecordSession:
             _all_values(selection),
             [trials[member] for member in selection.members],
             default=task.space.default,
-            subject=RecordedDispatch(task.workload, task.template, subject.prepared.target),
+            subject=RecordedDispatch(task.workload, task.template, subject.task.target),
             facts=facts,
         )
 

@@ -17,7 +17,6 @@ from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
-from tilewright.tuning.prepare import PreparedVariant, task_key
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
@@ -114,7 +113,6 @@ def configuration_claim(task: DispatchTask, configuration: Configuration, stem: 
 
 def confirm(
     context: RunContext,
-    prepared: PreparedVariant,
     tasks: Sequence[DispatchTask],
     selector: Selector | None = None,
 ) -> list[Confirmed]:
@@ -125,7 +123,6 @@ def confirm(
 
     Args:
         context: the run.
-        prepared: the variant that the tasks are of.
         tasks: those without a trial are left out.
         selector: picks the finalists among the trials; by default the fastest different programs.
 
@@ -152,7 +149,7 @@ def confirm(
     for task in tasks:
         outcome = _judge(context, task, candidates[task.workload.key])
         confirmed.append(outcome)
-        _record(context, prepared, outcome)
+        _record(context, outcome)
         _announce(context, outcome)
     return confirmed
 
@@ -251,11 +248,11 @@ def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
     return f"wrong result: {tested.message}" if wrong else tested.message
 
 
-def _record(context: RunContext, prepared: PreparedVariant, outcome: Confirmed) -> None:
+def _record(context: RunContext, outcome: Confirmed) -> None:
     task, winner = outcome.task, outcome.winner
     finalist = winner.finalist if winner else None
     context.store.record_result(
-        context.store.task_id(task_key(context, prepared, task)),
+        context.store.task_id(task.key),
         TaskResult(
             configuration=winner.configuration if winner else None,
             default_s=outcome.default_s,

@@ -25,14 +25,13 @@ _LEAST_TRIALS = 8
 _SAMPLE = 1024
 
 
-def space_to_json(task: DispatchTask, target: Target) -> Json:
+def space_to_json(task: DispatchTask) -> Json:
     """What the search space of a task is made from, for the database.
 
     Args:
-        task: whose template it is.
-        target: with the vectors that the compiler knows of.
+        task: whose template and target it is.
     """
-    return cast(Json, {"template": task.template.to_json(), "target": target.to_json()})
+    return cast(Json, {"template": task.template.to_json(), "target": task.target.to_json()})
 
 
 def experience(

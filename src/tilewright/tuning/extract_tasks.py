@@ -89,7 +89,7 @@ class ExtractedDispatch:
 @dataclass(frozen=True)
 class Extraction:
     """The dispatches of a program, the signatures of its entry points, and what the compiler knows
-    of the processor.
+    of the processor (see `ir.target_info`).
 
     `limits`: the arguments of the function, by position, that are used as indices, and how large
     these may be.
@@ -97,9 +97,7 @@ class Extraction:
 
     dispatches: tuple[ExtractedDispatch, ...]
     signatures: dict[str, Any]
-    processor: str = ""
-    features: str = ""
-    vector_bytes: int = 16
+    processor: tuple[str, str, int] = ("", "", 16)
     limits: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -170,7 +168,7 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
             )
         )
     limits = program_limits(module, body) if body is not None else {}
-    return Extraction(tuple(found), signatures, *target_info(module), limits)
+    return Extraction(tuple(found), signatures, target_info(module), limits)
 
 
 @dataclass(frozen=True)
@@ -194,9 +192,7 @@ class DispatchFacts:
 
     workload: Workload | None
     template: DispatchTemplate | None
-    processor: str
-    features: str
-    vector_bytes: int
+    processor: tuple[str, str, int]
     reason: str = ""
     differs: bool = False
 
@@ -225,12 +221,12 @@ def configure_dispatch(state: WorkerState, request: ConfigureRequest) -> Dispatc
     module, other = _as_in_program(compiler, dispatch)
     facts = target_info(module)
     if other:
-        return DispatchFacts(None, None, *facts, f"alone it is other code: {other}", differs=True)
+        return DispatchFacts(None, None, facts, f"alone it is other code: {other}", differs=True)
     try:
         found = read_dispatch(module, dispatch.executable, dispatch.entry, dispatch.workload)
     except UnreadableConfiguration as error:
-        return DispatchFacts(None, None, *facts, str(error))
-    return DispatchFacts(found.workload, found.template, *facts)
+        return DispatchFacts(None, None, facts, str(error))
+    return DispatchFacts(found.workload, found.template, facts)
 
 
 def _as_in_program(compiler: Any, dispatch: ExtractedDispatch) -> tuple[Any, str]:

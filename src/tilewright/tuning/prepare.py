@@ -16,7 +16,6 @@ from tilewright.measure.pool import Job, Result
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
-from tilewright.target import Target
 from tilewright.tuning.extract_tasks import (
     ConfigureRequest,
     DispatchFacts,
@@ -76,7 +75,6 @@ class PreparedVariant:
     flags: tuple[str, ...]
     tasks: list[DispatchTask] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    target: Target | None = None
 
     def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
         """Leave a dispatch out.
@@ -173,9 +171,7 @@ def learn(opened: OpenProgram, extraction: Extraction) -> Extraction:
     Returns:
         The extraction.
     """
-    opened.target = opened.target.with_vectors(
-        extraction.vector_bytes, extraction.features, extraction.processor
-    )
+    opened.target = opened.target.with_vectors(*extraction.processor)
     _note_demotion(opened, extraction)
     return extraction
 
@@ -302,10 +298,7 @@ def _add(
         prepared.skip(dispatch, f"does not compile alone: {result.failure.message}")
         return
     info = result.value
-    if prepared.target is None:
-        prepared.target = opened.target.with_vectors(
-            info.vector_bytes, info.features, info.processor
-        )
+    target = opened.target.with_vectors(*info.processor)
     if info.differs:
         opened.note(f"{dispatch.entry} is not tuned: {info.reason}", warning=True)
     if info.workload is None or info.template is None:
@@ -316,7 +309,7 @@ def _add(
         known.names.append(dispatch.entry)
         known.count += dispatch.count
         return
-    space = dispatch_space(info.template, info.workload, prepared.target)
+    space = dispatch_space(info.template, info.workload, target)
     if space is None:
         reason = (
             "a size that is known at run time only"
@@ -325,6 +318,8 @@ def _add(
         )
         prepared.skip(dispatch, reason, info.workload.name)
         return
+    # The flags, besides the target's, that decide which code is made.
+    decisive = (*without_preprocessing(prepared.variant.flags), *opened.options.iree_flags)
     task = DispatchTask(
         names=[dispatch.entry],
         dispatch=dispatch,
@@ -335,11 +330,13 @@ def _add(
         restricted=_restrict(opened, dispatch.entry, space),
         variant=prepared.variant.name,
         flags=prepared.flags,
-        repeats=repeats_for(info.workload, prepared.target.cores, prepared.target.is_gpu),
+        target=target,
+        key=TaskKey(info.workload, target.key, opened.compiler_version, flags_key(decisive)),
+        repeats=repeats_for(info.workload, target.cores, target.is_gpu),
     )
-    if prepared.target.is_gpu:
+    if target.is_gpu:
         size = info.workload.bytes
-        task.rotations = rotations_for(size, prepared.target.l2_bytes, task.repeats)
+        task.rotations = rotations_for(size, target.l2_bytes, task.repeats)
     task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     by_workload[info.workload.key] = task
@@ -392,20 +389,3 @@ def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str,
     """What a key of the configuration file may be called in a space."""
     names = classic.get(key, key)
     return (names,) if isinstance(names, str) else names
-
-
-def task_key(opened: OpenProgram, prepared: PreparedVariant, task: DispatchTask) -> TaskKey:
-    """The database's key of a task: results are reused only where all of it is equal.
-
-    Args:
-        opened: the program, for the compiler's version and the user's flags.
-        prepared: the variant whose task it is.
-        task: the task.
-
-    Returns:
-        The key.
-    """
-    assert prepared.target is not None
-    own = without_preprocessing(prepared.variant.flags)
-    flags = flags_key([*own, *opened.options.iree_flags])
-    return TaskKey(task.workload, prepared.target.key, opened.compiler_version, flags)

@@ -17,7 +17,7 @@ from tilewright.trial import Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import experience, space_to_json
-from tilewright.tuning.prepare import PreparedVariant, task_key
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.stages import CandidateMeasurer, DispatchCompiler, Stages, discard
 from tilewright.tuning.task import DispatchTask
@@ -46,7 +46,6 @@ _MINIMUM = 8
 @dataclass
 class _Running:
     task: DispatchTask
-    prepared: PreparedVariant
     loop: SearchLoop
     name: str
 
@@ -72,15 +71,11 @@ def search(
     for one, seconds in zip(prepared, program_s, strict=True):
         weight = program_s[0] / seconds
         for task in one.tasks:
-            assert one.target is not None
-            task.store_id = context.store.task_id(
-                task_key(context, one, task), task.default_s, space_to_json(task, one.target)
-            )
-            if task.share < effort.min_share or _reuse(context, one, task, max(1, fair // 2)):
+            task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
+            if task.share < effort.min_share or _reuse(context, task, max(1, fair // 2)):
                 continue
             name = f"{one.variant.name}/{task.name}"
-            loop = _loop(context, one, task, context.options.seed)
-            running[name] = _Running(task, one, loop, name)
+            running[name] = _Running(task, _loop(context, task), name)
             tasks.append(_allocatable(context, task, name, weight))
     if not tasks:
         return
@@ -135,14 +130,14 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     )
 
 
-def _reuse(context: RunContext, prepared: PreparedVariant, task: DispatchTask, enough: int) -> bool:
+def _reuse(context: RunContext, task: DispatchTask, enough: int) -> bool:
     """Whether an earlier run has tuned this workload here with at least `enough` trials.
 
     Its best configuration is taken as the only trial, and confirmed again like any other.
     """
     if context.options.fresh or context.options.config is not None:
         return False
-    found = context.store.result_for(task_key(context, prepared, task))
+    found = context.store.result_for(task.key)
     if found is None or found.run_id == context.run_id:
         return False
     if found.trials < enough:
@@ -164,9 +159,7 @@ def _reuse(context: RunContext, prepared: PreparedVariant, task: DispatchTask, e
     return True
 
 
-def _loop(
-    context: RunContext, prepared: PreparedVariant, task: DispatchTask, seed: int
-) -> SearchLoop:
+def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
     earlier = context.store.trials(context.run_id, task.store_id)
     task.trials.extend(earlier)
     default = Trial(
@@ -175,10 +168,10 @@ def _loop(
     source = create_strategy(
         context.options.strategy_name,
         task.restricted,
-        seed,
+        context.options.seed,
         context.options.strategy_settings,
         known=[default, *earlier],
-        experience=_experience(context, prepared, task),
+        experience=_experience(context, task),
     )
     compiler = DispatchCompiler(
         task,
@@ -203,15 +196,12 @@ def _loop(
     )
 
 
-def _experience(
-    context: RunContext, prepared: PreparedVariant, task: DispatchTask
-) -> tuple[Experience, ...]:
+def _experience(context: RunContext, task: DispatchTask) -> tuple[Experience, ...]:
     """What the database knows of other shapes, for a strategy that can learn from it."""
     if not find_strategy(context.options.strategy_name).transfers:
         return ()
-    key = task_key(context, prepared, task)
     pipeline = task.template.translation.pipeline
-    found = experience(context.store, key, pipeline, context.run_id)
+    found = experience(context.store, task.key, pipeline, context.run_id)
     if found:
         shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
         context.note(f"{task.name}: the search begins with what trials of {shapes} taught")

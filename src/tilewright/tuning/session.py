@@ -231,7 +231,7 @@ class TuningSession:
         for done, (measured, prepared) in enumerate(zip(chosen, outcome.prepared, strict=True), 1):
             begin = time.monotonic()
             with context.phase("confirm", prepared.variant.name):
-                confirmed = confirm(context, prepared, prepared.tasks, self.selector)
+                confirmed = confirm(context, prepared.tasks, self.selector)
             outcome.confirmed += confirmed
             # Each variant still to come takes about as long, and a program of its own.
             ahead = time.monotonic() - begin + programs.seconds_each

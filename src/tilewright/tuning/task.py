@@ -11,6 +11,8 @@ from tilewright.measure.inputs import InputSet
 from tilewright.measure.timing import InterleavedBaseline
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
+from tilewright.store import TaskKey
+from tilewright.target import Target
 from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
@@ -30,7 +32,8 @@ class DispatchTask:
     `dispatch` is the first of them, which is tuned for all. `count`: executions in one run of the
     program, over all of `names`. `restricted` is the space that is searched (narrowed by a
     configuration file), `space` the whole one. `repeats`: executions in one submission when it is
-    timed, `rotations`: on this many sets of operands.
+    timed, `rotations`: on this many sets of operands. `key` is the database's: results are reused
+    only where all of it is equal.
     Times are seconds of one execution.
     """
 
@@ -43,6 +46,8 @@ class DispatchTask:
     restricted: Space
     variant: str
     flags: tuple[str, ...]
+    target: Target
+    key: TaskKey
     repeats: int = 1
     rotations: int = 1
     reference: Reference | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +159,7 @@ def list_(as_json: bool) -> None:
 
     found = [describe_space(path) for path in shipped().values()]
     if as_json:
-        output.print_json([one.to_json() for one in found])
+        output.print_json([asdict(one) for one in found])
         return
     columns = ("space", "kind", "configurations", "ok", "optimum ms", "median ms", "default ms")
     table = output.table((*columns, "budget"), right=(*columns[2:], "budget"))
@@ -190,7 +191,7 @@ def show(space: str, as_json: bool) -> None:
 
     found = describe_space(find(space))
     if as_json:
-        output.print_json(found.to_json())
+        output.print_json(asdict(found))
         return
     click.echo(f"{found.name}: {found.workload or found.kind}")
     for name, values in found.knobs.items():

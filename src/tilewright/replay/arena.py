@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -323,10 +323,6 @@ class Description:
     random_trials: int
     recorded: dict[str, Any]
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
 
 
 def describe_space(path: Path) -> Description:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import user_file
 from tilewright.space.arrays import BoolArray, FloatArray, IntArray
+from tilewright.space.knobs import value_key
 from tilewright.store.rows import configuration_from_json
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
@@ -158,13 +159,13 @@ class Recording:
             subject: the dispatch.
             facts: how, when and on what it was recorded.
         """
-        at = [{_same(v): i for i, v in enumerate(knob.values)} for knob in knobs]
+        at = [{value_key(v): i for i, v in enumerate(knob.values)} for knob in knobs]
         indices = np.full((len(trials), len(knobs)), ABSENT, dtype=np.int64)
         for row, trial in zip(indices, trials, strict=True):
             values = trial.configuration.values
             for column, knob in enumerate(knobs):
                 if knob.name in values:
-                    row[column] = at[column][_same(values[knob.name])]
+                    row[column] = at[column][value_key(values[knob.name])]
         programs: dict[str, int] = {}
         program = np.array(
             [
@@ -203,7 +204,7 @@ def knob_values(configurations: Sequence[Configuration]) -> tuple[KnobValues, ..
     found: dict[str, dict[tuple[type, Value], Value]] = {}
     for configuration in configurations:
         for name, value in configuration.items:
-            found.setdefault(name, {})[_same(value)] = value
+            found.setdefault(name, {})[value_key(value)] = value
     return tuple(
         KnobValues(name, _ordered(list(values.values()))) for name, values in found.items()
     )
@@ -212,11 +213,6 @@ def knob_values(configurations: Sequence[Configuration]) -> tuple[KnobValues, ..
 def _ordered(values: list[Value]) -> tuple[Value, ...]:
     numbers = [v for v in values if isinstance(v, int)]
     return tuple(sorted(numbers)) if len(numbers) == len(values) else tuple(values)
-
-
-def _same(value: Value) -> tuple[type, Value]:
-    """Key under which values are compared: Python holds `True == 1`, a knob does not."""
-    return type(value), value
 
 
 FORMAT = "tilewright-recorded-space"

@@ -157,14 +157,6 @@ def parse_strategy(text: str) -> StrategyChoice:
     return StrategyChoice(text, found.name, tuple(options.items()))
 
 
-def check_choices(choices: Sequence[StrategyChoice]) -> None:
-    """UserError when one is given twice: their results would fall together."""
-    labels = [choice.label for choice in choices]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise UserError(f"--strategy {label}: given twice; give it once")
-
-
 # -- running ---------------------------------------------------------------------------------------
 
 
@@ -216,7 +208,11 @@ def score_strategies(
     Raises:
         UserError: for a space that cannot be read or scored, or a choice that is there twice.
     """
-    check_choices(choices)
+    labels = [choice.label for choice in choices]
+    for label in labels:
+        if labels.count(label) > 1:
+            # Their results would fall together.
+            raise UserError(f"--strategy {label}: given twice; give it once")
     names = [open_arena(path).name for path in paths]
     for path, name in zip(paths, names, strict=True):
         if names.count(name) > 1:

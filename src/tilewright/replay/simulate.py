@@ -265,6 +265,6 @@ def experience(paths: Sequence[Path], trials: int, seed: int) -> tuple[Experienc
 def _drawn(arena: Arena, trials: int, rng: np.random.Generator) -> Experience:
     drawn = rng.permutation(len(arena.rows))[:trials]
     times = np.where(arena.ok[drawn], arena.time_s[drawn], np.nan)
-    described = arena.space.tables.described
+    described = arena.space.describe_many(arena.space.members)
     names = tuple(arena.space.descriptor_names)
     return Experience(names, described[drawn], times, ranges(described))

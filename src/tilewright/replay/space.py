@@ -26,6 +26,8 @@ from tilewright.space.search_space import SearchSpace
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.trial import Configuration, Value
 
+Numbers = Callable[[Sequence[Configuration]], FloatArray]
+
 
 class Tables:
     """What a space says of its recorded members, computed once.
@@ -41,22 +43,8 @@ class Tables:
         self.foreign = foreign
         self.members = tuple(members)
         self.row = {config: i for i, config in enumerate(self.members)}
+        self._known: dict[Numbers, FloatArray] = {}
         self._steps: dict[tuple[Configuration, int], tuple[IntArray, ...]] = {}
-
-    @cached_property
-    def encoded(self) -> FloatArray:
-        """Features, shape (members, features)."""
-        return self.inner.encode_many(self.members)
-
-    @cached_property
-    def described(self) -> FloatArray:
-        """Descriptors, shape (members, descriptors)."""
-        return self.inner.describe_many(self.members)
-
-    @cached_property
-    def priors(self) -> FloatArray:
-        """Priors, shape (members,)."""
-        return self.inner.prior_many(self.members)
 
     @cached_property
     def is_complete(self) -> bool:
@@ -68,23 +56,20 @@ class Tables:
         found = self.inner.ordered(range(self.inner.order_size))
         return all(config is None or config in self.row for config in found)
 
-    def look_up(
-        self,
-        configs: Sequence[Configuration],
-        table: Callable[[], FloatArray],
-        compute: Callable[[Sequence[Configuration]], FloatArray],
-    ) -> FloatArray:
-        """The rows of a table.
+    def look_up(self, compute: Numbers, configs: Sequence[Configuration]) -> FloatArray:
+        """What `compute` gives of configurations, looked up.
 
         Args:
-            configs: whose rows they are.
-            table: gives the table, shape (members, numbers) or (members,).
-            compute: gives the rows of any configurations; used where one is no member.
+            compute: a method of `inner`, shape (configurations, numbers) or (configurations,); it
+                is asked once for all members, and again where a configuration is no member.
+            configs: whose rows are wanted.
         """
         rows = [self.row.get(config, -1) for config in configs]
-        if -1 in rows:
+        if -1 in rows or not rows:
             return compute(configs)
-        return np.asarray(table()[rows])
+        if compute not in self._known:
+            self._known[compute] = compute(self.members)
+        return np.asarray(self._known[compute][rows])
 
     def steps(self, config: Configuration, reach: int) -> tuple[IntArray, ...]:
         """The numbers of a configuration's neighbours, in the groups that they come in: those that
@@ -108,7 +93,8 @@ class Tables:
         near = config if self.foreign else self.inner.nearest_valid(config)
         if near in self.row:
             return near
-        gaps = np.abs(self.encoded - self.inner.encode(near)).sum(axis=1)
+        encoded = self.look_up(self.inner.encode_many, self.members)
+        gaps = np.abs(encoded - self.inner.encode(near)).sum(axis=1)
         return self.members[int(gaps.argmin())]
 
 
@@ -210,31 +196,23 @@ class RecordedSpace(Space):
     def prior_many(self, configs: Sequence[Configuration]) -> FloatArray:
         if not self._with_prior or not configs:
             return np.zeros(len(configs), dtype=np.float64)
-        tables = self.tables
-        return tables.look_up(configs, lambda: tables.priors, tables.inner.prior_many)
+        return self.tables.look_up(self.tables.inner.prior_many, configs)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         return self.tables.inner.feature_names
 
     def encode_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        tables = self.tables
-        if not configs:
-            return tables.inner.encode_many(configs)
-        return tables.look_up(configs, lambda: tables.encoded, tables.inner.encode_many)
+        return self.tables.look_up(self.tables.inner.encode_many, configs)
 
     @property
     def descriptor_names(self) -> tuple[str, ...]:
         return self.tables.inner.descriptor_names
 
     def describe_many(self, configs: Sequence[Configuration]) -> FloatArray:
-        tables = self.tables
-        if not configs:
-            return tables.inner.describe_many(configs)
-        found = tables.look_up(configs, lambda: tables.described, tables.inner.describe_many)
+        found = self.tables.look_up(self.tables.inner.describe_many, configs)
         if not self._with_prior and PRIOR in self.descriptor_names:
             # Else a model would read from its features what it must not know.
-            found = found.copy()
             found[:, self.descriptor_names.index(PRIOR)] = 0.0
         return found
 

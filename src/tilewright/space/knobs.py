@@ -25,8 +25,12 @@ from tilewright.space.arrays import IntArray, as_column
 from tilewright.trial import Value
 
 
-def _same(value: Value) -> tuple[type, Value]:
-    """Key under which values are compared: Python holds `True == 1`, a knob does not."""
+def value_key(value: Value) -> tuple[type, Value]:
+    """Key under which values are compared: Python holds `True == 1`, a knob does not.
+
+    Args:
+        value: of any knob.
+    """
     return type(value), value
 
 
@@ -39,18 +43,20 @@ class Knob(ABC):
     """
 
     name: str
+    values: Any = ()
     _: dataclasses.KW_ONLY
     effect: bool = True
     note: str = ""
 
     @property
-    @abstractmethod
     def cardinality(self) -> int:
         """Number of values in the domain."""
+        return len(self.values)
 
-    @abstractmethod
     def value(self, index: int) -> Value:
         """The value at a position of the domain (0 to cardinality - 1)."""
+        found: Value = self.values[index]
+        return found
 
     @abstractmethod
     def index(self, value: Value) -> int | None:
@@ -72,13 +78,13 @@ class Knob(ABC):
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features, e.g. `tile_m` or `pipeline=DoubleTilingExpert`."""
 
-    @abstractmethod
     def with_values(self, values: Sequence[Value]) -> Self:
         """The same knob over another (already checked) domain; encoding stays the same."""
+        return dataclasses.replace(self, values=tuple(values))
 
-    @abstractmethod
     def allowed(self) -> str:
         """What a user may write for this knob, in words."""
+        return ", ".join(_show(v) for v in self.values)
 
     def column(self, indices: IntArray) -> npt.NDArray[Any]:
         """The values at many positions, as an array that vectorised constraints can use."""
@@ -125,7 +131,7 @@ class Knob(ABC):
 
     def restrict(self, values: Iterable[Value]) -> Self:
         """The knob with only these values; UserError naming the first that is not allowed."""
-        wanted = list(dict.fromkeys(_same(v) for v in values))
+        wanted = list(dict.fromkeys(value_key(v) for v in values))
         if not wanted:
             raise UserError(f"knob '{self.name}': no value given (allowed: {self.allowed()})")
         for _, v in wanted:
@@ -152,41 +158,28 @@ class ChoiceKnob(Knob):
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError(f"knob '{self.name}' has no values")
-        if len({_same(v) for v in self.values}) < len(self.values):
+        if len({value_key(v) for v in self.values}) < len(self.values):
             raise ValueError(f"knob '{self.name}' has a value twice: {self.values}")
         if not self.vocabulary:
             object.__setattr__(self, "vocabulary", self.values)
 
-    @property
-    def cardinality(self) -> int:
-        return len(self.values)
-
     @cached_property
     def _positions(self) -> dict[tuple[type, Value], int]:
-        return {_same(v): i for i, v in enumerate(self.values)}
-
-    def value(self, index: int) -> Value:
-        return self.values[index]
+        return {value_key(v): i for i, v in enumerate(self.values)}
 
     def index(self, value: Value) -> int | None:
-        return self._positions.get(_same(value))
+        return self._positions.get(value_key(value))
 
     def neighbours(self, value: Value, reach: int = 1) -> tuple[Value, ...]:
-        return tuple(v for v in self.values if _same(v) != _same(value))
+        return tuple(v for v in self.values if value_key(v) != value_key(value))
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        key = _same(value)
-        return tuple(float(_same(v) == key) for v in self.vocabulary)
+        key = value_key(value)
+        return tuple(float(value_key(v) == key) for v in self.vocabulary)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={v}" for v in self.vocabulary)
-
-    def with_values(self, values: Sequence[Value]) -> Self:
-        return dataclasses.replace(self, values=tuple(values))
-
-    def allowed(self) -> str:
-        return ", ".join(_show(v) for v in self.values)
 
 
 @dataclass(frozen=True)
@@ -241,16 +234,9 @@ class TileKnob(Knob):
     def parse(self, text: str) -> Value:
         return int(text) if text.isascii() and text.isdigit() else text
 
-    @property
-    def cardinality(self) -> int:
-        return len(self.values)
-
     @cached_property
     def _positions(self) -> dict[int, int]:
         return {v: i for i, v in enumerate(self.values)}
-
-    def value(self, index: int) -> Value:
-        return self.values[index]
 
     def index(self, value: Value) -> int | None:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -290,7 +276,7 @@ class TileKnob(Knob):
 
     def allowed(self) -> str:
         if self.limit is None:
-            return ", ".join(map(str, self.values))
+            return super().allowed()
         return f"1 to {self.limit}" + (", 0 for no tiling" if 0 in self.values else "")
 
     def _hint(self, value: Value) -> str:
@@ -323,7 +309,7 @@ class PermutationKnob(Knob):
 
     def value(self, index: int) -> Value:
         if self.values is not None:
-            return self.values[index]
+            return super().value(index)
         left = list(range(self.n))
         out = []
         for k in range(self.n - 1, -1, -1):
@@ -383,12 +369,9 @@ class PermutationKnob(Knob):
     def feature_names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}[{loop}]" for loop in range(self.n))
 
-    def with_values(self, values: Sequence[Value]) -> Self:
-        return dataclasses.replace(self, values=tuple(v for v in values if isinstance(v, tuple)))
-
     def allowed(self) -> str:
         if self.values is not None:
-            return ", ".join(_show(v) for v in self.values)
+            return super().allowed()
         return f"permutations of 0 to {self.n - 1}"
 
     def _hint(self, value: Value) -> str:

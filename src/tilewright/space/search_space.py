@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.space import moves
 from tilewright.space.arrays import BoolArray, FloatArray, as_column
 from tilewright.space.constraints import Computed, Constraint, Violation
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.interface import Restriction, Space
-from tilewright.space.knobs import Knob
+from tilewright.space.knobs import Knob, value_key
 from tilewright.space.sampling import SizeEstimate, ValidSet
 from tilewright.trial import Configuration, Value
 
 Prior = Callable[[Configuration], float]
 PriorMany = Callable[[Sequence[Configuration]], FloatArray]
+Values = dict[str, Value]
 
 # Draws for a random step before a configuration stays where it is.
 _STEP_TRIES = 6
 # Share of random steps that move two coupled knobs at once.
 _DOUBLE_STEPS = 0.3
+# Neighbours checked together, doubled for every further piece.
+_FIRST_PIECE = 32
+# Combinations looked at for the nearest valid one.
+_REPAIRS = 2000
 
 
 class SearchSpace(Space):
@@ -113,7 +119,13 @@ class SearchSpace(Space):
 
     @cached_property
     def _pairs(self) -> list[tuple[Knob, Knob]]:
-        return moves.coupled_pairs(self._varied, self.constraints)
+        """Pairs of knobs that share a constraint, in the order of the knobs."""
+        scopes = [set(c.knobs) for c in self.constraints]
+        return [
+            (a, b)
+            for a, b in combinations(self._varied, 2)
+            if any({a.name, b.name} <= scope for scope in scopes)
+        ]
 
     # -- membership ----------------------------------------------------------------------------
 
@@ -211,10 +223,38 @@ class SearchSpace(Space):
     ) -> Iterator[Configuration]:
         if not self.contains(config):
             config = self.nearest_valid(config)
-        steps = moves.neighbours(
-            dict(config.items), self._varied, self._pairs, self._touching, rng, reach
-        )
-        return map(Configuration.of, steps)
+        values = dict(config.items)
+        steps = {k.name: k.neighbours(values[k.name], reach) for k in self._varied}
+        single: list[Values] = [{name: v} for name, vs in steps.items() for v in vs]
+        yield from self._valid_changes(values, single, rng)
+        double: list[Values] = [
+            {a.name: va, b.name: vb}
+            for a, b in self._pairs
+            for va in steps[a.name]
+            for vb in steps[b.name]
+        ]
+        yield from self._valid_changes(values, double, rng)
+
+    def _valid_changes(
+        self, values: Values, changes: Sequence[Values], rng: np.random.Generator
+    ) -> Iterator[Configuration]:
+        """Valid values with each of the changes that leaves them valid, in random order; only the
+        constraints of the knobs that moved are checked again, for a piece of the changes at a
+        time."""
+        order = rng.permutation(len(changes)).tolist()
+        first, size = 0, _FIRST_PIECE
+        while first < len(order):
+            piece = [changes[i] for i in order[first : first + size]]
+            valid = np.ones(len(piece), dtype=np.bool_)
+            touched = {c.name: c for one in piece for name in one for c in self._touching[name]}
+            for rule in touched.values():
+                valid &= rule.mask(
+                    [as_column([c.get(k, values[k]) for c in piece]) for k in rule.knobs]
+                )
+            for change, ok in zip(piece, valid, strict=True):
+                if ok:
+                    yield Configuration.of(values | change)
+            first, size = first + size, 2 * size
 
     def step_many(
         self, configs: Sequence[Configuration], rng: np.random.Generator, reach: int = 1
@@ -263,7 +303,7 @@ class SearchSpace(Space):
             here, there = self._code(knob, value), self._code(knob, wanted[knob.name])
             return sum(abs(a - b) for a, b in zip(here, there, strict=True))
 
-        repaired = moves.repair(start, self._varied, self.constraints, gap)
+        repaired = self._repaired(start, gap)
         if repaired is not None:
             return Configuration.of(repaired)
         near = self.sample(np.random.default_rng(0), 256)
@@ -273,6 +313,43 @@ class SearchSpace(Space):
             raise ValueError(f"search space '{self.name}': no valid configuration found")
         target = self.encode(Configuration.of(wanted))
         return near[int(np.abs(self.encode_many(near) - target).sum(axis=1).argmin())]
+
+    def _repaired(self, values: Values, gap: Callable[[Knob, Value], float]) -> Values | None:
+        """The nearest valid values, by best-first search over single steps of the knobs that a
+        violated constraint looks at; None where none was found in `_REPAIRS` combinations.
+
+        `gap` is how far a value of a knob is from what was asked for; their sum is the distance.
+        """
+        knobs = {k.name: k for k in self._varied}
+        start = sum(gap(k, values[name]) for name, k in knobs.items())
+        heap: list[tuple[float, int, Values]] = [(start, 0, values)]
+        seen = {tuple(values[name] for name in knobs)}
+        decided: dict[tuple[str, tuple[Value, ...]], bool] = {}
+
+        def holds(constraint: Constraint, state: Values) -> bool:
+            key = (constraint.name, tuple(state[k] for k in constraint.knobs))
+            if key not in decided:
+                decided[key] = constraint.holds(state)
+            return decided[key]
+
+        pushed = 0
+        for _ in range(_REPAIRS):
+            if not heap:
+                return None
+            far, _, state = heapq.heappop(heap)
+            violated = [c for c in self.constraints if not holds(c, state)]
+            if not violated:
+                return state
+            for name in dict.fromkeys(n for c in violated for n in c.knobs if n in knobs):
+                here = far - gap(knobs[name], state[name])
+                for value in knobs[name].neighbours(state[name]):
+                    moved = state | {name: value}
+                    key = tuple(moved[n] for n in knobs)
+                    if key not in seen:
+                        seen.add(key)
+                        pushed += 1
+                        heapq.heappush(heap, (here + gap(knobs[name], value), pushed, moved))
+        return None
 
     # -- numbers -------------------------------------------------------------------------------
 
@@ -303,8 +380,7 @@ class SearchSpace(Space):
     def _code(self, knob: Knob, value: Value) -> tuple[float, ...]:
         """The features of one value; kept, since few values stand in many configurations."""
         known = self._codes[knob.name]
-        # Python holds True == 1, a knob does not.
-        key = (value.__class__, value)
+        key = value_key(value)
         code = known.get(key)
         if code is None:
             code = known[key] = knob.encode(value)

@@ -74,36 +74,13 @@ def tune(
     is written. To stop a run early, use :class:`tilewright.tuning.session.TuningSession` and its
     `request_stop`; its `compile_only` compiles candidates and measures none.
     """
+    given = dict(locals())  # the arguments: nothing else is local yet
     from tilewright.tuning.session import TuningSession
 
     listener = on_event or ignore
-    request = make_request(
-        program,
-        {
-            "target": target,
-            "effort": effort,
-            "max_trials": max_trials,
-            "time_limit_s": time_limit,
-            "strategy": strategy,
-            "strategy_options": strategy_options,
-            "seed": seed,
-            "function": function,
-            "inputs": inputs,
-            "parameters": parameters,
-            "iree_flags": iree_flags,
-            "variants": variants,
-            "only": only,
-            "threads": threads,
-            "config": config,
-            "db": db,
-            "resume": resume,
-            "fresh": fresh,
-            "keep_candidates": keep_candidates,
-            "output": output,
-            "runner": runner,
-            "device": device,
-        },
-    )
+    del given["program"], given["on_event"]
+    given["time_limit_s"] = given.pop("time_limit")
+    request = make_request(program, given)
     for text in request.warnings:
         listener(Note(text, warning=True))
     return TuningSession(request.program, request.options, listener).run()

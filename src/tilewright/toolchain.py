@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -193,22 +193,19 @@ class Toolchain:
         Returns:
             What became of it; a program that does not compile raises nothing.
         """
-        outcome = self._compile(program, output, flags, timeout_s, extra)
-        if outcome.stood_still and WITHOUT_THREADS not in (*flags, *extra):
-            extra = (*extra, WITHOUT_THREADS)
-            outcome = self._compile(program, output, flags, timeout_s, extra)
+        return self._compile(CompileJob(program, output, tuple(flags), timeout_s, tuple(extra)))
+
+    def _compile(self, job: CompileJob) -> CompileOutcome:
+        outcome = self._compile_once(job)
+        if outcome.stood_still and WITHOUT_THREADS not in (*job.flags, *job.extra):
+            return self._compile_once(replace(job, extra=(*job.extra, WITHOUT_THREADS)))
         return outcome
 
-    def _compile(
-        self,
-        program: Path,
-        output: Path,
-        flags: Sequence[str],
-        timeout_s: float,
-        extra: Sequence[str],
-    ) -> CompileOutcome:
+    def _compile_once(self, job: CompileJob) -> CompileOutcome:
+        output, timeout_s = job.output, job.timeout_s
         partial = output.with_name(f".{output.name}.{os.getpid()}.{next(self._serial)}.part")
-        command = [str(self.iree_compile), str(program), *flags, *extra, "-o", str(partial)]
+        flags = (*job.flags, *job.extra)
+        command = [str(self.iree_compile), str(job.program), *flags, "-o", str(partial)]
         start = time.perf_counter()
         try:
             with tempfile.TemporaryFile(prefix="tilewright-log-") as log:
@@ -249,7 +246,7 @@ class Toolchain:
             raise ValueError(f"workers = {workers}, must be at least 1")
         executor = ThreadPoolExecutor(workers, thread_name_prefix="tilewright-compile")
         try:
-            return list(executor.map(self._compile_job, jobs))
+            return list(executor.map(self._compile, jobs))
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             self.stop()
@@ -312,11 +309,6 @@ class Toolchain:
                 known = [one.strip() for one in line.removeprefix(_ACCEPTED).split(",")]
                 if name not in known:
                     raise UnknownNameError("processor", name, known, f"--target cpu:{name}")
-
-    def _compile_job(self, job: CompileJob) -> CompileOutcome:
-        return self.compile(
-            job.program, job.output, job.flags, timeout_s=job.timeout_s, extra=job.extra
-        )
 
     def _run(self, command: list[str], log: IO[bytes], timeout_s: float) -> tuple[int | None, bool]:
         """Exit status (negative: the signal), None if it was ended; whether for standing still."""

@@ -197,21 +197,13 @@ def verify(state: WorkerState, request: VerifyRequest) -> list[Any]:
     if len(actual) != len(expected):
         raise ValueError(f"the program has {len(actual)} results, {len(expected)} are expected")
     types = request.element_types or tuple(element_type_of(e.dtype) for e in expected)
-    moves = (
-        read_outputs(Path(request.sensitivity)) if request.sensitivity else [None] * len(expected)
-    )
+    moves: list[Any] = [None] * len(expected)
+    if request.sensitivity:
+        moves = read_outputs(Path(request.sensitivity))
     sizes = _reference_sizes(state, request.expected, expected, types)
+    sums = request.reduction_length, request.accumulation_type, request.integer_slack
     return [
-        compare_outputs(
-            a,
-            e,
-            kind,
-            request.reduction_length,
-            request.accumulation_type,
-            request.integer_slack,
-            moved,
-            size,
-        )
+        compare_outputs(a, e, kind, *sums, moved, size)
         for a, e, kind, moved, size in zip(actual, expected, types, moves, sizes, strict=True)
     ]
 
@@ -247,9 +239,7 @@ def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
     if request.baseline and request.baseline_first:
         before = _time_baseline(state, request)
     program = open_device(state).load(request.vmfb, request.parameters)
-    call, executions = _timed_call(
-        state, request.inputs, program, request.repeats, request.function
-    )
+    call, executions = _timed_call(state, request, program, request.repeats)
     measurement = measure(
         call,
         request.policy,
@@ -278,7 +268,7 @@ def compare(state: WorkerState, request: CompareRequest) -> list[Measurement]:
     # The programs must outlive their calls' use of them.
     programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
     bound = [
-        _timed_call(state, request.inputs, program, repeats, request.function)
+        _timed_call(state, request, program, repeats)
         for program, repeats in zip(programs, request.repeats, strict=True)
     ]
     calls, executions = [b[0] for b in bound], [b[1] for b in bound]
@@ -340,19 +330,19 @@ def _run_once(state: WorkerState, request: RunRequest | VerifyRequest) -> list[A
 
 
 def _timed_call(
-    state: WorkerState, inputs: InputSet, program: LoadedProgram, repeats: int, function: str
+    state: WorkerState, request: TimeRequest | CompareRequest, program: LoadedProgram, repeats: int
 ) -> tuple[Callable[[], Any], int]:
     """The call that is timed, and how often it runs what is measured.
 
     A `bench` that takes the arguments several times over uses copies of them in turn.
     """
-    arguments = _arguments(state, inputs)
+    arguments = _arguments(state, request.inputs)
     if repeats == 1:
-        return program.bind(function, arguments), 1
+        return program.bind(request.function, arguments), 1
     taken = program.argument_count(BENCH)
     sets = taken // len(arguments) if arguments else 1
     if sets > 1:
-        arguments = [*arguments, *_copies(state, inputs, sets - 1)]
+        arguments = [*arguments, *_copies(state, request.inputs, sets - 1)]
     return program.bind(BENCH, arguments), repeats
 
 
@@ -370,7 +360,5 @@ def _copies(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
 def _time_baseline(state: WorkerState, request: TimeRequest) -> float:
     assert request.baseline is not None
     program = kept_program(state, request.baseline, request.parameters)
-    call, executions = _timed_call(
-        state, request.inputs, program, request.repeats, request.function
-    )
+    call, executions = _timed_call(state, request, program, request.repeats)
     return measure(call, request.policy, executions=executions).quartile_s

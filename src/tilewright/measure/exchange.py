@@ -16,6 +16,7 @@ This module is used on both sides; it needs nothing but NumPy and the runtime's 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -103,10 +104,8 @@ class Files:
         Raises:
             UserError: it cannot be stored.
         """
-        try:
+        with _writing(self.folder):
             return self._put(source, suffix)
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
 
     def _put(self, source: str | bytes, suffix: str) -> str:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -161,8 +160,13 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot write there ({error.strerror or error})")
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raises UserError where the block cannot write."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot write there ({error.strerror or error})") from error
 
 
 def encode(value: Any, files: Files | None, field: str = "") -> Any:
@@ -298,10 +302,7 @@ class Batch:
                     f"{path}: format {data['format']}, this tilewright reads {FORMAT}: install the "
                     "same version on both machines"
                 )
-            return [
-                ManifestEntry(r["key"], r["task"], r["payload"], r["timeout_s"])
-                for r in data["requests"]
-            ]
+            return [ManifestEntry(**request) for request in data["requests"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not a manifest of tilewright ({error})") from error
 
@@ -334,15 +335,13 @@ class Batch:
             UserError: it cannot be written.
         """
         path = self.folder / RESULTS
-        try:
+        with _writing(path):
             # What was cut off when the machine went down must not swallow the next line.
             cut = path.exists() and path.stat().st_size > 0 and not _ends_line(path)
             with path.open("a") as file:
                 file.write(("\n" if cut else "") + json.dumps(data) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise _unwritable(path, error) from error
 
 
 def _ends_line(path: Path) -> bool:
@@ -377,22 +376,14 @@ class Exchange:
         Raises:
             UserError: it cannot be written.
         """
-        try:
-            return self._new_batch(entries, label)
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
-
-    def _new_batch(self, entries: Sequence[ManifestEntry], label: str) -> Batch:
-        number = max((batch.number for batch in self.batches()), default=0) + 1
-        folder = self.folder / f"batch_{number:04d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        manifest = {
-            "format": FORMAT,
-            "label": label,
-            "requests": [dataclasses.asdict(entry) for entry in entries],
-        }
-        write_whole(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        (self.folder / CLOSED).unlink(missing_ok=True)
+        requests = [dataclasses.asdict(entry) for entry in entries]
+        manifest = {"format": FORMAT, "label": label, "requests": requests}
+        with _writing(self.folder):
+            number = max((batch.number for batch in self.batches()), default=0) + 1
+            folder = self.folder / f"batch_{number:04d}"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+            (self.folder / CLOSED).unlink(missing_ok=True)
         return Batch(folder)
 
     def close(self) -> None:

@@ -92,12 +92,10 @@ class TimingPolicy:
             )
         if not 0 < self.confidence < 1:
             raise UserError(f"timing policy: confidence is {self.confidence}, must be in (0, 1)")
-        if self.drop_factor is not None and self.drop_factor <= 1:
-            raise UserError(f"timing policy: drop_factor is {self.drop_factor}, must be over 1")
-        if self.hopeless_factor is not None and self.hopeless_factor <= 1:
-            raise UserError(
-                f"timing policy: hopeless_factor is {self.hopeless_factor}, must be over 1"
-            )
+        for name in ("drop_factor", "hopeless_factor"):
+            factor = getattr(self, name)
+            if factor is not None and factor <= 1:
+                raise UserError(f"timing policy: {name} is {factor}, must be over 1")
 
 
 CAREFUL = TimingPolicy(
@@ -227,32 +225,26 @@ def repeat(
         clock: seconds.
         cpu_clock: seconds of processor time of all threads.
     """
+
+    def timed(iterations: int) -> Repetition:
+        calls = range(iterations * batch)
+        cpu, real = cpu_clock(), clock()
+        for _ in calls:
+            call()
+        real, cpu = clock() - real, cpu_clock() - cpu
+        return Repetition(iterations, real / iterations, cpu / iterations)
+
     if iterations is not None:
-        return _timed(call, iterations, batch, clock, cpu_clock)
+        return timed(iterations)
     call()
     number = 1
     while True:
-        done = _timed(call, number, batch, clock, cpu_clock)
+        done = timed(number)
         total = done.real_s * number
         if total >= min_time_s or number >= _MAX_ITERATIONS:
             return done
         growth = _MARGIN * min_time_s / max(total, 1e-9)
         number = min(max(math.ceil(number * min(growth, _MAX_GROWTH)), number + 1), _MAX_ITERATIONS)
-
-
-def _timed(
-    call: Callable[[], object],
-    iterations: int,
-    batch: int,
-    clock: Callable[[], float],
-    cpu_clock: Callable[[], float],
-) -> Repetition:
-    calls = range(iterations * batch)
-    cpu, real = cpu_clock(), clock()
-    for _ in calls:
-        call()
-    real, cpu = clock() - real, cpu_clock() - cpu
-    return Repetition(iterations, real / iterations, cpu / iterations)
 
 
 @dataclass

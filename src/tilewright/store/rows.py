@@ -280,13 +280,8 @@ def trial_of(row: sqlite3.Row) -> TrialRecord:
         row: with all columns.
     """
     fields = TRIALS.fields(row)
-    return TrialRecord(
-        fields["run_id"],
-        fields["task_id"],
-        fields["ordinal"],
-        fields["created"],
-        trial_from(fields),
-    )
+    place = {name: fields[name] for name in ("run_id", "task_id", "ordinal", "created")}
+    return TrialRecord(**place, trial=trial_from(fields))
 
 
 def result_of(row: sqlite3.Row) -> TaskResult:

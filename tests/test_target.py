@@ -101,11 +101,11 @@ def test_cache_sizes_are_read_and_nonsense_is_passed_over(tmp_path, monkeypatch)
     cache(5, "Unified", "3", "")
     (tmp_path / "index6").mkdir()
     monkeypatch.setattr(targets, "Path", lambda _: tmp_path)
-    targets.cache_sizes.cache_clear()
+    targets.caches.cache_clear()
     try:
         assert targets.cache_sizes() == (48 << 10, 2 << 20, 16 << 20)
     finally:
-        targets.cache_sizes.cache_clear()
+        targets.caches.cache_clear()
 
 
 @pytest.mark.parametrize(

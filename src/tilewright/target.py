@@ -125,23 +125,52 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+@dataclass(frozen=True)
+class Cache:
+    """One cache as the first core sees it: `kind` is Data, Instruction or Unified."""
+
+    level: int
+    kind: str
+    bytes: int
+    shared_by: int
+
+
 @cache
-def cache_sizes() -> tuple[int, int, int]:
-    """Bytes of the data caches of one core at levels 1, 2 and 3, from sysfs; else common sizes."""
-    sizes = [32 << 10, 1 << 20, 16 << 20]
-    base = Path("/sys/devices/system/cpu/cpu0/cache")
-    for index in sorted(base.glob("index*")) if base.is_dir() else []:
+def caches(folder: str = "/sys/devices/system/cpu/cpu0/cache") -> tuple[Cache, ...]:
+    """The caches of the first core; what the system does not tell of is left out.
+
+    Args:
+        folder: of sysfs.
+    """
+    found = []
+    for index in sorted(Path(folder).glob("index*")):
         try:
-            kind = (index / "type").read_text().strip()
-            level = int((index / "level").read_text())
-            text = (index / "size").read_text().strip()
+            level, kind, size = (
+                (index / name).read_text().strip() for name in ("level", "type", "size")
+            )
+            shared = index / "shared_cpu_list"
+            cpus = shared.read_text().strip() if shared.exists() else "0"
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1:], 1)
+            number = int(size.rstrip("KMG")) * unit
+            found.append(Cache(int(level), kind, number, _count_cpus(cpus)))
         except (OSError, ValueError):
             continue
-        unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-        digits = text.rstrip("KMG")
-        if kind != "Instruction" and 1 <= level <= 3 and digits.isdigit():
-            sizes[level - 1] = int(digits) * unit
-    return sizes[0], sizes[1], sizes[2]
+    return tuple(found)
+
+
+def _count_cpus(ranges: str) -> int:
+    """Length of a list such as `0-3,8`."""
+    count = 0
+    for part in ranges.split(","):
+        low, _, high = part.partition("-")
+        count += int(high or low) - int(low) + 1
+    return count
+
+
+def cache_sizes() -> tuple[int, int, int]:
+    """Bytes of the data caches of one core at levels 1, 2 and 3; else common sizes."""
+    data = {one.level: one.bytes for one in caches() if one.kind != "Instruction"}
+    return data.get(1, 32 << 10), data.get(2, 1 << 20), data.get(3, 16 << 20)
 
 
 CUDA, ROCM, VULKAN, METAL = "cuda", "rocm", "vulkan", "metal"
@@ -440,7 +469,7 @@ def parse_target(name: str, threads: int | None = None) -> Target:
         )
     if threads is not None and not 1 <= threads <= 1024:
         raise UserError(f"--threads: {threads} is not possible; allowed: 1 to 1024")
-    caches = cache_sizes()
+    l1, l2, l3 = cache_sizes()
     vector = _host_vector_bytes()
     return Target(
         name=name,
@@ -448,9 +477,9 @@ def parse_target(name: str, threads: int | None = None) -> Target:
         cores=threads or usable_cores(),
         vector_bytes=vector,
         vector_registers=32 if vector == 64 or platform.machine() == "aarch64" else 16,
-        l1_bytes=caches[0],
-        l2_bytes=caches[1],
-        l3_bytes=caches[2],
+        l1_bytes=l1,
+        l2_bytes=l2,
+        l3_bytes=l3,
         max_vector_bytes=512 * vector,
     )
 

@@ -3,7 +3,8 @@
 import json
 from dataclasses import replace
 
-from tilewright.measure.machine import _caches, _count_cpus, describe, warnings
+from tilewright.measure.machine import describe, warnings
+from tilewright.target import _count_cpus, caches
 
 
 def test_describe_is_complete_enough_for_a_manifest():
@@ -31,14 +32,14 @@ def test_caches_are_read_with_their_units(tmp_path):
         ):
             (folder / name).write_text(text + "\n")
     (tmp_path / "index9").mkdir()
-    data, code, last = _caches(tmp_path)
+    data, code, last = caches(str(tmp_path))
     assert (data.bytes, code.kind, last.bytes, last.shared_by) == (
         48 << 10,
         "Instruction",
         32 << 20,
         16,
     )
-    assert _caches(tmp_path / "missing") == ()
+    assert caches(str(tmp_path / "missing")) == ()
     assert _count_cpus("0-3,8") == 5
 
 

@@ -13,22 +13,11 @@ from typing import Any
 
 import psutil
 
-from tilewright.target import usable_cores
+from tilewright.target import Cache, caches, usable_cores
 
 _SYS_CPU = Path("/sys/devices/system/cpu")
 # Runnable processes for each processor from which times are doubtful.
 _BUSY = 0.5
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-@dataclass(frozen=True)
-class Cache:
-    """One cache as the first core sees it: `kind` is Data, Instruction or Unified."""
-
-    level: int
-    kind: str
-    bytes: int
-    shared_by: int
 
 
 @dataclass(frozen=True)
@@ -82,7 +71,7 @@ def describe() -> Machine:
         architecture=platform.machine(),
         cores=psutil.cpu_count(logical=False),
         threads=usable_cores(),
-        caches=_caches(_SYS_CPU / "cpu0/cache"),
+        caches=caches(),
         memory_bytes=psutil.virtual_memory().total,
         features=flags,
         governor=_read(_SYS_CPU / "cpu0/cpufreq/scaling_governor"),
@@ -144,25 +133,3 @@ def cpuinfo() -> dict[str, str]:
     text = (_read(Path("/proc/cpuinfo")) or "").split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _caches(folder: Path) -> tuple[Cache, ...]:
-    found = []
-    for index in sorted(folder.glob("index*")):
-        level, kind, size = (_read(index / name) for name in ("level", "type", "size"))
-        if not (level and kind and size):
-            continue
-        shared = _count_cpus(_read(index / "shared_cpu_list") or "0")
-        factor = _UNITS.get(size[-1], 1)
-        digits = size[:-1] if size[-1] in _UNITS else size
-        found.append(Cache(int(level), kind, int(digits) * factor, shared))
-    return tuple(found)
-
-
-def _count_cpus(ranges: str) -> int:
-    """Length of a list such as `0-3,8`."""
-    count = 0
-    for part in ranges.split(","):
-        low, _, high = part.partition("-")
-        count += int(high or low) - int(low) + 1
-    return count

@@ -28,6 +28,8 @@ from tilewright.store.records import (
 from tilewright.trial import Trial
 
 EVERYTHING = Filter()
+# Columns of the listing that are fields of its rows as they are.
+_LISTED = ("target", "compiler", "flags", "runs", "trials", "ok", "best_s")
 
 
 class Database:
@@ -415,7 +417,7 @@ class Database:
         condition, values = rows.where_task(which)
         with self.connection.snapshot() as sqlite:
             found = sqlite.execute(
-                "SELECT tasks.*, count(trials.id) AS n, count(DISTINCT run_id) AS runs,"
+                "SELECT tasks.*, count(trials.id) AS trials, count(DISTINCT run_id) AS runs,"
                 " count(CASE trials.status WHEN 'ok' THEN 1 END) AS ok,"
                 " min(CASE trials.status WHEN 'ok' THEN time_s END) AS best_s,"
                 " max(trials.created) AS last"
@@ -435,21 +437,8 @@ class Database:
                 last = max(last or 0.0, result.created)
             if which.since is not None and (last is None or last < which.since):
                 continue
-            listed.append(
-                ListingRow(
-                    task_id=row["id"],
-                    workload=row["name"],
-                    target=row["target"],
-                    compiler=row["compiler"],
-                    flags=row["flags"],
-                    runs=row["runs"],
-                    trials=row["n"],
-                    ok=row["ok"],
-                    best_s=row["best_s"],
-                    result=result,
-                    last=last,
-                )
-            )
+            same = {name: row[name] for name in _LISTED}
+            listed.append(ListingRow(row["id"], row["name"], **same, result=result, last=last))
         return sorted(listed, key=lambda row: (-(row.last or 0.0), row.task_id))
 
     def export(self, path: str | os.PathLike[str], which: Filter = EVERYTHING) -> RowCounts:
@@ -512,8 +501,8 @@ class Database:
         Raises:
             UserError: there is no condition.
         """
-        since = None if older_than_s is None else self._clock() - older_than_s
-        condition = prune.Condition(since, target, compiler, not_compiler)
+        before = None if older_than_s is None else self._clock() - older_than_s
+        condition = prune.Condition(before, target, compiler, not_compiler)
         return prune.prune(self.connection, condition, keep_results, dry_run)
 
 

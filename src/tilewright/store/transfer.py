@@ -85,27 +85,20 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
     recent = f"{condition} AND created >= ?"
     of_tasks = f"JOIN tasks ON tasks.id = task_id WHERE {recent}"
     limits = (*values, since)
-    whole = which == Filter()
-    wanted_runs = (
-        "1"
-        if whole
-        else f"id IN (SELECT run_id FROM trials {of_tasks}"
-        f" UNION SELECT run_id FROM results {of_tasks})"
-    )
-    wanted_tasks = (
-        "1"
-        if whole
-        else f"id IN (SELECT task_id FROM trials {of_tasks}"
-        f" UNION SELECT task_id FROM results {of_tasks})"
-    )
-    twice = () if whole else limits * 2
+
+    def wanted(table: str, column: str) -> sqlite3.Cursor:
+        if which == Filter():
+            return sqlite.execute(f"SELECT * FROM {table} ORDER BY id")
+        ids = " UNION ".join(f"SELECT {column} FROM {t} {of_tasks}" for t in ("trials", "results"))
+        return sqlite.execute(f"SELECT * FROM {table} WHERE id IN ({ids}) ORDER BY id", limits * 2)
+
     uids: dict[int, str] = {}
-    for row in sqlite.execute(f"SELECT * FROM runs WHERE {wanted_runs} ORDER BY id", twice):
+    for row in wanted("runs", "run_id"):
         fields = rows.RUNS.fields(row)
         del fields["owner"]
         uids[row["id"]] = fields["uid"]
         line("run", **fields)
-    for row in sqlite.execute(f"SELECT * FROM tasks WHERE {wanted_tasks} ORDER BY id", twice):
+    for row in wanted("tasks", "task_id"):
         fields = rows.TASKS.fields(row)
         del fields["workload_key"], fields["name"]
         line("task", id=row["id"], **fields)

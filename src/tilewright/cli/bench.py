@@ -11,6 +11,7 @@ from tilewright.cli import output
 from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.cli.tuning_options import PATH
 from tilewright.errors import UserError
+from tilewright.tuning.parse import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from tilewright.modules.benchmarking import BenchmarkRow, BenchPolicy
@@ -91,7 +92,6 @@ def command(
 
 def _policy(repetitions: str | None, min_time: str | None, batch_size: str | None) -> BenchPolicy:
     from tilewright.modules.benchmarking import BenchPolicy
-    from tilewright.tuning.parse import parse_count, parse_duration
 
     default = BenchPolicy()
     return BenchPolicy(

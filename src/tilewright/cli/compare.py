@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output
+from tilewright.cli.interrupt import Interruption
 from tilewright.cli.tuning_options import tuning_options
+from tilewright.errors import UnknownNameError, UserError
+from tilewright.target import parse_target
+from tilewright.toolchain import check_versions
+from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
 
 if TYPE_CHECKING:
     from tilewright.compare.comparison_options import Budget, CompareOptions
@@ -93,12 +98,9 @@ def run(workloads: tuple[str, ...], **given: Any) -> int:
     Each provider runs in a process of its own and is stopped while others are timed. Exit status: 0
     also when a provider failed; the table says so.
     """
-    from tilewright.cli.interrupt import Interruption
     from tilewright.compare.harness import compare
     from tilewright.compare.results import ResultFile, check_output, default_base
     from tilewright.compare.workloads import find_workloads
-    from tilewright.errors import UnknownNameError, UserError
-    from tilewright.toolchain import check_versions
 
     if given["listing"]:
         _list()
@@ -177,9 +179,6 @@ def _options(given: dict[str, Any]) -> CompareOptions:
     from dataclasses import replace
 
     from tilewright.compare.comparison_options import CompareOptions
-    from tilewright.errors import UserError
-    from tilewright.target import parse_target
-    from tilewright.tuning.parse import parse_count, parse_duration, parse_parameters
 
     threads = given["threads"]
     target = parse_target(
@@ -228,8 +227,6 @@ def _providers(text: str | None, options: CompareOptions) -> list[Provider]:
 
 def _budget(text: str | None) -> Budget:
     from tilewright.compare.comparison_options import Budget
-    from tilewright.errors import UserError
-    from tilewright.tuning.parse import parse_count, parse_duration
 
     trials = seconds = None
     for part in (text or "").split(","):
@@ -246,7 +243,6 @@ def _budget(text: str | None) -> Budget:
 
 
 def _percent(text: str) -> float:
-    from tilewright.errors import UserError
 
     try:
         value = float(text.removesuffix("%"))

@@ -13,6 +13,8 @@ import click
 from tilewright import words
 from tilewright.cli import output
 from tilewright.cli.tuning_options import PATH, json_option
+from tilewright.store import Database, Filter
+from tilewright.tuning.parse import parse_duration
 
 if TYPE_CHECKING:
     from tilewright.store import Database, Filter, ListingRow, RowCounts
@@ -103,7 +105,6 @@ def export(file: Path, path: Path | None, **which: str | None) -> None:
 @_db
 def import_(files: tuple[Path, ...], path: Path | None) -> None:
     """Merge exported FILEs into the database; what it has already is not added again."""
-    from tilewright.store import Database
 
     with Database.open(path) as store:
         for file in files:
@@ -135,7 +136,6 @@ def prune(
 
 def _open(path: Path | None) -> Database:
     """An existing database: a mistyped name must not make an empty one."""
-    from tilewright.store import Database
 
     return Database.open(path, create=False)
 
@@ -143,14 +143,12 @@ def _open(path: Path | None) -> Database:
 def _filter(
     target: str | None, compiler: str | None, workload: str | None, newer_than: str | None
 ) -> Filter:
-    from tilewright.store import Filter
 
     age = _duration(newer_than, "--newer-than")
     return Filter(target, compiler, workload, None if age is None else time.time() - age)
 
 
 def _duration(text: str | None, option: str) -> float | None:
-    from tilewright.tuning.parse import parse_duration
 
     return None if text is None else parse_duration(text, option)
 

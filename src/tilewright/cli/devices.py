@@ -10,11 +10,13 @@ import click
 from tilewright import words
 from tilewright.cli import output
 from tilewright.cli.tuning_options import json_option, tuning_options
-from tilewright.target import BACKENDS, target_names
+from tilewright.measure.machine import Machine, describe, warnings
+from tilewright.target import BACKENDS, parse_target, target_names
+from tilewright.toolchain import check_versions
+from tilewright.tuning.parse import parse_count
 
 if TYPE_CHECKING:
     from tilewright.measure.devices import CompilerTargets, Driver
-    from tilewright.measure.machine import Machine
     from tilewright.measure.peak import Peak
 
 
@@ -38,11 +40,7 @@ def command(threads: str | None, measure: bool, as_json: bool) -> None:
     else. Nothing computed with these types can be faster, as far as IREE generates code for it.
     """
     from tilewright.measure.devices import drivers, targets
-    from tilewright.measure.machine import describe, warnings
     from tilewright.measure.peak import cached_peak, machine_peak
-    from tilewright.target import parse_target
-    from tilewright.toolchain import check_versions
-    from tilewright.tuning.parse import parse_count
 
     count = parse_count(threads, "--threads") if threads is not None else None
     cores = parse_target("cpu", count).cores

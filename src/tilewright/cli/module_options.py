@@ -11,6 +11,7 @@ import click
 from tilewright import words
 from tilewright.cli.output import change_lines
 from tilewright.cli.tuning_options import PATH, input_type_option, tuning_options
+from tilewright.tuning.parse import parse_count
 
 if TYPE_CHECKING:
     from tilewright.modules.compiling import CompiledModule
@@ -76,7 +77,6 @@ def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
         UserError: an option has a wrong value.
     """
     from tilewright.modules.module_source import read_options
-    from tilewright.tuning.parse import parse_count
 
     call = {name: given.pop(name) for name in _NOT_OF_MODULE}
     call["seed"] = 0 if call["seed"] is None else parse_count(call["seed"], "--seed", least=0)

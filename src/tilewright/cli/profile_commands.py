@@ -11,6 +11,11 @@ import click
 from tilewright import words
 from tilewright.cli import output as out
 from tilewright.cli.tuning_options import tuning_options
+from tilewright.errors import TilewrightError, UserError
+from tilewright.files import check_writable_file
+from tilewright.target import Target, parse_target, usable_cores
+from tilewright.toolchain import check_versions
+from tilewright.tuning.parse import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from tilewright.kernels import SuiteSelection
@@ -19,7 +24,6 @@ if TYPE_CHECKING:
     from tilewright.profiler.peaks import Peaks
     from tilewright.profiler.report import Numbers
     from tilewright.profiler.running import RunOptions
-    from tilewright.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +103,6 @@ def generate(directory: Path, **given: Any) -> None:
     from tilewright.profiler.configurations import parse_configs
     from tilewright.profiler.generating import GenerateOptions
     from tilewright.profiler.generating import generate as run
-    from tilewright.toolchain import check_versions
 
     forms = {name: given.pop(name) for name in ("types", "layouts", "variants")}
     selection = _selection(given, **forms)
@@ -140,8 +143,6 @@ def compile_(directory: Path, **given: Any) -> None:
     """
     from tilewright.profiler.compiling import CompileOptions, compile_dispatches
     from tilewright.profiler.folder import GeneratedFolder
-    from tilewright.toolchain import check_versions
-    from tilewright.tuning.parse import parse_duration
 
     generated = GeneratedFolder(directory)
     selected = _selected(generated, given)
@@ -190,12 +191,10 @@ def run(directory: Path, **given: Any) -> int:
 
     Exit status 3: some dispatch had a wrong result, crashed or hung.
     """
-    from tilewright.files import check_writable_file
     from tilewright.profiler.commands import dispatch_commands, save_commands
     from tilewright.profiler.folder import GeneratedFolder
     from tilewright.profiler.report import parse_tags
     from tilewright.profiler.running import check_compiled, make_inputs
-    from tilewright.toolchain import check_versions
 
     tags = parse_tags(given["tags"]) if given["tags"] else {}
     _check_output(given)
@@ -224,7 +223,6 @@ def run(directory: Path, **given: Any) -> int:
 
 def _check_output(given: dict[str, Any]) -> None:
     """Raises UserError for options of the CSV file where there is none."""
-    from tilewright.errors import UserError
 
     for option in ("append", "tags"):
         if given[option] and given["output"] is None:
@@ -274,7 +272,6 @@ def _run(
 
 def _peaks(options: RunOptions) -> Peaks | None:
     """The machine's peaks; None where they are not needed or cannot be measured."""
-    from tilewright.errors import TilewrightError
     from tilewright.measure.peak import cached_peak
     from tilewright.profiler.peaks import Peaks
 
@@ -328,7 +325,6 @@ def _selected(generated: Any, given: dict[str, Any]) -> list[Selected]:
 
 def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
     from tilewright.profiler.running import RunOptions
-    from tilewright.tuning.parse import parse_duration
 
     repetitions = given["repetitions"]
     return RunOptions(
@@ -343,8 +339,6 @@ def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
 
 
 def _target(given: dict[str, Any]) -> Target:
-    from tilewright.errors import UserError
-    from tilewright.target import parse_target
 
     threads = given.get("threads")
     target = parse_target(
@@ -359,13 +353,11 @@ def _target(given: dict[str, Any]) -> Target:
 
 
 def _jobs(text: str | None) -> int:
-    from tilewright.target import usable_cores
 
     return usable_cores() if text is None else _count(text, "--jobs")
 
 
 def _count(text: str | None, option: str, least: int = 1) -> int:
     """A number of at least `least`; `least` itself when the option was not given."""
-    from tilewright.tuning.parse import parse_count
 
     return least if text is None else parse_count(text, option, least)

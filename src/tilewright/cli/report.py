@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from tilewright.cli.tuning_options import PATH
+from tilewright.errors import UserError
+from tilewright.measure.machine import describe
 
 
 @click.command(
@@ -40,7 +42,6 @@ def command(
     OUT is the folder that `tilewright tune` wrote, which has such a page already; here it is made
     anew, with a roofline under the measured limits of this machine.
     """
-    from tilewright.errors import UserError
 
     if (folder is None) == (results is None):
         raise UserError("give either the folder of a tuning run, or --compare RESULTS")
@@ -73,6 +74,5 @@ def _tuning(folder: Path, output: Path | None, measure: bool) -> Path:
 
 def _is_here(cpu: str) -> bool:
     """Whether a result is of a machine such as this one."""
-    from tilewright.measure.machine import describe
 
     return describe().cpu == cpu

@@ -10,6 +10,7 @@ import click
 from tilewright.cli.module_options import module_options, show_ir, split, tell
 from tilewright.cli.tuning_options import PATH
 from tilewright.errors import UserError
+from tilewright.tuning.parse import parse_count
 
 if TYPE_CHECKING:
     from tilewright.modules.running import RunResult, Tolerance
@@ -65,7 +66,6 @@ def command(
     The program runs in a process of its own: if it crashes or hangs, that is an error message.
     """
     from tilewright.modules.running import check_outputs, save_outputs
-    from tilewright.tuning.parse import parse_count
 
     options, call = split(given)
     if options.compile_to is not None:

@@ -10,6 +10,7 @@ import click
 from tilewright import words
 from tilewright.cli import output
 from tilewright.cli.tuning_options import PATH, json_option, tuning_options
+from tilewright.files import read_text, write_text
 
 
 @click.group(
@@ -33,7 +34,6 @@ def command() -> None:
               help="The merged spec.")  # fmt: skip
 def merge(specs: tuple[Path, ...], out: Path) -> None:
     """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
-    from tilewright.files import read_text, write_text
     from tilewright.spec.merge import merge_specs
     from tilewright.spec.read import check_spec
 
@@ -66,7 +66,6 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
 
     A spec that matches no dispatch of the program is an error.
     """
-    from tilewright.files import read_text
     from tilewright.spec.read import check_spec
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))
@@ -86,7 +85,6 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
 @json_option
 def show(spec: Path, as_json: bool) -> None:
     """Show what each entry of a spec matches and what it sets."""
-    from tilewright.files import read_text
     from tilewright.spec.read import check_spec
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))

@@ -14,6 +14,7 @@ from tilewright.cli import output
 from tilewright.cli.interrupt import Interruption, interruptible
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
+from tilewright.target import parse_target
 
 if TYPE_CHECKING:
     from tilewright.cli.view import RunView
@@ -88,7 +89,6 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
     """Write the page; a run is not lost because that fails."""
     from tilewright.measure.peak import cached_peak
     from tilewright.report import write_tuning_page
-    from tilewright.target import parse_target
 
     target = parse_target(request.options.target, request.options.threads)
     # What is not known already is not measured here: the user waits for the result.

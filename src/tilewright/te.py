@@ -16,56 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tilewright.schedule.build import BuildError, Function, VerificationError, build
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import binary, cast, const
-from tilewright.schedule.functions import (
-    abs,
-    acos,
-    all,
-    any,
-    asin,
-    atan,
-    atan2,
-    ceil,
-    cos,
-    cosh,
-    erf,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    floordiv,
-    floormod,
-    fma,
-    if_then_else,
-    infinity,
-    isnan,
-    log,
-    log1p,
-    log2,
-    log10,
-    logical_not,
-    max_value,
-    maximum,
-    min_value,
-    minimum,
-    power,
-    round,
-    rsqrt,
-    select,
-    sigmoid,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-    truncdiv,
-    truncmod,
-    var,
-)
+from tilewright.schedule.functions import *
 from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.intrinsic import registered as intrinsic
 from tilewright.schedule.lower import Lowered, lower
-from tilewright.schedule.reducers import comm_reducer, max, min, prod, sum
 from tilewright.schedule.schedule import Schedule, Trace, create_schedule
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.template import Config, Template, template

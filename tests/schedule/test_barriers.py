@@ -8,6 +8,7 @@ from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Var, const, index
 from tilewright.schedule.functions import all as every
+from tilewright.schedule.functions import sum as total
 from tilewright.schedule.intrinsics import gemv
 from tilewright.schedule.nest import (
     SHARED,
@@ -26,7 +27,6 @@ from tilewright.schedule.nest import (
     flat,
 )
 from tilewright.schedule.printer import show
-from tilewright.schedule.reducers import sum as total
 from tilewright.schedule.tensor import Reduce, reduce_axis
 from tilewright.schedule.threads import with_barriers
 

@@ -261,7 +261,11 @@ class Cast(Expr):
 
 @node("args")
 class Call(Expr):
-    """A pure function of scalars (names: :data:`tilewright.schedule.functions.FUNCTIONS`)."""
+    """A pure function of scalars, by the names of :mod:`tilewright.schedule.functions`.
+
+    `abs` takes one number of any type, `pow` and `atan2` two floats, `fma` (a * b + c, rounded
+    once) three, all others one float; `isnan` gives a bool.
+    """
 
     name: str
     args: tuple[Expr, ...]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, llvm, vector
 
-from tilewright.schedule import reducers
+from tilewright.schedule import functions
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
@@ -63,7 +63,7 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         at = element if groups == 1 else group * _GROUP + element
         left = cast("i32", a[(*row, at)])
         right = cast("i32", b[(i, element) if groups == 1 else (group, i, element)])
-        total: Expr = reducers.sum(left * right, axis=element if groups == 1 else [group, element])
+        total: Expr = functions.sum(left * right, axis=element if groups == 1 else [group, element])
         return total
 
     if m == 1:
@@ -168,7 +168,7 @@ def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
     b = placeholder((m, k), dtype, name="b")
     axis = reduce_axis(k, "k")
     c = compute(
-        (m,), lambda i: reducers.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
+        (m,), lambda i: functions.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
     )
 
     def emit(
@@ -259,7 +259,7 @@ def wmma(
     axis = reduce_axis(k, "k")
     c = compute(
         (_SIDE, _SIDE),
-        lambda i, j: reducers.sum(
+        lambda i, j: functions.sum(
             cast(accumulator, a[i, axis])
             * cast(accumulator, b[j, axis] if b_columns else b[axis, j]),
             axis=axis,
@@ -357,7 +357,7 @@ def outer_product(
     axis = reduce_axis(k, "k")
     c = compute(
         (m, n),
-        lambda i, j: reducers.sum(
+        lambda i, j: functions.sum(
             as_expr(a[i, axis] if a_rows else a[axis, i]) * as_expr(b[axis, j]), axis=axis
         ),
         name="c",

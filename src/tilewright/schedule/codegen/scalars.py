@@ -338,8 +338,8 @@ def cast(value: ir.Value, source: str, target: str) -> ir.Value:
 
 
 def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:
-    """A function of :data:`tilewright.schedule.functions.FUNCTIONS`; f16 and bf16 are computed in
-    f32 and rounded once.
+    """A function (:class:`tilewright.schedule.expr.Call`); f16 and bf16 are computed in f32 and
+    rounded once.
 
     Args:
         name: of the function.

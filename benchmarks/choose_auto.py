@@ -14,8 +14,8 @@ import itertools
 
 import numpy as np
 
+from tilewright.replay.recording import find_all
 from tilewright.replay.score import score_strategies
-from tilewright.replay.shipped import find_all
 from tilewright.replay.simulate import Conditions, StrategyChoice
 from tilewright.target import usable_cores
 

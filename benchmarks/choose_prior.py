@@ -17,7 +17,7 @@ import itertools
 import numpy as np
 
 from tilewright.replay.arena import Arena, open_arena
-from tilewright.replay.shipped import find_all
+from tilewright.replay.recording import find_all
 from tilewright.space import cost_model
 from tilewright.space.arrays import FloatArray
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, llvm, vector
@@ -18,6 +19,8 @@ from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
 __all__ = ["byte_dot", "gemv", "outer_product", "wmma"]
+
+Views: TypeAlias = Sequence[BufferView]
 
 
 # -- dot products of bytes in groups of four: VNNI on x86, `sdot` on Arm ---------------------------
@@ -72,12 +75,7 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         c = compute((m, lanes), lambda r, i: product((r,), i), name="c")
     name = f"byte_dot_{m}x{lanes}x{k}"
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
+    def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
         instruction, is_signed = _instruction(builder, name, lanes)
         (out,) = outputs
         zero = builder.constant(0, "i32", lanes)
@@ -171,12 +169,7 @@ def gemv(m: int, k: int, dtype: str = "f32") -> TensorIntrinsic:
         (m,), lambda i: functions.sum(as_expr(a[axis]) * as_expr(b[i, axis]), axis=axis), name="c"
     )
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
+    def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
         (out,) = outputs
         zero = builder.constant(0, dtype)
         if phase == "reset":
@@ -268,12 +261,7 @@ def wmma(
     )
     name = f"wmma_{k}_{dtype}_{accumulator}{'_columns' if b_columns else ''}"
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
+    def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
         _check_subgroup(builder, name)
         (out,) = outputs
         sums = _matrix(accumulator, "COp")
@@ -364,12 +352,7 @@ def outer_product(
     )
     name = f"outer_product_{m}x{n}x{k}_{dtype}{'_rows' if a_rows else ''}"
 
-    def emit(
-        builder: IntrinsicBuilder,
-        phase: str,
-        inputs: Sequence[BufferView],
-        outputs: Sequence[BufferView],
-    ) -> None:
+    def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
         _check_registers(builder, name, m, n, dtype)
         (out,) = outputs
         zero = builder.constant(0.0, dtype, n)

@@ -40,34 +40,8 @@ _INTEGER = {
     "logical_and": arith.AndIOp,
     "logical_or": arith.OrIOp,
 }
-_MATH = {
-    "exp": math.ExpOp,
-    "exp2": math.Exp2Op,
-    "log": math.LogOp,
-    "log2": math.Log2Op,
-    "log1p": math.Log1pOp,
-    "expm1": math.ExpM1Op,
-    "sqrt": math.SqrtOp,
-    "rsqrt": math.RsqrtOp,
-    "tanh": math.TanhOp,
-    "tan": math.TanOp,
-    "sin": math.SinOp,
-    "cos": math.CosOp,
-    "sinh": math.SinhOp,
-    "cosh": math.CoshOp,
-    "asin": math.AsinOp,
-    "acos": math.AcosOp,
-    "atan": math.AtanOp,
-    "erf": math.ErfOp,
-    "floor": math.FloorOp,
-    "ceil": math.CeilOp,
-    "round": math.RoundEvenOp,
-    "trunc": math.TruncOp,
-    "pow": math.PowFOp,
-    "atan2": math.Atan2Op,
-    "fma": math.FmaOp,
-    "copysign": math.CopySignOp,
-}
+# What the dialect calls operations, where that is not the function's own name.
+_MATH = {"expm1": "ExpM1", "round": "RoundEven", "pow": "PowF", "copysign": "CopySign"}
 # Exact in any format, so that the narrow ones need not be computed in f32.
 _EXACT = ("abs", "floor", "ceil", "round", "trunc")
 _LOG10_E = 0.4342944819032518276511289
@@ -358,4 +332,4 @@ def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:
     if name == "log10":
         logarithm = math.LogOp(args[0]).result
         return arith.MulFOp(logarithm, like(logarithm, _LOG10_E)).result
-    return _MATH[name](*args).result
+    return getattr(math, f"{_MATH.get(name, name.capitalize())}Op")(*args).result

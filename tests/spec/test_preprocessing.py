@@ -150,13 +150,9 @@ def test_sites_are_the_shapes_that_can_be_converted(compiler: Compiler) -> None:
         ("nhwc_1x8x8x16_1x1x16x16_s2x2_f32", 1),
     ]
     assert [s.is_strided_1x1 for s in sites] == [False, False, False, True]
-    assert sites[1].flops == 2 * 8 * 8 * 16 * 3 * 3 * 16
-    assert sites[1].description == ("3x3 convolution, stride 2x2, 1x18x18x16 -> 1x8x8x16 f32 nhwc")
-    assert sites[2].description.endswith("(2 times)")
     other = compiler.sites(NCHW)
     assert [s.layout for s in other] == ["nchw", "nchw"]
     assert [s.window for s in other] == [(3, 3), (1, 1)]
-    assert other[0].flops == 2 * 8 * 8 * 16 * 3 * 3 * 8
 
 
 def test_sets_worth_trying(compiler: Compiler) -> None:

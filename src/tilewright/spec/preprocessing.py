@@ -25,7 +25,6 @@ The first pass splits bias additions off, which IREE does for named ops only.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -91,23 +90,6 @@ class ConvSite:
         sizes = ["x".join(map(str, s)) for s in (self.input, self.filter, self.stride)]
         types = dict.fromkeys(self.element_types)
         return "_".join([self.layout, sizes[0], sizes[1], f"s{sizes[2]}", *types])
-
-    @property
-    def description(self) -> str:
-        """In words: `3x3 convolution, stride 2x2, 1x58x58x64 -> 1x28x28x128 f32 nhwc (2 times)`."""
-        window, stride, into, out = (
-            "x".join(map(str, s)) for s in (self.window, self.stride, self.input, self.output)
-        )
-        strided = f", stride {stride}" if max(self.stride) > 1 else ""
-        times = f" ({self.count} times)" if self.count > 1 else ""
-        types = "*".join(dict.fromkeys(self.element_types))
-        return f"{window} convolution{strided}, {into} -> {out} {types} {self.layout}{times}"
-
-    @property
-    def flops(self) -> int:
-        """Arithmetic operations of one of them (a multiply-add counts two)."""
-        channels = self.filter[2] if self.layout == "nhwc" else self.filter[1]
-        return 2 * math.prod(self.output) * math.prod(self.window) * channels
 
     @property
     def is_strided_1x1(self) -> bool:

@@ -102,16 +102,19 @@ class ConfigFile:
         return merged
 
     @property
+    def _named(self) -> set[str]:
+        """The knobs restricted anywhere in the file."""
+        return set(self.restrictions).union(*(d.restrictions for d in self.dispatch_restrictions))
+
+    @property
     def restricts(self) -> bool:
         """Whether the file narrows the search on a CPU at all."""
-        named = set(self.restrictions).union(*(d.restrictions for d in self.dispatch_restrictions))
-        return not named <= set(GPU_ONLY_KNOBS)
+        return not self._named <= set(GPU_ONLY_KNOBS)
 
     @property
     def gpu_only(self) -> tuple[str, ...]:
         """The knobs restricted anywhere in the file that have no effect on a CPU."""
-        named = set(self.restrictions).union(*(d.restrictions for d in self.dispatch_restrictions))
-        return tuple(name for name in GPU_ONLY_KNOBS if name in named)
+        return tuple(name for name in GPU_ONLY_KNOBS if name in self._named)
 
 
 def read_config(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,9 +37,9 @@ from tilewright.tuning.variants import (
 
 # Names of the preceding system's configuration file, and the knobs that they are here.
 CLASSIC_NAMES = {
-    "tile_m": "distribution_m",
-    "tile_n": "distribution_n",
-    "tile_k": "cache_reduction_k",
+    "tile_m": ("distribution_m",),
+    "tile_n": ("distribution_n",),
+    "tile_k": ("cache_reduction_k",),
 }
 
 # The same on a GPU, where pipelines differ in what they call a knob: the first that there is.
@@ -342,19 +342,6 @@ def _add(
     by_workload[info.workload.key] = task
 
 
-def known_knobs(spaces: Sequence[Space]) -> set[str]:
-    """Every knob name of the spaces, with the classic names that mean one of them.
-
-    Args:
-        spaces: the spaces of all tasks.
-
-    Returns:
-        The names that a configuration file may restrict.
-    """
-    names = {knob.name for space in spaces for knob in space.knobs}
-    return names | {old for old, new in CLASSIC_NAMES.items() if new in names}
-
-
 def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:
     """The space narrowed by the configuration file; names that it lacks are left out."""
     config = opened.options.config
@@ -365,7 +352,7 @@ def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:
     classic = GPU_CLASSIC_NAMES if opened.target.is_gpu else CLASSIC_NAMES
     values = {}
     for key, allowed in wanted.items():
-        knob = next((n for n in _names(classic, key) if n in have), key)
+        knob = next((n for n in classic.get(key, (key,)) if n in have), key)
         if knob not in have:
             continue
         fitting = list(allowed)
@@ -383,9 +370,3 @@ def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:
     for text in restriction.notes:
         opened.note(f"{name}: {text}")
     return restriction.space
-
-
-def _names(classic: Mapping[str, str | tuple[str, ...]], key: str) -> tuple[str, ...]:
-    """What a key of the configuration file may be called in a space."""
-    names = classic.get(key, key)
-    return (names,) if isinstance(names, str) else names

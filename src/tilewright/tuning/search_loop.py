@@ -8,7 +8,8 @@ programs are measured once, and a candidate that fails is a trial like any other
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tilewright.trial import Configuration, Status, Trial
@@ -72,13 +73,20 @@ class SearchLoop:
         Returns:
             What became of those that were tried.
         """
-        begin = time.perf_counter()
-        fresh = self._ask(count)
-        self.seconds["search"] += time.perf_counter() - begin
+        with self._timed("search"):
+            fresh = self._ask(count)
         if not fresh:
             self.exhausted = True
             return []
         return self.try_all(fresh)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - begin
 
     def _ask(self, count: int) -> list[Configuration]:
         fresh: dict[Configuration, None] = {}
@@ -104,9 +112,8 @@ class SearchLoop:
         Returns:
             What became of them; fewer when stopped.
         """
-        begin = time.perf_counter()
-        compiled = self.stages.compiler.compile(configurations)
-        self.seconds["compile"] += time.perf_counter() - begin
+        with self._timed("compile"):
+            compiled = self.stages.compiler.compile(configurations)
         done: list[Trial] = []
         waiting = list(compiled)
         self._prepare(compiled)
@@ -118,31 +125,28 @@ class SearchLoop:
         finally:
             for one in waiting:
                 self.discard(one)
-        begin = time.perf_counter()
         if done:
-            self.stages.source.tell(done)
-        self.seconds["search"] += time.perf_counter() - begin
+            with self._timed("search"):
+                self.stages.source.tell(done)
         return done
 
     def _prepare(self, compiled: Sequence[CompiledCandidate]) -> None:
         """Tell the measurer of all that are to be measured, if it wants to know."""
         prepare = getattr(self.stages.measurer, "prepare", None)
         if prepare is not None:
-            begin = time.perf_counter()
             new = [c for c in compiled if c.status is Status.OK and c.digest not in self._by_binary]
-            prepare(new, self.best_s)
-            self.seconds["measure"] += time.perf_counter() - begin
+            with self._timed("measure"):
+                prepare(new, self.best_s)
 
     def _settle(self, compiled: CompiledCandidate, origin: str) -> Trial:
         """Measure one candidate and store the trial."""
-        begin = time.perf_counter()
-        try:
-            trial = self._outcome(compiled)
-        finally:
-            self.discard(compiled)
+        with self._timed("measure"):
+            try:
+                trial = self._outcome(compiled)
+            finally:
+                self.discard(compiled)
         if origin:
             trial = replace(trial, origin=origin)
-        self.seconds["measure"] += time.perf_counter() - begin
         self.record(trial)
         self._remember(trial)
         return trial

@@ -79,7 +79,9 @@ def search(
             tasks.append(_allocatable(context, task, name, weight))
     if not tasks:
         return
-    limit = min(context.options.trial_limit, _wanted(context, tasks))
+    limit = context.options.trial_limit
+    if context.options.max_trials is None:
+        limit = min(limit, effort.trials_per_dispatch * len(tasks))
     allocator = TrialAllocator(
         tasks,
         batch=max(_BATCH, context.benchmark.round_size),
@@ -105,13 +107,6 @@ def search(
     for entry in running.values():
         for phase, seconds in entry.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
-
-
-def _wanted(context: RunContext, tasks: Sequence[BudgetTask]) -> int:
-    """Trials for the whole run: the effort's for each task, unless the user set the number."""
-    if context.options.max_trials is not None:
-        return context.options.max_trials
-    return context.options.effort_preset.trials_per_dispatch * len(tasks)
 
 
 def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> BudgetTask:

@@ -169,10 +169,8 @@ def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
     Returns:
         1 to `MAX_REPEATS`.
     """
-    if gpu:
-        guess = max(work.flops / 10e12, work.bytes / 500e9, 5e-6)
-        return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
-    guess = max(work.flops / (60e9 * cores), work.bytes / 20e9, 3e-6)
+    flops, rate, least = (10e12, 500e9, 5e-6) if gpu else (60e9 * cores, 20e9, 3e-6)
+    guess = max(work.flops / flops, work.bytes / rate, least)
     return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
 
 

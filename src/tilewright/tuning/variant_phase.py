@@ -37,16 +37,15 @@ def choose_variants(
     """
     context = programs.context
     own = MeasuredBuild(outcome.default, outcome.default_s)
+    outcome.variants["default"] = outcome.default_s * 1e3
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:
         context.note(
             f"{config.path} restricts the search: variants are tried only if --variants names them"
         )
-        outcome.variants["default"] = outcome.default_s * 1e3
         return [own]
     if context.target.is_gpu and context.options.variants is None:
         # The built-in variants are choices that matter on a CPU.
-        outcome.variants["default"] = outcome.default_s * 1e3
         return [own]
     wanted = [v for v in context.options.chosen_variants if v.flags]
     skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
@@ -55,7 +54,6 @@ def choose_variants(
         wanted += _im2col_choices(programs, first)
     if skipped:
         context.note(f"variants without effect on this program: {', '.join(skipped)}")
-    outcome.variants["default"] = outcome.default_s * 1e3
     if not wanted:
         return [own]
     number = f"{len(wanted)} whole-program variant{'s' if len(wanted) > 1 else ''}"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.gpu import GpuTemplate
-from tilewright.space.dispatch_space import DispatchSpace
-from tilewright.space.generators import dispatch_space
+from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.target import GpuTarget, parse_target
 from tilewright.workload import Workload
 

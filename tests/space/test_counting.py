@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from tilewright.space import counting
-from tilewright.space.counting import Relation, SolutionSet, TooWide
+from tilewright.space import sampling
+from tilewright.space.sampling import Relation, SolutionSet, TooWide
 
 
 def random_problem(rng):
@@ -56,7 +56,7 @@ def test_counts_stay_exact_far_beyond_what_could_be_listed():
 
 
 def test_too_large_a_join_names_its_relations(monkeypatch):
-    monkeypatch.setattr(counting, "MAX_JOIN_ROWS", 10)
+    monkeypatch.setattr(sampling, "MAX_JOIN_ROWS", 10)
     full = np.indices((5, 5)).reshape(2, -1).T.astype(np.int64)
     with pytest.raises(TooWide) as caught:
         SolutionSet([5, 5, 5], [Relation((0, 1), full, 7), Relation((1, 2), full, 9)])

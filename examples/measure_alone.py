@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.benchmark_worker import VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
 from tilewright.measure.inputs import random_inputs
@@ -65,7 +66,9 @@ def main(rounds: int = 30) -> list[Finalist]:
             value(bench.run(programs[0], inputs, reference, function=FUNCTION))
             (verdict,) = value(
                 bench.verify(
-                    programs[1], inputs, reference, reduction_length=256, function=FUNCTION
+                    VerifyRequest(
+                        programs[1], inputs, str(reference), reduction_length=256, function=FUNCTION
+                    )
                 )
             )
             print("outputs agree" if verdict.ok else f"outputs differ: {verdict}")

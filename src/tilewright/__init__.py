@@ -26,27 +26,19 @@ if TYPE_CHECKING:
     from tilewright.tuning.result import DispatchSummary, ProgramSummary, TuneResult
     from tilewright.workload import Dim, Workload
 
-_HOME = {
-    "AppliedProgram": "tilewright.tuning.apply",
-    "Configuration": "tilewright.trial",
-    "Dim": "tilewright.workload",
-    "DispatchSummary": "tilewright.tuning.result",
-    "Event": "tilewright.tuning.events",
-    "Inspection": "tilewright.tuning.inspect",
-    "Listener": "tilewright.tuning.events",
-    "ProgramSummary": "tilewright.tuning.result",
-    "Status": "tilewright.trial",
-    "Target": "tilewright.target",
-    "TilewrightError": "tilewright.errors",
-    "Trial": "tilewright.trial",
-    "TuneOptions": "tilewright.tuning.options",
-    "TuneResult": "tilewright.tuning.result",
-    "UserError": "tilewright.errors",
-    "Workload": "tilewright.workload",
-    "apply": "tilewright.tuning.apply",
-    "inspect": "tilewright.tuning.inspect",
-    "tune": "tilewright.api",
+_NAMES = {
+    "tilewright.api": ("tune",),
+    "tilewright.errors": ("TilewrightError", "UserError"),
+    "tilewright.target": ("Target",),
+    "tilewright.trial": ("Configuration", "Status", "Trial"),
+    "tilewright.tuning.apply": ("AppliedProgram", "apply"),
+    "tilewright.tuning.events": ("Event", "Listener"),
+    "tilewright.tuning.inspect": ("Inspection", "inspect"),
+    "tilewright.tuning.options": ("TuneOptions",),
+    "tilewright.tuning.result": ("DispatchSummary", "ProgramSummary", "TuneResult"),
+    "tilewright.workload": ("Dim", "Workload"),
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AppliedProgram",

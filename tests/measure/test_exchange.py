@@ -14,7 +14,7 @@ import pytest
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
-from tilewright.measure.benchmark_worker import TimeRequest
+from tilewright.measure.benchmark_worker import TimeRequest, VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.exchange import Exchange, decode, encode, make_entry
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
@@ -101,10 +101,11 @@ def test_a_program_is_timed_verified_and_run(tmp_path, remote, vmfb, inputs):
     measured = remote.time(vmfb["add"], inputs, repeats=4)
     assert isinstance(measured, Measurement)
     assert measured.time_s > 0
-    (verdict,) = remote.verify(vmfb["add"], inputs, expected(tmp_path, inputs), reduction_length=1)
+    wanted = str(expected(tmp_path, inputs))
+    (verdict,) = remote.verify(VerifyRequest(vmfb["add"], inputs, wanted, 1))
     assert verdict.ok
     (wrong,) = remote.verify(
-        vmfb["subtract"], inputs, expected(tmp_path, inputs), reduction_length=1
+        VerifyRequest(vmfb["subtract"], inputs, str(expected(tmp_path, inputs)), 1)
     )
     assert not wrong.ok
     (result,) = remote.run(vmfb["add"], inputs, tmp_path / "out.npz")
@@ -132,7 +133,7 @@ def test_many_are_measured_in_one_round(tmp_path, remote, vmfb, inputs):
         return [
             (
                 remote.time(vmfb[name], inputs),
-                remote.verify(vmfb[name], inputs, path, reduction_length=1),
+                remote.verify(VerifyRequest(vmfb[name], inputs, str(path), 1)),
             )
             for name in ("add", "subtract")
         ]

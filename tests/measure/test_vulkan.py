@@ -7,6 +7,7 @@ from measured_programs import ADD
 from tilewright.argument import ArgumentType
 from tilewright.ir.session import CompilerSession
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.benchmark_worker import VerifyRequest
 from tilewright.measure.devices import drivers
 from tilewright.measure.inputs import random_inputs, write_outputs
 from tilewright.measure.runtime import Device, DeviceOptions
@@ -55,7 +56,7 @@ def test_a_program_is_run_verified_and_timed(device, add, tmp_path):
     with Benchmark(DeviceOptions(device)) as bench:
         (result,) = bench.run(add, inputs, tmp_path / "out.npz")
         np.testing.assert_array_equal(result, a + b)
-        (verdict,) = bench.verify(add, inputs, tmp_path / "expected.npz", reduction_length=1)
+        (verdict,) = bench.verify(VerifyRequest(add, inputs, str(tmp_path / "expected.npz"), 1))
         assert verdict.ok
         measured = bench.time(add, inputs, policy=POLICY)
         assert isinstance(measured, Measurement)

@@ -301,11 +301,6 @@ def _print_changes(changes: list[TimeChange]) -> None:
 
 def _change_json(change: TimeChange) -> dict[str, Any]:
     ratio = change.ratio
-    return {
-        "workload": change.workload,
-        "provider": change.provider,
-        "verdict": str(change.verdict),
-        "ratio": None if ratio is None else ratio.value,
-        "low": None if ratio is None else ratio.low,
-        "high": None if ratio is None else ratio.high,
-    }
+    found = (None, None, None) if ratio is None else (ratio.value, ratio.low, ratio.high)
+    data = {name: str(getattr(change, name)) for name in ("workload", "provider", "verdict")}
+    return data | dict(zip(("ratio", "low", "high"), found, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -55,24 +55,19 @@ def command(threads: str | None, measure: bool, as_json: bool) -> None:
     for doubt in doubts:
         click.echo(f"warning: {doubt}", err=True)
     if as_json:
-        output.print_json(_json(found, known, machine, peak))
+        data = {
+            "drivers": found,
+            "compiler": {"error": known} if isinstance(known, str) else known,
+            "targets": ["cpu", "cpu:NAME", *target_names()],
+            "machine": machine,
+            "peak": peak,
+        }
+        output.print_json(data)
         return
     _print_drivers(found)
     _print_targets(known)
     _print_machine(machine, known)
     _print_peak(peak)
-
-
-def _json(
-    found: tuple[Driver, ...], known: CompilerTargets | str, machine: Machine, peak: Peak
-) -> dict[str, Any]:
-    return {
-        "drivers": found,
-        "compiler": {"error": known} if isinstance(known, str) else known,
-        "targets": ["cpu", "cpu:NAME", *target_names()],
-        "machine": machine,
-        "peak": peak,
-    }
 
 
 def _print_drivers(found: tuple[Driver, ...]) -> None:

@@ -32,7 +32,7 @@ from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.pool import WorkerPool
-from tilewright.measure.runtime import DeviceOptions, Parameters
+from tilewright.measure.runtime import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison
@@ -85,7 +85,7 @@ class Benchmark:
         outputs: Path,
         *,
         function: str = tasks.MAIN,
-        parameters: Parameters | None = None,
+        parameters: Parameters = NO_PARAMETERS,
         timeout_s: float | None = None,
     ) -> list[NDArray[Any]] | WorkerFailure:
         """Run once; the results, which also are in the .npz file `outputs`.
@@ -101,56 +101,22 @@ class Benchmark:
         Returns:
             One array for each result, or why there are none.
         """
-        request = RunRequest(vmfb, inputs, str(outputs), function, parameters or Parameters())
+        request = RunRequest(vmfb, inputs, str(outputs), function, parameters)
         value = self.ask(tasks.run, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else read_outputs(Path(value))
 
     def verify(
-        self,
-        vmfb: Vmfb,
-        inputs: InputSet,
-        expected: Path,
-        *,
-        reduction_length: int,
-        element_types: tuple[str, ...] | None = None,
-        accumulation_type: str | None = None,
-        integer_slack: int = 0,
-        sensitivity: Path | None = None,
-        function: str = tasks.MAIN,
-        parameters: Parameters | None = None,
-        timeout_s: float | None = None,
+        self, request: VerifyRequest, *, timeout_s: float | None = None
     ) -> list[Comparison] | WorkerFailure:
-        """What `verify.compare` says of each result against the .npz file `expected`.
+        """Run once; what `verify.compare` says of each result.
 
         Args:
-            vmfb: path of the compiled program, or its bytes.
-            inputs: its arguments.
-            expected: the .npz file of the reference.
-            reduction_length: terms of the longest sum behind an element.
-            element_types: of each output, the type that decides its tolerance; the outputs' own if
-                left out.
-            accumulation_type: the format that sums are made in.
-            integer_slack: see `verify.compare`.
-            sensitivity: a .npz file with how much each element moves with the inputs' last digit.
-            function: of the program.
-            parameters: its weights.
+            request: the program, its arguments, what is expected, and how closely.
             timeout_s: seconds; the benchmark's own if left out.
 
         Returns:
             A comparison for each output, or why there is none.
         """
-        request = VerifyRequest(
-            vmfb,
-            inputs,
-            str(expected),
-            reduction_length,
-            element_types,
-            function,
-            parameters or Parameters(),
-            accumulation_type,
-            integer_slack,
-            str(sensitivity) if sensitivity else None,
-        )
         return self.ask(tasks.verify, request, timeout_s)
 
     def time(
@@ -162,7 +128,7 @@ class Benchmark:
         best_s: float | None = None,
         baseline: InterleavedBaseline | None = None,
         policy: TimingPolicy | None = None,
-        parameters: Parameters | None = None,
+        parameters: Parameters = NO_PARAMETERS,
         function: str = tasks.MAIN,
         timeout_s: float | None = None,
     ) -> Measurement | WorkerFailure:
@@ -192,8 +158,7 @@ class Benchmark:
             best_s * drift if best_s is not None else None,
             baseline.vmfb if baseline else None,
             baseline.due if baseline else False,
-            best_s * drift if best_s is not None else None,
-            parameters or Parameters(),
+            parameters,
             function,
         )
         reply = self.ask(tasks.time_program, request, timeout_s)

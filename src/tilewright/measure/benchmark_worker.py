@@ -75,7 +75,7 @@ class TimeRequest:
     repeats: 1 times `function`; more times `bench`, which runs the dispatch this often in one call.
     best_s: best time so far on the machine as it is now (for dropping slow candidates).
     baseline: path of the default's vmfb, to be timed before the candidate if `baseline_first`, and
-    after it if the candidate takes less than `recheck_below_s`.
+    after it if the candidate takes less than `best_s`.
     """
 
     vmfb: Vmfb
@@ -85,7 +85,6 @@ class TimeRequest:
     best_s: float | None = None
     baseline: str | None = None
     baseline_first: bool = False
-    recheck_below_s: float | None = None
     parameters: Parameters = NO_PARAMETERS
     function: str = MAIN
 
@@ -248,9 +247,9 @@ def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
         best_s=request.best_s,
     )
     promising = (
-        request.recheck_below_s is not None
+        request.best_s is not None
         and not measurement.dropped
-        and measurement.quartile_s < request.recheck_below_s
+        and measurement.quartile_s < request.best_s
     )
     if request.baseline and promising:
         after = _time_baseline(state, request)

@@ -334,20 +334,14 @@ def measure_peak(threads: int) -> Peak:
         return meter.read()
 
 
+@dataclass
 class PeakMeter:
     """The peak measured as often as one likes, from kernels that are compiled once."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        threads: int,
-        kernels: list[tuple[Kernel, Path]],
-        benchmark: Benchmark,
-    ) -> None:
-        self._machine = machine
-        self._threads = threads
-        self._kernels = kernels
-        self._benchmark = benchmark
+    machine: Machine
+    threads: int
+    kernels: list[tuple[Kernel, Path]]
+    benchmark: Benchmark
 
     def read(self, rounds: int = _ROUNDS) -> Peak:
         """The peak as it is now.
@@ -358,15 +352,15 @@ class PeakMeter:
         Raises:
             TilewrightError: nothing can be measured.
         """
-        rates = _rates(self._benchmark, self._kernels, rounds)
+        rates = _rates(self.benchmark, self.kernels, rounds)
         # What is far behind now is so the next time.
         best: dict[str, float] = {}
         for kernel, rate in rates.items():
             best[kernel.limit] = max(rate, best.get(kernel.limit, 0.0))
-        self._kernels = [
-            (k, path) for k, path in self._kernels if rates.get(k, 0.0) >= _HOPELESS * best[k.limit]
+        self.kernels = [
+            (k, path) for k, path in self.kernels if rates.get(k, 0.0) >= _HOPELESS * best[k.limit]
         ]
-        return _peak(self._machine, self._threads, rates, rounds)
+        return _peak(self.machine, self.threads, rates, rounds)
 
 
 @contextlib.contextmanager

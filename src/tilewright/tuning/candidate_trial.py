@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.benchmark_worker import MAIN
+from tilewright.measure.benchmark_worker import MAIN, VerifyRequest
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
@@ -88,19 +88,19 @@ class CandidateTester:
         """
         wanted = self.reference
         assert wanted.expected is not None
-        found = self.benchmark.verify(
+        request = VerifyRequest(
             str(vmfb),
             wanted.inputs,
-            wanted.expected,
-            reduction_length=wanted.reduction_length,
-            element_types=wanted.element_types,
-            accumulation_type=wanted.accumulation_type,
-            integer_slack=wanted.integer_slack,
-            sensitivity=wanted.sensitivity,
-            function=self.function,
-            parameters=self.parameters,
-            timeout_s=self.timeout_s,
+            str(wanted.expected),
+            wanted.reduction_length,
+            wanted.element_types,
+            self.function,
+            self.parameters,
+            wanted.accumulation_type,
+            wanted.integer_slack,
+            str(wanted.sensitivity) if wanted.sensitivity else None,
         )
+        found = self.benchmark.verify(request, timeout_s=self.timeout_s)
         if isinstance(found, WorkerFailure):
             return Tested(found.run_status, found.message)
         wrong = next((one for one in found if not one.ok), None)

@@ -5,7 +5,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
 from tilewright.ir.gpu_constraints import option_name, pipeline_name
-from tilewright.ir.parameters import parameters
+from tilewright.ir.walk import parameters
 
 DEVICE = (
     '#hal.device.target<"local", [#hal.executable.target<"llvm-cpu", "elf", '

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.input_syntax import parse_input
-from tilewright.modules.values import format_value
+from tilewright.modules.running import format_value
 
 ARRAYS = [
     np.array([1.0, -2.5, 0.1, 1e-30, 3e38, -0.0, np.inf, -np.inf], np.float32),

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from iree.compiler import ir
 from iree.compiler.api import Output, Session, Source, ctypes_dl
 
-from tilewright.ir.compute_ops import compute_ops
-from tilewright.ir.configured import configured_functions
+from tilewright.ir.template import compute_ops, configured_functions
 from tilewright.ir.walk import string_attribute
 from tilewright.spec.library import MARKER
 from tilewright.spec.library import new_context as new_context

@@ -16,7 +16,7 @@ from spec_programs import (
 from test_merge import TILES, foreign
 
 from tilewright.errors import UserError
-from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.template import compute_ops
 from tilewright.spec.read import check_spec
 from tilewright.spec.write import write_spec
 

@@ -33,7 +33,7 @@ from spec_programs import (
 )
 
 from tilewright.errors import UserError
-from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.template import compute_ops
 from tilewright.spec.write import OpConfig, SpecEntry, write_spec
 
 

@@ -9,8 +9,8 @@ import pytest
 from iree.compiler import ir
 
 from tilewright.errors import UserError
-from tilewright.ir.configured import configured_functions, describe
 from tilewright.ir.session import CompilerSession
+from tilewright.ir.template import configured_functions, describe
 from tilewright.spec.write import write_spec
 from tilewright.tuning.apply import AppliedProgram, apply
 from tilewright.tuning.emit import EmittedProgram, emit

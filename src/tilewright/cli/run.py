@@ -108,7 +108,7 @@ def _tolerance(rtol: float | None, atol: float | None, used: bool) -> Tolerance 
 
 
 def _print(result: RunResult, limit: int | None) -> None:
-    from tilewright.modules.values import MAX_ELEMENTS, format_value
+    from tilewright.modules.running import MAX_ELEMENTS, format_value
 
     shown = MAX_ELEMENTS if limit is None else limit
     for index, (output, kind) in enumerate(zip(result.outputs, result.types, strict=True)):

@@ -28,8 +28,7 @@ from tilewright.ir.gpu_constraints import (
     pipeline_name,
     read_constraints,
 )
-from tilewright.ir.parameters import parameters
-from tilewright.ir.walk import walk
+from tilewright.ir.walk import parameters, walk
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"

@@ -8,7 +8,7 @@ from iree.compiler.dialects import iree_codegen
 from tilewright.gpu import GpuCompilationInfo
 from tilewright.ir.gpu_lowering import texts as gpu_texts
 from tilewright.ir.gpu_lowering import write_gpu_configuration
-from tilewright.ir.parameters import parameters
+from tilewright.ir.walk import parameters
 from tilewright.tiling import LEVELS, CompilationInfo, Tiling, Translation
 
 LOWERING_CONFIG = "lowering_config"

@@ -9,7 +9,10 @@ configurations, which would hide the dispatches they are on from tuning.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +22,6 @@ from iree.compiler import ir
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
 from tilewright.files import user_file
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, TRANSLATION_INFO
-from tilewright.ir.onnx_import import import_onnx
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.signature import Signature, declared_signature, entry_points, is_public
 from tilewright.ir.walk import string_attribute, walk
@@ -299,3 +301,79 @@ def declare_device(program: Program, folder: Path, declaration: str) -> Program:
         path = folder / "with_device.mlir"
         path.write_text(module.operation.get_asm())
     return replace(program, path=path)
+
+
+PARAMETER_SCOPE = "model"
+# The opset that IREE's importer covers best; a model of a later one is imported as it is.
+OPSET = 17
+# Above this a protobuf cannot be handled in memory, and the opset cannot be changed.
+_LARGE_MODEL = 2_000_000_000
+_IMPORT_TIMEOUT_S = 1800
+
+
+def import_onnx(model: Path, work: Path) -> tuple[Path, tuple[tuple[str, Path], ...]]:
+    """The model as an MLIR file in `work`, and its weights as (scope, file).
+
+    The importer runs in a process of its own: it needs several times the model's size in memory.
+    Raises UserError when the `onnx` package is missing or the model cannot be imported.
+    """
+    if importlib.util.find_spec("onnx") is None:
+        raise UserError(
+            f"{model}: reading ONNX models needs the onnx package; run: "
+            "pip install 'tilewright[onnx]'"
+        )
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{work}: cannot make the folder ({error.strerror})") from error
+    program, weights = work / f"{model.stem}.mlir", work / f"{model.stem}.irpa"
+    if model.stat().st_size > _LARGE_MODEL:
+        failed = _run_importer(model, program, weights, "--large-model")
+    else:
+        failed = _run_importer(model, program, weights, "--opset-version", str(OPSET))
+        # ONNX has no converter for some operators: the model may do in its own opset.
+        if "convert_version" in failed:
+            failed = _run_importer(model, program, weights)
+    if failed:
+        raise UserError(f"{model}: the ONNX model cannot be imported: {_reason_of_import(failed)}")
+    return program, ((PARAMETER_SCOPE, weights),) if weights.exists() else ()
+
+
+def _run_importer(model: Path, program: Path, weights: Path, *options: str) -> str:
+    """Import into the files given; what the importer printed when it failed, else ''."""
+    partial = {path: path.with_name(f".{path.name}.part") for path in (program, weights)}
+    command = [sys.executable, "-P", "-m", "iree.compiler.tools.import_onnx", str(model), *options]
+    command += ["--externalize-params", "--params-scope", PARAMETER_SCOPE]
+    command += ["--save-params-to", str(partial[weights]), "-o", str(partial[program])]
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_IMPORT_TIMEOUT_S,
+            check=False,
+        )
+        if result.returncode != 0:
+            log = result.stderr.decode(errors="replace").strip()
+            return log or f"the importer ended with status {result.returncode}, saying nothing"
+        for path, written in partial.items():
+            if written.exists():
+                written.replace(path)
+        return ""
+    except subprocess.TimeoutExpired:
+        return f"the importer took over {_IMPORT_TIMEOUT_S} s"
+    finally:
+        for written in partial.values():
+            written.unlink(missing_ok=True)
+
+
+def _reason_of_import(log: str) -> str:
+    """The exception of a Python traceback, in one line: what stands behind its last frame."""
+    lines = log.splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith("  ")]
+    traceback = any(line.startswith("Traceback") for line in lines)
+    after = lines[frames[-1] + 1 :] if traceback and frames else lines
+    said = [line.strip() for line in after if line.strip()] or lines[-1:]
+    kind, colon, message = said[0].partition(": ")
+    return f"{kind.rpartition('.')[2]}: {message}" if colon and " " not in kind else said[0]

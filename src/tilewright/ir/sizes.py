@@ -14,8 +14,7 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewright.ir.reference.body import affine_kernel
-from tilewright.ir.reference.constants import constant
-from tilewright.ir.reference.elements import Unsupported
+from tilewright.ir.reference.elements import Unsupported, constant
 from tilewright.ir.reference.scalar import kernel
 from tilewright.ir.reference.tensors import dropped_to, mixed, segments
 

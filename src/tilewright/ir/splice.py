@@ -18,7 +18,7 @@ from iree.compiler import ir
 
 from tilewright.ir.candidate import configure, make_candidate
 from tilewright.ir.gpu_constraints import erase_constraints
-from tilewright.ir.reference.constants import constant
+from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo

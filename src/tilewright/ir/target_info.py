@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from tilewright.ir.parameters import parameters
-from tilewright.ir.walk import walk
+from tilewright.ir.walk import parameters, walk
 
 
 def target_info(module: ir.Module) -> tuple[str, str, int]:

@@ -1,4 +1,11 @@
-"""Reads a dispatch as the compiler configures it: the template that candidates are made from."""
+"""Reads a dispatch as the compiler configures it: its compute ops, its configuration in words, and
+the template that candidates are made from.
+
+A lowering configuration belongs to one op of a dispatch, and a tuning spec has to name that op
+again in another compilation of it. The name is the op's position among the ops that implement
+`TilingInterface`, in the order of `transform.structured.match`, so that op is asked here too: no
+list of op names has to be kept in step with the compiler.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +14,9 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
+from iree.compiler.dialects.transform import interpreter
 
 from tilewright.ir.classify import classify, element_bits
-from tilewright.ir.compute_ops import compute_ops
 from tilewright.ir.gpu_lowering import gpu_pipeline, gpu_template
 from tilewright.ir.loops import find_loops, indexing_maps, uses_of_loops
 from tilewright.ir.lowering import (
@@ -23,6 +30,48 @@ from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import string_attribute, symbols, walk
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.workload import Workload
+
+_MARK = "tilewright.compute_op"
+
+_PROBE = f"""
+module attributes {{transform.with_named_sequence}} {{
+  transform.named_sequence @__transform_main(%func: !transform.any_op {{transform.readonly}}) {{
+    %ops = transform.structured.match interface{{TilingInterface}} in %func
+      : (!transform.any_op) -> !transform.any_op
+    transform.annotate %ops "{_MARK}" : !transform.any_op
+    transform.yield
+  }}
+}}
+"""
+
+
+def compute_ops(func: ir.Operation) -> list[ir.Operation]:
+    """The ops of a dispatch that implement `TilingInterface`, in program order.
+
+    An op inside the region of another one (in `iree_linalg_ext.custom_op`) comes before the op that
+    holds it, because that is how `transform.structured.match` walks. The function is left as it
+    was.
+
+    Args:
+        func: the `func.func` of a dispatch, in a context that has all dialects loaded.
+
+    Returns:
+        The ops, in the order in which specs count them.
+    """
+    func = func.operation
+    with func.context, ir.Location.unknown():
+        probe = ir.Module.parse(_PROBE)
+        interpreter.apply_named_sequence(func, probe.body.operations[0], probe)
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if _MARK in op.attributes:
+            del op.attributes[_MARK]
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    func.walk(visit)
+    return found
 
 
 @dataclass(frozen=True)
@@ -197,3 +246,105 @@ def _innermost(map_: ir.AffineMap) -> int:
         return -1
     last = map_.results[len(map_.results) - 1]
     return int(last.position) if isinstance(last, ir.AffineDimExpr) else -1
+
+
+@dataclass(frozen=True)
+class DispatchFunction:
+    """A dispatch function and its compute ops; `root` is the op that decides the configuration.
+
+    None where the compiler configures no op of it.
+    """
+
+    name: str
+    function: ir.Operation
+    ops: tuple[ir.Operation, ...]
+    root: ir.Operation | None
+
+    @property
+    def translation_info(self) -> ir.Attribute | None:
+        """The function's pipeline; None where the compiler chose none."""
+        return _attribute(self.function, TRANSLATION_INFO)
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """All that configures the function as text: its pipeline, then `op: tiles` of each op that
+        has some."""
+        configs = zip(self.ops, self.lowering_configs, strict=True)
+        return (
+            str(self.translation_info or ""),
+            *(f"{op.name}: {config}" for op, config in configs if config),
+        )
+
+    @property
+    def lowering_configs(self) -> tuple[str, ...]:
+        """The configuration of each compute op as text, '' where it has none."""
+        return tuple(str(_attribute(op, LOWERING_CONFIG) or "") for op in self.ops)
+
+    @property
+    def root_config(self) -> ir.Attribute | None:
+        """The lowering configuration of the root op; None without one."""
+        return None if self.root is None else self.root.attributes[LOWERING_CONFIG]
+
+
+def _attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
+    return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (no `get`)
+
+
+def configured_functions(module: ir.Module) -> dict[str, DispatchFunction]:
+    """Every dispatch function of a program.
+
+    Args:
+        module: a program at the executable-configurations phase.
+
+    Returns:
+        The functions by name, in order.
+    """
+    found: dict[str, DispatchFunction] = {}
+    for function in dispatch_functions(module).values():
+        ops = tuple(compute_ops(function))
+        name = string_attribute(function, "sym_name")
+        found[name] = DispatchFunction(name, function, ops, _root(ops))
+    return found
+
+
+def _root(ops: tuple[ir.Operation, ...]) -> ir.Operation | None:
+    """The last op that has distribution tiles, else the last that is configured at all.
+
+    The compiler gives distribution tiles to the op that it starts from; that mark of its own which
+    says so is not put where a tuning spec applied.
+    """
+    configured = [op for op in ops if LOWERING_CONFIG in op.attributes]
+    starting = [op for op in configured if _distributes(op)]
+    return next(reversed(starting or configured), None)
+
+
+def _distributes(op: ir.Operation) -> bool:
+    try:
+        return "distribution" in read_tiling(op.attributes[LOWERING_CONFIG]).by_level
+    except UnreadableConfiguration:
+        return False
+
+
+def describe(found: DispatchFunction) -> str:
+    """The configuration of a dispatch in words.
+
+    Args:
+        found: its function.
+
+    Returns:
+        `DoubleTilingExpert: distribution 64,64,0; …`; attribute text for what is not modelled.
+    """
+    info = found.translation_info
+    if info is None:
+        return "no pipeline"
+    try:
+        words = str(read_translation(info))
+    except UnreadableConfiguration:
+        words = str(info)
+    config = found.root_config
+    if config is None:
+        return words
+    try:
+        return f"{words}: {read_tiling(config)}"
+    except UnreadableConfiguration:
+        return f"{words}: {config}"

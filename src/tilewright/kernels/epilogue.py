@@ -42,7 +42,7 @@ def _gelu(scalars: Scalars, x: Any, _: Any) -> Any:
 
 def _gelu_reference(x: Array, _: Array) -> Array:
     # The interpreter's own error function: NumPy has none. It shares nothing with IREE's.
-    from tilewright.ir.reference.mathematics import erf
+    from tilewright.ir.reference.scalar import erf
 
     return np.asarray(0.5 * x * (1.0 + erf(x * 0.5**0.5)))
 

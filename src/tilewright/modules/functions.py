@@ -55,7 +55,7 @@ def list_functions(state: WorkerState, vmfb: str) -> tuple[ModuleFunction, ...]:
     Raises:
         UserError: the file is no compiled module.
     """
-    from tilewright.ir.declaration import read_signature
+    from tilewright.ir.signature import read_signature
 
     exported = open_device(state).exported(vmfb)
     names = {one.name for one in exported}

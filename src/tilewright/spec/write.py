@@ -24,7 +24,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, preprocessing_transform, transform
 
 from tilewright.errors import UserError
-from tilewright.ir.compute_ops import compute_ops
+from tilewright.ir.template import compute_ops
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 
@@ -35,7 +35,7 @@ _NO_HEADER: Mapping[str, str] = MappingProxyType({})
 class OpConfig:
     """The lowering configuration of one op of a dispatch.
 
-    `op_index` is the op's position in :func:`tilewright.ir.compute_ops.compute_ops` of the
+    `op_index` is the op's position in :func:`tilewright.ir.template.compute_ops` of the
     dispatch's function; `lowering_config` is the attribute's text, such as
     `#iree_cpu.lowering_config<distribution = [64, 64, 0], vector_common_parallel = [8, 32, 0]>`.
     `further`: names and texts of other attributes that the op gets.

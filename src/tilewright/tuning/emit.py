@@ -35,7 +35,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.worker_tasks import parse_module
 
 if TYPE_CHECKING:
-    from tilewright.ir.configured import DispatchFunction
+    from tilewright.ir.template import DispatchFunction
 
 
 _TIMEOUT_S = 1800.0
@@ -269,7 +269,7 @@ class PlanRequest:
 
 def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[list[Wanted], list[Lost]]:
     """Task: see PlanRequest. The dispatches whose op was found, and the others."""
-    from tilewright.ir.configured import configured_functions, describe
+    from tilewright.ir.template import configured_functions, describe
     from tilewright.ir.locations import places
     from tilewright.ir.walk import walk
 
@@ -343,7 +343,7 @@ def try_attributes(state: WorkerState, request: TryRequest) -> dict[str, Arrival
     from iree.compiler import ir
     from iree.compiler.dialects import iree_codegen
 
-    from tilewright.ir.configured import configured_functions
+    from tilewright.ir.template import configured_functions
     from tilewright.ir.lowering import COMPILATION_INFO
     from tilewright.ir.walk import walk
 

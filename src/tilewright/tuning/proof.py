@@ -244,7 +244,7 @@ def write_spec(state: WorkerState, request: SpecRequest) -> Path:
 
 def read_proof(state: WorkerState, claim: Claim) -> Proof:
     """Task: what the specs of a claim did, read from the program compiled without and with them."""
-    from tilewright.ir.configured import configured_functions, describe
+    from tilewright.ir.template import configured_functions, describe
 
     compiler, compiled = session(state, claim.flags), claim.beside("after")
     paths = (claim.before or claim.beside("before"), compiled)

@@ -17,8 +17,7 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewright.ir.reference.access import evaluate_expr
-from tilewright.ir.reference.constants import constant
-from tilewright.ir.reference.elements import Array, Element, Unsupported, element_of
+from tilewright.ir.reference.elements import Array, Element, Unsupported, constant, element_of
 from tilewright.ir.reference.scalar import Kernel, kernel
 
 Lookup = Callable[[Any], Array]

@@ -15,10 +15,16 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewright.errors import UserError
-from tilewright.ir.reference import attention, extended, layout, structured, tensors
+from tilewright.ir.reference import attention, extended, structured, tensors
 from tilewright.ir.reference.body import affine_kernel
-from tilewright.ir.reference.constants import constant
-from tilewright.ir.reference.elements import Array, Unsupported, element_of, hold, undefined
+from tilewright.ir.reference.elements import (
+    Array,
+    Unsupported,
+    constant,
+    element_of,
+    hold,
+    undefined,
+)
 from tilewright.ir.reference.scalar import kernel
 from tilewright.ir.reference.tensors import put, segments, shape_of, slices, take
 from tilewright.ir.walk import symbols
@@ -28,7 +34,6 @@ Values = dict[ir.Value, Any]
 
 HANDLERS: dict[str, tensors.Handler] = {
     **tensors.HANDLERS,
-    **layout.HANDLERS,
     **attention.HANDLERS,
     **extended.HANDLERS,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.argument import ArgumentType
-from tilewright.ir.declaration import UNKNOWN, read_signature
+from tilewright.ir.signature import UNKNOWN, read_signature
 
 
 @pytest.mark.parametrize(

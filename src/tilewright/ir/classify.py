@@ -18,8 +18,9 @@ from iree.compiler import ir
 
 from tilewright.gpu import DECOMPOSITION_CONFIG
 from tilewright.ir.gpu_constraints import erase_constraints
-from tilewright.ir.loops import indexing_maps, iterator_kinds, loops_in, uses_of_loops
+from tilewright.ir.loops import uses_of_loops
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, ROOT_OP, TRANSLATION_INFO
+from tilewright.ir.reference.access import indexing_maps, iterator_kinds, loops_in
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import walk
 from tilewright.tiling import DispatchTemplate

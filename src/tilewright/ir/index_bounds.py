@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from iree.compiler import ir
 
-from tilewright.ir.reference.interpreter import entry_function
+from tilewright.ir.reference.interpreter import called_function, entry_path
 from tilewright.ir.reference.tensors import segments
 from tilewright.ir.walk import symbols, walk
 
@@ -101,11 +101,10 @@ def call_limits(module: ir.Module, call: ir.Operation) -> Limits:
         By position among all operands.
     """
     table = symbols(module)
-    entries = ir.ArrayAttr(call.attributes["entry_points"])
-    path = ir.SymbolRefAttr(entries[0]).value
-    if path[0] not in table or table[path[0]].name != "flow.executable":
+    executable = table.get(entry_path(call)[0])
+    if executable is None or executable.name != "flow.executable":
         return {}
-    limits = index_limits(entry_function(table, path))
+    limits = index_limits(called_function(table, call))
     positions = list(range(len(call.operands)))
     _, arguments, *_ = segments(call, positions)
     return {

@@ -10,12 +10,13 @@ A·Aᵀ the rows and columns of the product both walk the rows of A.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
 
+from tilewright.ir.reference.access import indexing_maps, iterator_kinds, loops_in, plain_dims
+from tilewright.ir.reference.extended import outer_order
 from tilewright.ir.sizes import SizeEvaluator
 
 Ratio = tuple[int, int]
@@ -61,56 +62,6 @@ class _Classes:
         self._parent[self.find(b)] = self.find(a)
 
 
-def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
-    """The indexing maps of an op (linalg ops, attention).
-
-    Args:
-        op: a compute op.
-
-    Returns:
-        One affine map per operand; none for an op that has none.
-    """
-    if "indexing_maps" in op.attributes:
-        return [a.value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    if op.name.startswith("linalg.") and len(op.regions):
-        try:
-            found = linalg.get_indexing_maps(op)
-        except (TypeError, ValueError, RuntimeError):
-            return []
-        return [a.value for a in found] if found is not None else []
-    return []
-
-
-def iterator_kinds(op: ir.Operation) -> list[bool] | None:
-    """For each loop whether it is a reduction, for ops that say so themselves.
-
-    Args:
-        op: a compute op.
-
-    Returns:
-        One truth value per loop, outermost first; None for an op that does not say.
-    """
-    if "iterator_types" not in op.attributes:
-        return None
-    return ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
-
-
-def loops_in(expression: ir.AffineExpr) -> set[int]:
-    """The loops that an expression of an indexing map uses.
-
-    Args:
-        expression: the expression.
-
-    Returns:
-        Their positions.
-    """
-    if isinstance(expression, ir.AffineDimExpr):
-        return {expression.position}
-    if isinstance(expression, ir.AffineBinaryExpr):
-        return loops_in(expression.lhs) | loops_in(expression.rhs)
-    return set()
-
-
 def uses_of_loops(map_: ir.AffineMap) -> tuple[set[int], set[int]]:
     """The loops that a map uses, and those of them in one expression with another loop.
 
@@ -128,13 +79,6 @@ def uses_of_loops(map_: ir.AffineMap) -> tuple[set[int], set[int]]:
         if len(loops) > 1:
             compound |= loops
     return used, compound
-
-
-def _plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
-    """(dimension of the operand, loop) wherever one loop alone walks the dimension."""
-    for position, expression in enumerate(map_.results):
-        if isinstance(expression, ir.AffineDimExpr):
-            yield position, expression.position
 
 
 def find_loops(ops: Sequence[ir.Operation], sizes: SizeEvaluator | None = None) -> list[OpLoops]:
@@ -189,7 +133,7 @@ class _Tracker:
         operands = list(op.operands)[: len(maps)]
         for map_, value in zip(maps, operands, strict=True):
             shape, made = self.shape_of(value), self.made.get(value)
-            for dimension, loop in _plain_dims(map_):
+            for dimension, loop in plain_dims(map_):
                 if dimension < len(shape):
                     extents[loop] = shape[dimension]
                 if made is not None:
@@ -197,11 +141,11 @@ class _Tracker:
         outputs = maps[-max(1, len(op.results)) :]
         kinds = iterator_kinds(op)
         if kinds is None or len(kinds) != count:
-            written = {loop for map_ in outputs for _, loop in _plain_dims(map_)}
+            written = {loop for map_ in outputs for _, loop in plain_dims(map_)}
             kinds = [i not in written for i in range(count)]
         for result, map_ in zip(op.results, outputs, strict=False):
             dims = [-1] * len(map_.results)
-            for dimension, loop in _plain_dims(map_):
+            for dimension, loop in plain_dims(map_):
                 dims[dimension] = loops[loop]
             self.made[result] = dims
         return OpLoops(tuple(extents), tuple(kinds), tuple(loops))
@@ -214,7 +158,7 @@ class _Tracker:
         """A loop for each outer dimension of the result: a tile of it is whole inner tiles."""
         source, result = op.operands[0], op.results[0]
         rank = len(self.shape_of(source))
-        inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
+        inner, order = _inner_tiles(op, rank), outer_order(op, rank)
         made = self.made.get(source, [-1] * rank)
         loops = self.classes.new(rank)
         for loop, dimension in zip(loops, order, strict=True):
@@ -231,7 +175,7 @@ class _Tracker:
         """A loop for each dimension of the result, in which the source steps by inner tiles."""
         source, result = op.operands[0], op.results[0]
         rank = len(self.shape_of(result))
-        inner, order = _inner_tiles(op, rank), _outer_order(op, rank)
+        inner, order = _inner_tiles(op, rank), outer_order(op, rank)
         made = self.made.get(source)
         loops = self.classes.new(rank)
         scales = [SAME] * rank
@@ -301,12 +245,3 @@ def _inner_tiles(op: ir.Operation, rank: int) -> list[int]:
     for position, tile in zip(positions, tiles, strict=True):
         found[position] = max(1, tile)
     return found
-
-
-def _outer_order(op: ir.Operation, rank: int) -> list[int]:
-    """For each outer dimension of the packed tensor the dimension of the unpacked one."""
-    if "outer_dims_perm" in op.attributes:
-        order = list(ir.DenseI64ArrayAttr(op.attributes["outer_dims_perm"]))
-        if order:
-            return order
-    return list(range(rank))

@@ -8,19 +8,25 @@ workload.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from iree.compiler import ir
 
-from tilewright.ir.reference.body import affine_kernel
 from tilewright.ir.reference.elements import Unsupported, constant
 from tilewright.ir.reference.scalar import kernel
-from tilewright.ir.reference.tensors import dropped_to, mixed, segments
+from tilewright.ir.reference.tensors import (
+    UNKNOWN_SIZES,
+    dropped_to,
+    mixed,
+    reassociation,
+    segments,
+    shape_of,
+)
 
 ORDINAL = "iree_tensor_ext.dispatch.workload.ordinal"
 _SAME = ("util.assume.int", "util.optimization_barrier")
-_AFFINE = ("affine.apply", "affine.min", "affine.max")
 # The operand whose shape a result has.
 _SHAPE_OF = {
     "tensor.cast": 0,
@@ -98,14 +104,12 @@ class SizeEvaluator:
         type_ = value.type
         if not isinstance(type_, ir.ShapedType) or not type_.has_rank:
             return ()
-        static = [
-            -1 if type_.is_dynamic_dim(i) else type_.get_dim_size(i) for i in range(type_.rank)
-        ]
+        static = shape_of(type_, UNKNOWN_SIZES)
         if -1 not in static:
-            return tuple(static)
+            return static
         known = self._source_shape(value)
         if known is None or len(known) != len(static):
-            return tuple(static)
+            return static
         return tuple(k if s < 0 else s for s, k in zip(static, known, strict=True))
 
     # -- index arithmetic ----------------------------------------------------------------------
@@ -141,7 +145,7 @@ class SizeEvaluator:
     def _arithmetic(self, op: ir.Operation) -> int | None:
         run: Callable[..., object] | None
         try:
-            run = affine_kernel(op) if op.name in _AFFINE else kernel(op)
+            run = kernel(op)
         except Unsupported:
             return None
         if run is None:
@@ -192,17 +196,8 @@ class SizeEvaluator:
 
     def _filled(self, type_: ir.Type, dynamic: Sequence[ir.Value]) -> tuple[int, ...] | None:
         """A shaped type with its dynamic sizes in order."""
-        shaped = ir.ShapedType(type_)
-        sizes = iter(dynamic)
-        out = []
-        for i in range(shaped.rank):
-            if not shaped.is_dynamic_dim(i):
-                out.append(shaped.get_dim_size(i))
-                continue
-            size = next(sizes, None)
-            known = None if size is None else self.value(size)
-            out.append(-1 if known is None else known)
-        return tuple(out)
+        known = (-1 if size is None else size for size in map(self.value, dynamic))
+        return shape_of(type_, itertools.chain(known, UNKNOWN_SIZES))
 
     def _mixed(
         self, op: ir.Operation, static: str, dynamic: Sequence[ir.Value]
@@ -221,12 +216,8 @@ class SizeEvaluator:
 
     def _collapsed(self, op: ir.Operation) -> tuple[int, ...]:
         source = self.shape(op.operands[0])
-        groups = [
-            [ir.IntegerAttr(i).value for i in ir.ArrayAttr(group)]
-            for group in ir.ArrayAttr(op.attributes["reassociation"])
-        ]
         products = []
-        for group in groups:
+        for group in reassociation(op):
             parts = [source[i] for i in group]
             products.append(-1 if min(parts, default=1) < 0 else int(np.prod(parts, dtype=object)))
         return tuple(products)

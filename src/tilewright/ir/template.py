@@ -18,7 +18,7 @@ from iree.compiler.dialects.transform import interpreter
 
 from tilewright.ir.classify import classify, element_bits
 from tilewright.ir.gpu_lowering import gpu_pipeline, gpu_template
-from tilewright.ir.loops import find_loops, indexing_maps, uses_of_loops
+from tilewright.ir.loops import find_loops, uses_of_loops
 from tilewright.ir.lowering import (
     LOWERING_CONFIG,
     TRANSLATION_INFO,
@@ -26,6 +26,7 @@ from tilewright.ir.lowering import (
     read_tiling,
     read_translation,
 )
+from tilewright.ir.reference.access import indexing_maps
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.walk import string_attribute, symbols, walk
 from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation

@@ -14,11 +14,76 @@ from typing import Any
 
 import numpy as np
 from iree.compiler import ir
+from iree.compiler.dialects import linalg
 
 from tilewright.ir.reference.elements import Array, Unsupported
 
 # Half-open range of each loop.
 Box = tuple[tuple[int, int], ...]
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
+    """The indexing maps of an op (linalg ops, attention).
+
+    Args:
+        op: a compute op.
+
+    Returns:
+        One affine map per operand; none for an op that has none.
+    """
+    if "indexing_maps" in op.attributes:
+        return [a.value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    if op.name.startswith("linalg.") and len(op.regions):
+        try:
+            found = linalg.get_indexing_maps(op)
+        except (TypeError, ValueError, RuntimeError):
+            return []
+        return [a.value for a in found] if found is not None else []
+    return []
+
+
+def iterator_kinds(op: ir.Operation) -> list[bool] | None:
+    """For each loop whether it is a reduction, for ops that say so themselves.
+
+    Args:
+        op: a compute op.
+
+    Returns:
+        One truth value per loop, outermost first; None for an op that does not say.
+    """
+    if "iterator_types" not in op.attributes:
+        return None
+    return ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
+
+
+def loops_in(expression: ir.AffineExpr) -> set[int]:
+    """The loops that an expression of an indexing map uses.
+
+    Args:
+        expression: the expression.
+
+    Returns:
+        Their positions.
+    """
+    if isinstance(expression, ir.AffineDimExpr):
+        return {expression.position}
+    if isinstance(expression, ir.AffineBinaryExpr):
+        return loops_in(expression.lhs) | loops_in(expression.rhs)
+    return set()
+
+
+def plain_dims(map_: ir.AffineMap) -> Iterator[tuple[int, int]]:
+    """The axes that one loop alone walks.
+
+    Args:
+        map_: an operand's indexing map.
+
+    Yields:
+        (axis of the operand, loop).
+    """
+    for axis, expression in enumerate(map_.results):
+        if isinstance(expression, ir.AffineDimExpr):
+            yield axis, expression.position
 
 
 def evaluate_expr(expr: ir.AffineExpr, dims: Sequence[Any], symbols: Sequence[Any] = ()) -> Any:
@@ -65,6 +130,7 @@ class OperandAccess:
     def __init__(self, map_: ir.AffineMap) -> None:
         if map_.n_symbols:
             raise Unsupported("an indexing map with symbols")
+        self.map = map_
         self.loops: int = map_.n_dims
         self.results = tuple(_index_expr(expr, self.loops) for expr in map_.results)
 
@@ -72,12 +138,6 @@ class OperandAccess:
     def uses(self) -> frozenset[int]:
         """The loops that the operand depends on."""
         return frozenset().union(*(r.uses for r in self.results))
-
-    def plain_dims(self) -> Iterator[tuple[int, int]]:
-        """(axis of the operand, loop) wherever an axis is indexed by one loop alone."""
-        for axis, result in enumerate(self.results):
-            if isinstance(result.expr, ir.AffineDimExpr):
-                yield axis, result.expr.position
 
     @property
     def is_linear(self) -> bool:
@@ -150,16 +210,8 @@ def index_array(loop: int, box: Box, loops: int) -> Array:
 def _index_expr(expr: ir.AffineExpr, loops: int) -> IndexExpr:
     linear = _linear(expr, loops)
     if linear is None:
-        return IndexExpr(expr, frozenset(_dims_of(expr)), None)
+        return IndexExpr(expr, frozenset(loops_in(expr)), None)
     return IndexExpr(expr, frozenset(d for d, c in enumerate(linear[0]) if c), linear)
-
-
-def _dims_of(expr: ir.AffineExpr) -> Iterator[int]:
-    if isinstance(expr, ir.AffineDimExpr):
-        yield expr.position
-    elif isinstance(expr, ir.AffineBinaryExpr):
-        yield from _dims_of(expr.lhs)
-        yield from _dims_of(expr.rhs)
 
 
 def _linear(expr: ir.AffineExpr, loops: int) -> tuple[tuple[int, ...], int] | None:
@@ -196,7 +248,7 @@ def loop_sizes(
     loops = accesses[0].loops
     sizes: list[int | None] = [None] * loops
     for access, shape in zip(accesses, shapes, strict=True):
-        for axis, loop in access.plain_dims():
+        for axis, loop in plain_dims(access.map):
             if sizes[loop] in (None, -1):
                 sizes[loop] = shape[axis]
             elif shape[axis] not in (-1, sizes[loop]):

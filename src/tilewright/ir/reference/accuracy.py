@@ -18,14 +18,15 @@ from tilewright.ir.reference.access import loop_sizes
 from tilewright.ir.reference.attention import attention_lengths
 from tilewright.ir.reference.elements import Array, Unsupported, element_of, significant_bits
 from tilewright.ir.reference.interpreter import (
-    entry_function,
+    CALLS,
+    called_function,
     evaluate,
     find_function,
     tied_operands,
 )
 from tilewright.ir.reference.structured import is_structured, structure
-from tilewright.ir.reference.tensors import segments
-from tilewright.ir.walk import symbols
+from tilewright.ir.reference.tensors import UNKNOWN_SIZES, segments, shape_of
+from tilewright.ir.walk import symbols, walk
 
 # Combinations that never round, however many of them there are.
 _SELECTING = frozenset(
@@ -86,8 +87,7 @@ class _Lengths:
                 lengths[_buffer(op.operands[1])] = max(before[:2])
                 continue
             elif op.name in ("func.call", "util.call"):
-                name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                after = self.function(find_function(self.table, name), before)
+                after = self.function(called_function(self.table, op), before)
             else:
                 total = max(before, default=0) + own_length(op, self.unknown_size)
                 inner = [self._block(r.blocks[0], lengths) for r in _control(op)]
@@ -97,8 +97,7 @@ class _Lengths:
         return []
 
     def _dispatch(self, op: ir.Operation, before: Sequence[int]) -> list[int]:
-        entries = ir.ArrayAttr(op.attributes["entry_points"])
-        function = entry_function(self.table, ir.SymbolRefAttr(entries[0]).value)
+        function = called_function(self.table, op)
         _, arguments, _, _ = segments(op, before)
         tied = tied_operands(op)
         buffers = [*arguments, *(0 for t in tied if t < 0)]
@@ -156,11 +155,8 @@ def _known(op: ir.Operation, sizes: Sequence[int], unknown_size: int | None) -> 
 
 def _shapes(op: ir.Operation) -> list[tuple[int, ...]]:
     """The shapes of the operands, -1 for sizes known at run time only."""
-    unknown = ir.ShapedType.get_dynamic_size()
     return [
-        tuple(-1 if n == unknown else n for n in v.type.shape)
-        if isinstance(v.type, ir.RankedTensorType)
-        else ()
+        shape_of(v.type, UNKNOWN_SIZES) if isinstance(v.type, ir.RankedTensorType) else ()
         for v in op.operands
     ]
 
@@ -192,16 +188,7 @@ def accuracy(module: ir.Module, function: str, unknown_size: int | None = None) 
         unknown_size: as in `reduction_length`.
     """
     table = symbols(module)
-    reached: dict[Any, Any] = {}
-    _reach(table, find_function(table, function), reached)
-    operations: list[Any] = []
-
-    def collect(op: ir.Operation) -> Any:
-        operations.append(op)
-        return ir.WalkResult.ADVANCE
-
-    for target in reached.values():
-        target.walk(collect)
+    operations = list(_operations(table, find_function(table, function), set()))
     working = [t for op in operations for t in _rounded_types(op)]
     sums = [op for op in operations if own_length(op, unknown_size)]
     adding = [t for op in sums for t in _accumulated_types(op)]
@@ -218,22 +205,17 @@ def _coarsest(types: Sequence[Any]) -> str:
     return min(names, key=lambda n: (significant_bits(n), n), default="")
 
 
-def _reach(table: dict[str, ir.Operation], function: ir.Operation, reached: dict[Any, Any]) -> None:
-    """The function and everything that it calls."""
-    if function in reached:
-        return
-    reached[function] = function
-
-    def visit(op: ir.Operation) -> Any:
-        if op.name == "flow.dispatch":
-            entries = ir.ArrayAttr(op.attributes["entry_points"])
-            _reach(table, entry_function(table, ir.SymbolRefAttr(entries[0]).value), reached)
-        elif op.name in ("func.call", "util.call"):
-            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            _reach(table, find_function(table, callee), reached)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
+def _operations(
+    table: dict[str, ir.Operation], function: ir.Operation, reached: set[ir.Operation]
+) -> Iterator[ir.Operation]:
+    """Every operation of a function and of all that it calls, each function once."""
+    reached.add(function)
+    for op in walk(function):
+        yield op
+        if op.name in CALLS:
+            callee = called_function(table, op)
+            if callee not in reached:
+                yield from _operations(table, callee, reached)
 
 
 def _rounded_types(op: ir.Operation) -> list[Any]:

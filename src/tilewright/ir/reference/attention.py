@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from iree.compiler import ir
 
-from tilewright.ir.reference.access import Box, OperandAccess, boxes, index_array, loop_sizes
+from tilewright.ir.reference.access import (
+    Box,
+    OperandAccess,
+    boxes,
+    index_array,
+    indexing_maps,
+    loop_sizes,
+)
 from tilewright.ir.reference.body import Body, Lookup
 from tilewright.ir.reference.contraction import sum_of_products
 from tilewright.ir.reference.elements import Array, element_of
@@ -51,13 +58,6 @@ class Roles:
         return [*sorted(self.batch), *sorted(self.m), *sorted(self.k2)]
 
 
-def _accesses(op: ir.Operation) -> list[OperandAccess]:
-    return [
-        OperandAccess(ir.AffineMapAttr(m).value)
-        for m in ir.ArrayAttr(op.attributes["indexing_maps"])
-    ]
-
-
 def attention_lengths(op: ir.Operation, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
     """Lengths of the two sums of an attention: over the head dimension, over the sequence.
 
@@ -65,7 +65,7 @@ def attention_lengths(op: ir.Operation, shapes: Sequence[tuple[int, ...]]) -> tu
         op: the attention.
         shapes: of its operands.
     """
-    accesses = _accesses(op)
+    accesses = [OperandAccess(map_) for map_ in indexing_maps(op)]
     outputs = len(op.results)
     roles = Roles.of(accesses, outputs)
     sizes = loop_sizes(accesses, shapes, op.name)
@@ -81,7 +81,7 @@ def _evaluate(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequ
     As the op is defined by its decomposition: the scores are in units of log2 (unless online
     attention's configuration says otherwise), which the region and the running maximum see.
     """
-    accesses = _accesses(op)
+    accesses = [OperandAccess(map_) for map_ in indexing_maps(op)]
     outputs = len(op.results)
     arrays = [np.asarray(x, order="C") for x in operands]
     sizes = loop_sizes(accesses, [x.shape for x in arrays], op.name)

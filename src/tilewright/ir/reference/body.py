@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from tilewright.ir.reference.access import evaluate_expr
 from tilewright.ir.reference.elements import Array, Element, Unsupported, constant, element_of
 from tilewright.ir.reference.scalar import Kernel, kernel
 
@@ -80,7 +79,7 @@ class Body:
         elif op.name == "scf.if":
             self._compile_if(op)
         else:
-            run = kernel(op) or _memory_kernel(op)
+            run = extract if op.name == "tensor.extract" else kernel(op)
             if run is None:
                 raise Unsupported(f"{op.name} in the body of {op.parent.operation.name}")
             self._append(op.name, run, [self._slot(v) for v in op.operands], op.results)
@@ -174,17 +173,6 @@ class Body:
         return sorted(s for s in needed if s in self.producer or s in self.indices)
 
 
-def _memory_kernel(op: ir.Operation) -> Kernel | None:
-    """Index arithmetic and reads of captured tensors."""
-    if op.name == "tensor.extract":
-        return extract
-    if op.name in ("affine.apply", "affine.min", "affine.max"):
-        return affine_kernel(op)
-    if op.name in ("util.assume.int", "util.optimization_barrier"):
-        return lambda *xs: xs if len(xs) > 1 else xs[0]
-    return None
-
-
 def extract(tensor: Array, *indices: Array) -> Array:
     """Elements of a tensor at arrays of indices.
 
@@ -197,30 +185,18 @@ def extract(tensor: Array, *indices: Array) -> Array:
     """
     if not indices:
         return tensor
-    clamped = [np.clip(i, 0, n - 1) for i, n in zip(indices, tensor.shape, strict=True)]
-    read = np.asarray(tensor[tuple(clamped)])
-    if tensor.dtype != np.float64:
-        return read
-    inside = [np.equal(i, c) for i, c in zip(indices, clamped, strict=True)]
-    return np.where(np.logical_and.reduce(np.broadcast_arrays(*inside)), read, np.nan)
+    clamped, inside = clamp(indices, tensor.shape)
+    read = np.asarray(tensor[clamped])
+    return np.where(inside, read, np.nan) if tensor.dtype == np.float64 else read
 
 
-def affine_kernel(op: ir.Operation) -> Kernel:
-    """affine.apply, affine.min and affine.max over arrays of operands.
+def clamp(indices: Sequence[Array], shape: Sequence[int]) -> tuple[tuple[Array, ...], Array]:
+    """Indices moved into a shape, and where all of them were inside already.
 
     Args:
-        op: the operation.
+        indices: one array for each axis, which broadcast.
+        shape: as many axes.
     """
-    map_ = ir.AffineMapAttr(op.attributes["map"]).value
-    combine = {"affine.min": np.minimum, "affine.max": np.maximum}.get(op.name)
-
-    def run(*operands: Array) -> Any:
-        dims, symbols = operands[: map_.n_dims], operands[map_.n_dims :]
-        results = [np.asarray(evaluate_expr(e, dims, symbols)) for e in map_.results]
-        value = results[0]
-        for other in results[1:]:
-            assert combine is not None
-            value = combine(value, other)
-        return value
-
-    return run
+    clamped = tuple(np.clip(i, 0, n - 1) for i, n in zip(indices, shape, strict=True))
+    inside = [np.equal(i, c) for i, c in zip(indices, clamped, strict=True)]
+    return clamped, np.asarray(np.logical_and.reduce(np.broadcast_arrays(*inside)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from tilewright.ir.reference.body import Body, Lookup
+from tilewright.ir.reference.body import Body, Lookup, clamp
 from tilewright.ir.reference.elements import Array, Unsupported
 from tilewright.ir.reference.tensors import Handler, mixed, over_indices, segments
 
@@ -21,10 +21,20 @@ def _tiling(
     """Tile sizes, the dimensions that they cut, and the order of the outer dimensions."""
     sizes = mixed(op, "static_inner_tiles", tiles)
     cut = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
-    order = list(range(rank))
+    return sizes, cut, outer_order(op, rank)
+
+
+def outer_order(op: ir.Operation, rank: int) -> list[int]:
+    """For each outer dimension of the packed tensor the dimension of the unpacked one.
+
+    Args:
+        op: a pack or unpack.
+        rank: of the unpacked tensor.
+    """
+    order: list[int] = []
     if "outer_dims_perm" in op.attributes:
-        order = list(ir.DenseI64ArrayAttr(op.attributes["outer_dims_perm"])) or order
-    return sizes, cut, order
+        order = list(ir.DenseI64ArrayAttr(op.attributes["outer_dims_perm"]))
+    return order or list(range(rank))
 
 
 def _tiled_axes(rank: int, cut: Sequence[int], order: Sequence[int]) -> list[int]:
@@ -124,11 +134,8 @@ def _im2col(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequen
         coordinates[d] = channels[d]
     before = mixed(op, "static_input_pad_low", low) or [0] * image.ndim
     coordinates = [c - p for c, p in zip(coordinates, before, strict=True)]
-    inside = np.ones((1,) * len(shape), np.bool_)
-    for c, n in zip(coordinates, image.shape, strict=True):
-        inside = inside & (c >= 0) & (c < n)
-    clamped = [np.clip(c, 0, n - 1) for c, n in zip(coordinates, image.shape, strict=True)]
-    result = np.broadcast_to(image[tuple(clamped)], shape)
+    clamped, inside = clamp(coordinates, image.shape)
+    result = np.broadcast_to(image[clamped], shape)
     margins = zip(
         mixed(op, "static_output_pad_low", out_low) or [0] * len(shape),
         mixed(op, "static_output_pad_high", out_high) or [0] * len(shape),
@@ -185,10 +192,10 @@ def _batch_rank(op: ir.Operation) -> int:
 def _gather(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, indices, *mask, output = operands
     batch, index = _indexed(op, indices)
-    clamped = [np.clip(i, 0, n - 1) for i, n in zip(index, source.shape, strict=False)]
-    picked = source[tuple(clamped)]
+    clamped, inside = clamp(index, source.shape[: len(index)])
+    picked = source[clamped]
     if not mask:
-        if any(np.any(i != c) for i, c in zip(index, clamped, strict=True)):
+        if not inside.all():
             raise Unsupported(f"{op.name} outside its tensor")
         return [picked]
     chosen = mask[0].astype(np.bool_).reshape(mask[0].shape + (1,) * (picked.ndim - batch))
@@ -306,10 +313,7 @@ def _topk(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence
 def _map_load(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     source, output = operands
     *index, padding = over_indices(Body(op.regions[0].blocks[0], captured), output.shape)
-    inside = np.ones(output.shape, np.bool_)
-    for i, n in zip(index, source.shape, strict=True):
-        inside &= (i >= 0) & (i < n)
-    clamped = tuple(np.clip(i, 0, n - 1) for i, n in zip(index, source.shape, strict=True))
+    clamped, inside = clamp(index, source.shape)
     return [np.where(inside, source[clamped], padding)]
 
 

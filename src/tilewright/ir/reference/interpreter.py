@@ -16,7 +16,6 @@ from iree.compiler import ir
 
 from tilewright.errors import UserError
 from tilewright.ir.reference import attention, extended, structured, tensors
-from tilewright.ir.reference.body import affine_kernel
 from tilewright.ir.reference.elements import (
     Array,
     Unsupported,
@@ -38,8 +37,8 @@ HANDLERS: dict[str, tensors.Handler] = {
     **extended.HANDLERS,
 }
 _TERMINATORS = ("func.return", "util.return", "scf.yield", "flow.return")
-_PASS_THROUGH = ("util.assume.int", "util.optimization_barrier")
-_FIRST = ("flow.dispatch.tie_shape", "hal.tensor.export")
+#: Ops that call a function of the module.
+CALLS = ("flow.dispatch", "func.call", "util.call")
 
 
 def evaluate(module: ir.Module, function: str, inputs: Sequence[Array]) -> list[Array]:
@@ -127,16 +126,6 @@ class Interpreter:
     def _constant(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [constant(op.attributes["value"])]
 
-    def _affine(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
-        return [affine_kernel(op)(*operands)]
-
-    def _same(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
-        return operands
-
-    def _first(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
-        # Of a dispatch's buffer the buffer itself: stores through it must reach the caller's.
-        return operands[:1]
-
     def _dim(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         return [np.asarray(operands[0].shape[ir.IntegerAttr(op.attributes["index"]).value])]
 
@@ -151,8 +140,7 @@ class Interpreter:
         return [_held(operands[0], op.results[0].type, "an imported tensor")]
 
     def _call_op(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
-        callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-        return self._call(find_function(self._symbols, callee), operands)
+        return self._call(called_function(self._symbols, op), operands)
 
     def _if(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         region = op.regions[0 if bool(operands[0]) else 1]
@@ -168,8 +156,7 @@ class Interpreter:
 
     def _dispatch(self, op: ir.Operation, operands: list[Any], values: Values) -> Sequence[Any]:
         """Call an executable: a buffer per tensor operand, then one per result that is not tied."""
-        entries = ir.ArrayAttr(op.attributes["entry_points"])
-        function = entry_function(self._symbols, ir.SymbolRefAttr(entries[0]).value)
+        function = called_function(self._symbols, op)
         _, arguments, _, result_sizes = segments(op, operands)
         sizes = iter(result_sizes)
         tied = tied_operands(op)
@@ -199,11 +186,6 @@ class Interpreter:
 _OWN = {
     "arith.constant": Interpreter._constant,
     "flow.tensor.constant": Interpreter._constant,
-    "affine.apply": Interpreter._affine,
-    "affine.min": Interpreter._affine,
-    "affine.max": Interpreter._affine,
-    **dict.fromkeys(_PASS_THROUGH, Interpreter._same),
-    **dict.fromkeys(_FIRST, Interpreter._first),
     "hal.buffer_view.dim": Interpreter._dim,
     "util.global.load": Interpreter._global,
     "hal.tensor.import": Interpreter._import,
@@ -236,16 +218,19 @@ def find_function(table: dict[str, ir.Operation], name: str) -> Any:
     return op
 
 
-def entry_function(table: dict[str, ir.Operation], path: Sequence[str]) -> Any:
-    """The function that the entry point `@executable::@export` names.
+def called_function(table: dict[str, ir.Operation], call: ir.Operation) -> Any:
+    """The function that is called; of a dispatch that which `@executable::@export` names.
 
     Args:
         table: as `symbols` gives it.
-        path: the names in `@executable::@export`.
+        call: one of `CALLS`.
 
     Raises:
-        UserError: the executable is not there.
+        UserError: the function or the executable is not there.
     """
+    if "callee" in call.attributes:
+        return find_function(table, ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+    path = entry_path(call)
     executable = table.get(path[0])
     if executable is None:
         raise UserError(f"flow.dispatch of @{path[0]}, which is not in the module")
@@ -256,6 +241,16 @@ def entry_function(table: dict[str, ir.Operation], path: Sequence[str]) -> Any:
         if view.operation.name == "builtin.module":
             return find_function(symbols(view.operation), name)
     raise UserError(f"executable @{path[0]} has no source module")
+
+
+def entry_path(call: ir.Operation) -> list[str]:
+    """The names in the first entry point `@executable::@export` of a dispatch.
+
+    Args:
+        call: a `flow.dispatch`.
+    """
+    entries = ir.ArrayAttr(call.attributes["entry_points"])
+    return list(ir.SymbolRefAttr(entries[0]).value)
 
 
 def tied_operands(op: ir.Operation) -> list[int]:

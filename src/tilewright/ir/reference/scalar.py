@@ -1,4 +1,4 @@
-"""Scalar operations (`arith`, `math`) as functions over NumPy arrays of any broadcastable shapes.
+"""Scalar operations (`arith`, `math`, `affine`) as functions over NumPy arrays that broadcast.
 
 `kernel(op)` returns, for one operation, a function from the arrays of its operands to the array (or
 tuple of arrays) of its results, with everything that depends on types and attributes resolved once.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
+from tilewright.ir.reference.access import evaluate_expr
 from tilewright.ir.reference.elements import (
     Array,
     Element,
@@ -150,24 +151,6 @@ _FLOAT: dict[str, Kernel] = {
 for _name, _function in _FLOAT.items():
     _BUILDERS[_name] = lambda op, function=_function: function  # type: ignore[misc]
 
-# Integers on their signed values, wrapped to the width of the result.
-_WRAPPED: dict[str, Kernel] = {
-    "arith.addi": np.add,
-    "arith.subi": np.subtract,
-    "arith.muli": np.multiply,
-    "arith.andi": np.bitwise_and,
-    "arith.ori": np.bitwise_or,
-    "arith.xori": np.bitwise_xor,
-    "math.absi": np.abs,
-    "math.ipowi": integer_power,
-}
-
-
-@_register(*_WRAPPED)
-def _wrapped(op: ir.Operation) -> Kernel:
-    function, width = _WRAPPED[op.name], _types(op)[1].width
-    return lambda *xs: wrap(np.asarray(function(*(signed(x) for x in xs))), width)
-
 
 def _divide(x: Array, y: Array) -> Array:
     """Quotient rounded toward zero; a zero divisor is undefined in the program and gives 0 here."""
@@ -180,7 +163,16 @@ def _floor_divide(x: Array, y: Array) -> Array:
     return np.where(y == 0, 0, x // np.where(y == 0, 1, y))
 
 
+# Integers on their signed values, wrapped to the width of the result.
 _SIGNED: dict[str, Kernel] = {
+    "arith.addi": np.add,
+    "arith.subi": np.subtract,
+    "arith.muli": np.multiply,
+    "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
+    "math.absi": np.abs,
+    "math.ipowi": integer_power,
     "arith.divsi": _divide,
     "arith.remsi": lambda x, y: x - y * _divide(x, y),
     "arith.floordivsi": _floor_divide,
@@ -200,7 +192,7 @@ _UNSIGNED: dict[str, Kernel] = {
 @_register(*_SIGNED)
 def _signed(op: ir.Operation) -> Kernel:
     function, width = _SIGNED[op.name], _types(op)[1].width
-    return lambda *xs: wrap(function(*(signed(x) for x in xs)), width)
+    return lambda *xs: wrap(np.asarray(function(*(signed(x) for x in xs))), width)
 
 
 @_register(*_UNSIGNED)
@@ -257,18 +249,8 @@ def _extended(op: ir.Operation) -> Kernel:
 
 
 # arith.cmpi predicates in the order of their codes; the last four read their operands as unsigned.
-_INTEGER_PREDICATES: tuple[Kernel, ...] = (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-)
+_ORDERINGS: tuple[Kernel, ...] = (np.less, np.less_equal, np.greater, np.greater_equal)
+_INTEGER_PREDICATES: tuple[Kernel, ...] = (np.equal, np.not_equal, *_ORDERINGS, *_ORDERINGS)
 # arith.cmpf predicates in the order of their codes: ordered ones are false on NaN, unordered true.
 _FLOAT_PREDICATES: tuple[Kernel, ...] = (
     lambda x, y: np.zeros(np.broadcast(x, y).shape, np.bool_),
@@ -310,28 +292,22 @@ def _truncate_float(op: ir.Operation) -> Kernel:
     return lambda x: round_to(np.asarray(x), target)
 
 
-@_register("arith.extsi", "arith.trunci", "arith.index_cast")
-def _cast_signed(op: ir.Operation) -> Kernel:
-    width = _types(op)[1].width
-    return lambda x: wrap(signed(x), width)
-
-
-@_register("arith.extui", "arith.index_castui")
-def _cast_unsigned(op: ir.Operation) -> Kernel:
-    source, target = _types(op)
-    return lambda x: wrap(unsigned(x, source.width).astype(np.int64), target.width)
-
-
-@_register("arith.sitofp")
-def _signed_to_float(op: ir.Operation) -> Kernel:
+@_register("arith.extsi", "arith.trunci", "arith.index_cast", "arith.sitofp")
+def _from_signed(op: ir.Operation) -> Kernel:
     target = _types(op)[1]
-    return lambda x: round_to(signed(x).astype(np.float64), target)
+    return lambda x: _converted(signed(x), target)
 
 
-@_register("arith.uitofp")
-def _unsigned_to_float(op: ir.Operation) -> Kernel:
+@_register("arith.extui", "arith.index_castui", "arith.uitofp")
+def _from_unsigned(op: ir.Operation) -> Kernel:
     source, target = _types(op)
-    return lambda x: round_to(unsigned(x, source.width).astype(np.float64), target)
+    return lambda x: _converted(unsigned(x, source.width), target)
+
+
+def _converted(integers: Array, target: Element) -> Array:
+    if target.is_float:
+        return round_to(integers.astype(np.float64), target)
+    return wrap(integers.astype(np.int64), target.width)
 
 
 @_register("arith.fptosi", "arith.fptoui")
@@ -349,6 +325,28 @@ def _float_to_integer(op: ir.Operation) -> Kernel:
         return wrap(np.asarray(whole).astype(as_type).astype(np.int64), width)
 
     return convert
+
+
+@_register("affine.apply", "affine.min", "affine.max")
+def _affine(op: ir.Operation) -> Kernel:
+    map_ = ir.AffineMapAttr(op.attributes["map"]).value
+    combine = {"affine.min": np.minimum, "affine.max": np.maximum}.get(op.name)
+
+    def run(*operands: Array) -> Any:
+        dims, symbols = operands[: map_.n_dims], operands[map_.n_dims :]
+        results = [np.asarray(evaluate_expr(e, dims, symbols)) for e in map_.results]
+        value = results[0]
+        for other in results[1:]:
+            assert combine is not None
+            value = combine(value, other)
+        return value
+
+    return run
+
+
+@_register("util.assume.int", "util.optimization_barrier")
+def _pass_through(op: ir.Operation) -> Kernel:
+    return lambda *xs: xs if len(xs) > 1 else xs[0]
 
 
 @_register("arith.bitcast")

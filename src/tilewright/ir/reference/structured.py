@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import linalg
 
 from tilewright.ir.reference import contraction
 from tilewright.ir.reference.access import (
@@ -23,6 +21,8 @@ from tilewright.ir.reference.access import (
     boxes,
     full_box,
     index_array,
+    indexing_maps,
+    iterator_kinds,
     loop_sizes,
 )
 from tilewright.ir.reference.body import Body, Lookup
@@ -55,15 +55,8 @@ def is_structured(op: ir.Operation) -> bool:
         and len(op.regions) == 1
         and len(op.regions[0].blocks) == 1
         and bool(op.results)
-        and _maps(op) is not None
+        and bool(indexing_maps(op))
     )
-
-
-def _maps(op: ir.Operation) -> Any:
-    try:
-        return linalg.get_indexing_maps(op)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def structure(op: ir.Operation) -> Structure:
@@ -74,15 +67,13 @@ def structure(op: ir.Operation) -> Structure:
     Args:
         op: a structured op.
     """
-    accesses = tuple(OperandAccess(ir.AffineMapAttr(m).value) for m in _maps(op))
+    accesses = tuple(map(OperandAccess, indexing_maps(op)))
     outputs = len(op.results)
-    if "iterator_types" in op.attributes:
-        parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>", op.context)
-        kinds = tuple(t != parallel for t in ir.ArrayAttr(op.attributes["iterator_types"]))
-    else:
+    kinds = iterator_kinds(op)
+    if kinds is None:
         kept = frozenset().union(*(a.uses for a in accesses[-outputs:]))
-        kinds = tuple(d not in kept for d in range(accesses[0].loops))
-    return Structure(accesses, outputs, kinds)
+        kinds = [d not in kept for d in range(accesses[0].loops)]
+    return Structure(accesses, outputs, tuple(kinds))
 
 
 def evaluate(op: ir.Operation, operands: Sequence[Array], captured: Lookup) -> list[Array]:

@@ -21,16 +21,19 @@ from tilewright.ir.reference.scalar import reinterpret
 Handler = Callable[[Any, list[Array], Lookup], Sequence[Array]]
 
 
+UNKNOWN_SIZES = itertools.repeat(-1)
+
+
 def shape_of(type_: ir.Type, dynamic: Iterable[Any]) -> tuple[int, ...]:
     """The shape of a ranked type, its dynamic sizes taken from `dynamic` in order.
 
     Args:
         type_: a ranked type.
-        dynamic: sizes, in order.
+        dynamic: sizes, in order; `UNKNOWN_SIZES` for -1 each.
     """
     sizes = iter(dynamic)
     unknown = ir.ShapedType.get_dynamic_size()
-    return tuple(int(next(sizes)) if n == unknown else n for n in ir.RankedTensorType(type_).shape)
+    return tuple(int(next(sizes)) if n == unknown else n for n in ir.ShapedType(type_).shape)
 
 
 def segments(op: ir.Operation, operands: Sequence[Any]) -> list[list[Any]]:
@@ -168,14 +171,19 @@ def _rank(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence
     return [np.asarray(operands[0].ndim, np.int64)]
 
 
-def _reassociated(op: ir.Operation) -> list[list[int]]:
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """For each axis of the collapsed tensor those of the other.
+
+    Args:
+        op: tensor.collapse_shape or tensor.expand_shape.
+    """
     groups = ir.ArrayAttr(op.attributes["reassociation"])
     return [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in groups]
 
 
 def _collapse(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     shape = operands[0].shape
-    sizes = [int(np.prod([shape[d] for d in group], dtype=int)) for group in _reassociated(op)]
+    sizes = [int(np.prod([shape[d] for d in group], dtype=int)) for group in reassociation(op)]
     return [operands[0].reshape(sizes)]
 
 
@@ -279,6 +287,8 @@ def _flow_store(op: ir.Operation, operands: list[Array], captured: Lookup) -> Se
 
 # Encodings say how a tensor is laid out in memory, never what its elements are.
 _IDENTITIES = (
+    # Of a dispatch's buffer the buffer itself: stores through it must reach the caller's.
+    "flow.dispatch.tie_shape",
     "tensor.cast",
     "flow.tensor.encode",
     "flow.tensor.transfer",

@@ -192,22 +192,16 @@ def _roles_of_product(maps: list[ir.AffineMap]) -> list[str]:
     return roles
 
 
+# A loop's role by which of query, key and value it indexes: the first of these that all do.
+_ATTENTION_ROLES = (("batch", (0, 1, 2)), ("k1", (0, 1)), ("k2", (1, 2)), ("m", (0,)), ("n", ()))
+
+
 def _roles_of_attention(maps: list[ir.AffineMap], loops: int) -> list[str]:
-    query, key, value = (uses_of_loops(m)[0] for m in maps[:3])
-    roles = []
-    for loop in range(loops):
-        if loop in query and loop in key and loop in value:
-            role = "batch"
-        elif loop in query and loop in key:
-            role = "k1"
-        elif loop in key and loop in value:
-            role = "k2"
-        elif loop in query:
-            role = "m"
-        else:
-            role = "n"
-        roles.append(role)
-    return roles
+    inputs = [uses_of_loops(m)[0] for m in maps[:3]]
+    return [
+        next(role for role, by in _ATTENTION_ROLES if all(loop in inputs[i] for i in by))
+        for loop in range(loops)
+    ]
 
 
 def _roles_of_pooling(maps: list[ir.AffineMap], reduction: tuple[bool, ...]) -> list[str]:

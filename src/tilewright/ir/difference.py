@@ -9,7 +9,8 @@ buffer is and where in it the buffer begins, and how a number gets to the dispat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from iree.compiler import ir
 
@@ -70,28 +71,23 @@ class _Comparison:
         if one.name != two.name:
             raise _Different(f"{one.name} where the program has {two.name}")
         self._attributes(one, two)
-        self._equal(one, "operands", len(one.operands), len(two.operands))
-        for a, b in zip(one.operands, two.operands, strict=True):
-            self._values(one, a, b)
-        self._equal(one, "results", len(one.results), len(two.results))
-        for a, b in zip(one.results, two.results, strict=True):
-            self._types(one, a.type, b.type)
-            self._pair(one, a, b)
-        self._equal(one, "regions", len(one.regions), len(two.regions))
-        for first, second in zip(one.regions, two.regions, strict=True):
-            self._equal(one, "blocks", len(first.blocks), len(second.blocks))
-            for block, other in zip(first.blocks, second.blocks, strict=True):
-                self._block(one, block, other)
+        self._each(one, "operands", (one.operands, two.operands), self._values)
+        self._each(one, "results", (one.results, two.results), self._defined)
+        self._each(one, "regions", (one.regions, two.regions), self._region)
+
+    def _region(self, inside: ir.Operation, one: ir.Region, two: ir.Region) -> None:
+        self._each(inside, "blocks", (one.blocks, two.blocks), self._block)
 
     def _block(self, inside: ir.Operation, one: ir.Block, two: ir.Block) -> None:
-        self._equal(inside, "block arguments", len(one.arguments), len(two.arguments))
-        for a, b in zip(one.arguments, two.arguments, strict=True):
-            self._types(inside, a.type, b.type)
-            self._pair(inside, a, b)
+        self._each(inside, "block arguments", (one.arguments, two.arguments), self._defined)
         ours, theirs = list(_code(one)), list(_code(two))
         for first, second in zip(ours, theirs, strict=False):
             self.operation(first, second)
-        self._equal(inside, "operations", len(ours), len(theirs))
+        self._each(inside, "operations", (ours, theirs))
+
+    def _defined(self, user: ir.Operation, one: ir.Value, two: ir.Value) -> None:
+        self._types(user, one.type, two.type)
+        self._pair(user, one, two)
 
     def _values(self, user: ir.Operation, one: ir.Value, two: ir.Value) -> None:
         """Operands must come from the same op, or in the same way from outside."""
@@ -134,9 +130,20 @@ class _Comparison:
                     f"{theirs.get(name, 'nothing')}"
                 )
 
-    def _equal(self, user: ir.Operation, what: str, one: int, two: int) -> None:
+    def _each(
+        self,
+        user: ir.Operation,
+        what: str,
+        parts: tuple[Sequence[Any], Sequence[Any]],
+        compare: Callable[[ir.Operation, Any, Any], None] | None = None,
+    ) -> None:
+        """There must be as many, and each like the other."""
+        one, two = map(len, parts)
         if one != two:
             raise _Different(f"{user.name}: {one} {what} where the program has {two}")
+        if compare:
+            for ours, theirs in zip(*parts, strict=True):
+                compare(user, ours, theirs)
 
 
 def _code(block: ir.Block) -> Iterable[ir.Operation]:

@@ -176,13 +176,13 @@ def _node(op: ir.Operation, operands: tuple[int, ...]) -> SmtNode:
 def _knobs_in(attribute: ir.Attribute) -> list[SmtKnob]:
     """The knobs anywhere inside an attribute."""
     if isinstance(attribute, iree_codegen.IntKnobAttr):
-        return [SmtKnob(_text(attribute.name))]
+        return [SmtKnob(knob_name(attribute))]
     if isinstance(attribute, iree_codegen.OneOfKnobAttr):
         options = tuple(option_name(option) for option in attribute.options)
         kinds = (iree_gpu.MMAAttr, iree_gpu.VirtualMMAAttr)
         mma = [o.mnk_shape for o in attribute.options if isinstance(o, kinds)]
         shapes = tuple((int(m), int(n), int(k)) for m, n, k in mma)
-        return [SmtKnob(_text(attribute.name), options, shapes)]
+        return [SmtKnob(knob_name(attribute), options, shapes)]
     if isinstance(attribute, ir.DictAttr):
         return [knob for named in attribute for knob in _knobs_in(named.attr)]
     if isinstance(attribute, ir.ArrayAttr):
@@ -191,8 +191,13 @@ def _knobs_in(attribute: ir.Attribute) -> list[SmtKnob]:
     return _knobs_in(inner) if isinstance(inner, ir.Attribute) else []
 
 
-def _text(name: object) -> str:
-    return str(name.value) if isinstance(name, ir.StringAttr) else str(name)
+def knob_name(knob: iree_codegen.IntKnobAttr | iree_codegen.OneOfKnobAttr) -> str:
+    """The name of a knob.
+
+    Args:
+        knob: an attribute that stands for a value to choose.
+    """
+    return str(knob.name.value) if isinstance(knob.name, ir.StringAttr) else str(knob.name)
 
 
 def option_name(option: ir.Attribute) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from iree.compiler import ir
@@ -23,6 +23,7 @@ from tilewright.gpu import (
 from tilewright.ir.gpu_constraints import (
     constraint_ops,
     erase_constraints,
+    knob_name,
     materialize,
     option_name,
     pipeline_name,
@@ -228,13 +229,13 @@ def _match(
     try:
         for named in ir.DictAttr(constraints.attributes["knobs"]):
             if named.name == "workgroup_size":
-                _unify_integers(named.attr, list(info.workgroup_size), found)
+                _unify(named.attr, list(info.workgroup_size), found)
             elif named.name == "subgroup_size":
-                _unify_value(named.attr, info.subgroup_size, found)
+                _unify(named.attr, info.subgroup_size, found)
             elif named.name == _PIPELINE_OPTIONS:
                 options = _options(info)
                 for option in ir.DictAttr(named.attr):
-                    _unify_value(option.attr, options.get(option.name), found)
+                    _unify(option.attr, options.get(option.name), found)
             elif named.name in lowering:
                 _unify(named.attr, lowering[named.name], found)
             elif named.name in root.attributes:
@@ -246,16 +247,20 @@ def _match(
     return tuple(found.items())
 
 
-def _unify(knobs: ir.Attribute, actual: ir.Attribute, found: dict[str, int]) -> None:
-    """Adds the values that make `knobs` the attribute `actual`. Raises _Differs."""
-    if isinstance(knobs, iree_codegen.IntKnobAttr) and isinstance(actual, ir.IntegerAttr):
-        _assign(knobs, int(actual.value), found)
+def _unify(knobs: Any, actual: Any, found: dict[str, int]) -> None:
+    """Adds the values that make `knobs` what is given as an attribute, or as the Python number or
+    list that the bindings have for it. Raises _Differs."""
+    actual = _plain(actual)
+    if isinstance(knobs, iree_codegen.IntKnobAttr):
+        if not isinstance(actual, int | None):
+            raise _Differs
+        _assign(knobs, int(actual or 0), found)
     elif isinstance(knobs, iree_codegen.OneOfKnobAttr):
-        options = list(knobs.options)
+        options = [_plain(option) for option in knobs.options]
         if actual not in options:
             raise _Differs
         _assign(knobs, options.index(actual), found)
-    elif isinstance(knobs, ir.ArrayAttr) and isinstance(actual, ir.ArrayAttr):
+    elif isinstance(knobs, ir.ArrayAttr) and isinstance(actual, ir.ArrayAttr | Sequence):
         if len(knobs) != len(actual):
             raise _Differs
         for one, other in zip(knobs, actual, strict=True):
@@ -269,42 +274,19 @@ def _unify(knobs: ir.Attribute, actual: ir.Attribute, found: dict[str, int]) -> 
         actual, iree_gpu.LoweringConfigAttr
     ):
         _unify(knobs.attributes, actual.attributes, found)
-    elif knobs != actual:
-        raise _Differs
-
-
-def _unify_integers(knobs: ir.Attribute, actual: list[int], found: dict[str, int]) -> None:
-    parts = list(ir.ArrayAttr(knobs))
-    if len(parts) != len(actual):
-        raise _Differs
-    for one, value in zip(parts, actual, strict=True):
-        _unify_value(one, value, found)
-
-
-def _unify_value(knobs: ir.Attribute, actual: Any, found: dict[str, int]) -> None:
-    """The same for a value that the bindings give as a Python number or attribute."""
-    if isinstance(knobs, iree_codegen.IntKnobAttr):
-        if actual is None:
-            actual = 0
-        _assign(knobs, int(actual), found)
-    elif isinstance(knobs, iree_codegen.OneOfKnobAttr):
-        values = [_plain(option) for option in knobs.options]
-        if actual not in values:
-            raise _Differs
-        _assign(knobs, values.index(actual), found)
     elif _plain(knobs) != actual:
         raise _Differs
 
 
-def _plain(attribute: ir.Attribute) -> Any:
-    if isinstance(attribute, ir.BoolAttr):
-        return bool(attribute.value)
-    return int(attribute.value) if isinstance(attribute, ir.IntegerAttr) else attribute
+def _plain(value: Any) -> Any:
+    """A number's attribute as the number."""
+    if isinstance(value, ir.BoolAttr):
+        return bool(value.value)
+    return int(value.value) if isinstance(value, ir.IntegerAttr) else value
 
 
 def _assign(knob: Any, value: int, found: dict[str, int]) -> None:
-    name = str(knob.name.value) if isinstance(knob.name, ir.StringAttr) else str(knob.name)
-    if found.setdefault(name, value) != value:
+    if found.setdefault(knob_name(knob), value) != value:
         raise _Differs
 
 
@@ -401,14 +383,3 @@ def as_before_configuring(function: ir.Operation) -> None:
     for op in walk(function):
         if DECOMPOSITION_CONFIG in op.attributes:
             del op.attributes[DECOMPOSITION_CONFIG]
-
-
-def texts(
-    function: ir.Operation, configuration: GpuCompilationInfo
-) -> tuple[str, Mapping[int, Mapping[str, str]]]:
-    """What `resolve` gives, as text: for specs."""
-    info, attributes = resolve(function, configuration)
-    by_op: dict[int, dict[str, str]] = {}
-    for index, name, attribute in attributes:
-        by_op.setdefault(index, {})[name] = str(attribute)
-    return str(info), by_op

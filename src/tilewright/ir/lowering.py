@@ -6,8 +6,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
 from tilewright.gpu import GpuCompilationInfo
-from tilewright.ir.gpu_lowering import texts as gpu_texts
-from tilewright.ir.gpu_lowering import write_gpu_configuration
+from tilewright.ir.gpu_lowering import resolve, write_gpu_configuration
 from tilewright.ir.walk import parameters
 from tilewright.tiling import LEVELS, CompilationInfo, Tiling, Translation
 
@@ -131,12 +130,10 @@ def attribute_texts(
         return configuration.translation.to_attribute(), [
             (index, tiling.to_attribute(), ()) for index, tiling in configuration.tilings
         ]
-    info, by_op = gpu_texts(function, configuration)
-    return info, [
-        (
-            index,
-            attributes[LOWERING_CONFIG],
-            tuple(pair for pair in attributes.items() if pair[0] != LOWERING_CONFIG),
-        )
-        for index, attributes in by_op.items()
+    info, attributes = resolve(function, configuration)
+    by_op: dict[int, dict[str, str]] = {}
+    for index, name, attribute in attributes:
+        by_op.setdefault(index, {})[name] = str(attribute)
+    return str(info), [
+        (index, own.pop(LOWERING_CONFIG), tuple(own.items())) for index, own in by_op.items()
     ]

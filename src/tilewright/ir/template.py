@@ -153,7 +153,7 @@ def read_dispatch(
         else None
         for op in ops
     ]
-    root = _find_root(module, ops, tilings)
+    root = _find_root(module, ops)
     templates = tuple(
         OpTemplate(
             name=op.name,
@@ -193,22 +193,13 @@ def find_function(module: ir.Module, executable: str, entry: str) -> ir.Operatio
     return found
 
 
-def _find_root(
-    module: ir.Module, ops: Sequence[ir.Operation], tilings: Sequence[Tiling | None]
-) -> int:
+def _find_root(module: ir.Module, ops: Sequence[ir.Operation]) -> int:
     marked = [op.operation for op in iree_codegen.get_tuner_root_ops(module)]
-    candidates = [i for i, op in enumerate(ops) if any(op == root for root in marked)]
-    if not candidates:
-        candidates = [
-            i
-            for i, tiling in enumerate(tilings)
-            if tiling is not None and "distribution" in tiling.by_level
-        ]
-    if not candidates:
-        candidates = [i for i, tiling in enumerate(tilings) if tiling is not None]
-    if not candidates:
+    roots = [op for op in ops if any(op == root for root in marked)]
+    root = roots[-1] if roots else _root(ops)
+    if root is None:
         raise UnreadableConfiguration("the compiler gives no op of the dispatch a configuration")
-    return candidates[-1]
+    return ops.index(root)
 
 
 def _widest(op: ir.Operation) -> int:
@@ -308,7 +299,7 @@ def configured_functions(module: ir.Module) -> dict[str, DispatchFunction]:
     return found
 
 
-def _root(ops: tuple[ir.Operation, ...]) -> ir.Operation | None:
+def _root(ops: Sequence[ir.Operation]) -> ir.Operation | None:
     """The last op that has distribution tiles, else the last that is configured at all.
 
     The compiler gives distribution tiles to the op that it starts from; that mark of its own which

@@ -18,10 +18,8 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.ir.program import pick_function
 from tilewright.measure.benchmark_worker import RepeatRequest, repeat
-from tilewright.measure.inputs import InputSet
-from tilewright.measure.machine import Machine, describe, scales_frequency, warnings
+from tilewright.measure.machine import describe, scales_frequency, warnings
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.timing import Repetition
 from tilewright.modules.functions import ModuleFunction, make_arguments
 from tilewright.modules.ready_module import OpenModule
 from tilewright.toolchain import versions
@@ -152,54 +150,31 @@ def _bench(
     rows: list[BenchmarkRow] = []
     unit, iterations = "", None
     for index in range(policy.repetitions):
-        done = _repetition(module, function, arguments, policy, iterations)
+        request = RepeatRequest(
+            str(module.vmfb),
+            arguments,
+            function.name,
+            iterations,
+            policy.min_time_s,
+            1 if function.repeats else policy.batch_size,
+            module.parameters,
+        )
+        done = module.benchmark.ask(repeat, request)
         if isinstance(done, WorkerFailure):
             error = module.failure(function.name, done, given=bool(inputs))
             return BenchResult(function.name, tuple(rows), unit or "ms", str(error))
         iterations, batch = done.iterations, policy.batch_size
         real_s, cpu_s = done.real_s / batch, done.cpu_s / batch
+        rate = 1 / real_s if real_s > 0 else math.inf
         unit = unit or _unit(real_s)
-        rows.append(_row(function.name, "", index, policy, iterations * batch, real_s, cpu_s))
+        times = (iterations * batch, real_s, cpu_s, rate)
+        rows.append(BenchmarkRow(function.name, "", index, policy.repetitions, *times))
         on_row(rows[-1], unit)
     if policy.repetitions > 1:
         for row in _statistics(rows):
             rows.append(row)
             on_row(row, unit)
     return BenchResult(function.name, tuple(rows), unit)
-
-
-def _repetition(
-    module: OpenModule,
-    function: ModuleFunction,
-    arguments: InputSet,
-    policy: BenchPolicy,
-    iterations: int | None,
-) -> Repetition | WorkerFailure:
-    request = RepeatRequest(
-        str(module.vmfb),
-        arguments,
-        function.name,
-        iterations,
-        policy.min_time_s,
-        1 if function.repeats else policy.batch_size,
-        module.parameters,
-    )
-    return module.benchmark.ask(repeat, request)
-
-
-def _row(
-    function: str,
-    statistic: str,
-    index: int,
-    policy: BenchPolicy,
-    iterations: int,
-    real_s: float,
-    cpu_s: float,
-) -> BenchmarkRow:
-    rate = 1 / real_s if real_s > 0 else math.inf
-    return BenchmarkRow(
-        function, statistic, index, policy.repetitions, iterations, real_s, cpu_s, rate
-    )
 
 
 def _statistics(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
@@ -239,7 +214,10 @@ def context(module: OpenModule) -> dict[str, Any]:
         "num_cpus": machine.threads,
         "mhz_per_cpu": round(machine.frequency_mhz or 0),
         "cpu_scaling_enabled": scales_frequency(machine),
-        "caches": _caches(machine),
+        "caches": [
+            {"type": c.kind, "level": c.level, "size": c.bytes, "num_sharing": c.shared_by}
+            for c in machine.caches
+        ],
         "load_avg": [round(load, 2) for load in os.getloadavg()],
         "library_version": versions()["tilewright"],
         "library_build_type": "release",
@@ -250,13 +228,6 @@ def context(module: OpenModule) -> dict[str, Any]:
         "versions": versions(),
         "warnings": list(warnings(machine)),
     }
-
-
-def _caches(machine: Machine) -> list[dict[str, Any]]:
-    return [
-        {"type": c.kind, "level": c.level, "size": c.bytes, "num_sharing": c.shared_by}
-        for c in machine.caches
-    ]
 
 
 def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, Any]:

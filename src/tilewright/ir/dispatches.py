@@ -272,15 +272,13 @@ class _Operands:
     def __init__(self, calls: Sequence[ir.Operation]) -> None:
         first, *others = (list(call.operands) for call in calls)
         self._operands = first
-        self._constants: dict[int, ir.Operation] = {}
+        self._constants: set[int] = set()
         self._argument_of: list[int] = []
         self._positions: list[int] = []
         for position, value in enumerate(first):
-            constant_op = _constant_owner(value)
-            if constant_op is not None and all(
-                _equal_constants(value, other[position]) for other in others
-            ):
-                self._constants[position] = constant_op
+            constant = _constant(value)
+            if constant is not None and all(_constant(o[position]) == constant for o in others):
+                self._constants.add(position)
                 self._argument_of.append(-1)
                 continue
             same = (
@@ -312,7 +310,7 @@ class _Operands:
         made = []
         for position, value in enumerate(self._operands):
             if position in self._constants:
-                made.append(self._constants[position].clone().operation.results[0])
+                made.append(value.owner.clone().operation.results[0])
                 continue
             argument = arguments[self._argument_of[position]]
             made.append(argument if argument.type == value.type else _encode(argument, value.type))
@@ -360,20 +358,12 @@ def _is_device_global(operation: ir.Operation) -> bool:
     )
 
 
-def _constant_owner(value: ir.Value) -> ir.Operation | None:
+def _constant(value: ir.Value) -> ir.Attribute | None:
+    """The number that a value is in every run."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "arith.constant":
         return None
-    return owner if not isinstance(value.type, ir.RankedTensorType) else None
-
-
-def _equal_constants(one: ir.Value, other: ir.Value) -> bool:
-    first, second = _constant_owner(one), _constant_owner(other)
-    return (
-        first is not None
-        and second is not None
-        and first.attributes["value"] == second.attributes["value"]
-    )
+    return None if isinstance(value.type, ir.RankedTensorType) else owner.attributes["value"]
 
 
 def _sized(value: ir.Value, sizes: SizeEvaluator) -> ArgumentType:

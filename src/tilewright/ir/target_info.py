@@ -17,18 +17,10 @@ def target_info(module: ir.Module) -> tuple[str, str, int]:
         if op.name == "hal.executable.variant":
             return _read_target(op.attributes["target"])
         if op.name == "util.global" and "initial_value" in op.attributes:
-            for target in _device_targets(op.attributes["initial_value"]):
-                return _read_target(target)
+            for part in _parts(op.attributes["initial_value"], "#hal.device.target"):
+                if isinstance(part, ir.ArrayAttr) and len(part):
+                    return _read_target(part[0])
     return "", "", 16
-
-
-def _device_targets(device: ir.Attribute) -> list[ir.Attribute]:
-    return [
-        target
-        for part in _parts(device, "#hal.device.target")
-        if isinstance(part, ir.ArrayAttr)
-        for target in part
-    ]
 
 
 def _read_target(target: ir.Attribute) -> tuple[str, str, int]:

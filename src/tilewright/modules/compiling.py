@@ -53,14 +53,6 @@ SEQUENCE_FORM = (
 )
 
 
-@dataclass(frozen=True)
-class ConfigurationLibrary:
-    """What is applied, and the words that it is called by: `tuning spec` or `strategy library`."""
-
-    tuned: TunedSpec
-    what: str
-
-
 def split_entry(given: Path) -> tuple[Path, str]:
     """The file and the sequence of `FILE@SEQUENCE`; '' where only a file is named.
 
@@ -71,7 +63,7 @@ def split_entry(given: Path) -> tuple[Path, str]:
     return (Path(file), sequence) if at and file and not given.exists() else (given, "")
 
 
-def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> ConfigurationLibrary:
+def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> TunedSpec:
     """What a file or a tuning run's folder is.
 
     Args:
@@ -79,27 +71,29 @@ def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> Con
         tuned: what was given.
         entry: the sequence of a library to begin with.
 
+    Returns:
+        The same; with the flag and the sequence of a library where it is one.
+
     Raises:
         UserError: it cannot be applied.
     """
     request = ReadRequest(tuned.spec, entry)
     if not opened.run(read_strategy, request, _READ_TIMEOUT_S, str(tuned.spec)):
-        return ConfigurationLibrary(tuned, "tuning spec")
+        return tuned
     spec = Path(f"{tuned.spec}@{entry}") if entry else tuned.spec
-    return ConfigurationLibrary(replace(tuned, spec=spec, flag=LIBRARY_FLAG), "strategy library")
+    return replace(tuned, spec=spec, flag=LIBRARY_FLAG)
 
 
-def prove_strategy(opened: OpenProgram, strategy: ConfigurationLibrary) -> Proof:
+def prove_strategy(opened: OpenProgram, tuned: TunedSpec) -> Proof:
     """What it changed in the program.
 
     Args:
         opened: the program.
-        strategy: what is applied.
+        tuned: what is applied.
 
     Raises:
         UserError: it changed nothing though it should have.
     """
-    tuned = strategy.tuned
     proof = prove_tuned(opened, tuned)
     if tuned.flag != LIBRARY_FLAG:
         check_changes(tuned, opened.program.source, spec_report(opened, tuned), proof)
@@ -269,15 +263,15 @@ def compiled_program(
 def _compile(
     opened: OpenProgram,
     options: ModuleOptions,
-    strategy: ConfigurationLibrary | None,
+    tuned: TunedSpec | None,
     with_limits: bool,
 ) -> CompiledModule:
-    proof = prove_strategy(opened, strategy) if strategy else None
-    variant = strategy.tuned.variant if strategy else DEFAULT_VARIANT
+    proof = prove_strategy(opened, tuned) if tuned else None
+    variant = tuned.variant if tuned else DEFAULT_VARIANT
     plain = opened.flags(variant)
     wanted = with_limits and options.compile_to is None
     limits = find_limits(opened, plain) if wanted else {}
-    flags = spec_flags(opened, strategy.tuned) if strategy else plain
+    flags = spec_flags(opened, tuned) if tuned else plain
     made, phases = _make(opened, flags, options)
     vmfb = made if options.compile_to is None else None
     return CompiledModule(
@@ -286,10 +280,16 @@ def _compile(
         parameters=opened.program.parameters,
         limits=limits,
         phases=phases,
-        strategy=f"{strategy.what} {strategy.tuned.spec}" if strategy else "",
+        strategy=_words(tuned) if tuned else "",
         changes=proof.changes if proof else (),
-        notes=strategy.tuned.notes if strategy else (),
+        notes=tuned.notes if tuned else (),
     )
+
+
+def _words(tuned: TunedSpec) -> str:
+    """What is applied, and as what."""
+    what = "strategy library" if tuned.flag == LIBRARY_FLAG else "tuning spec"
+    return f"{what} {tuned.spec}"
 
 
 def _make(

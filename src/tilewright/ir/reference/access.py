@@ -8,6 +8,7 @@ division are gathered through index arrays.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -284,13 +285,8 @@ def boxes(sizes: Sequence[int], limit: int) -> Iterator[Box]:
         inner = points // n
         tile[d] = max(1, limit // inner) if inner else n
         points = inner * tile[d] if tile[d] > 1 else inner
-    yield from _tiles(tuple(sizes), tuple(tile), ())
-
-
-def _tiles(sizes: tuple[int, ...], tile: tuple[int, ...], done: Box) -> Iterator[Box]:
-    if len(done) == len(sizes):
-        yield done
-        return
-    n, step = sizes[len(done)], tile[len(done)]
-    for lo in range(0, n, step):
-        yield from _tiles(sizes, tile, (*done, (lo, min(lo + step, n))))
+    spans = (
+        [(low, min(low + step, n)) for low in range(0, n, step)]
+        for n, step in zip(sizes, tile, strict=True)
+    )
+    yield from itertools.product(*spans)

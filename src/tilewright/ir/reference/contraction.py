@@ -9,6 +9,7 @@ box of bounded size into the matrix that BLAS wants.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -141,7 +142,7 @@ def _evaluate(
         # Elementwise on one operand (and scalars): evaluated on the operand itself, not the view.
         access, array = operands[spread[0]]
         arguments = {a: operands[a][1] for a in factor.arguments}
-        value = _product(body.evaluate(factor.slots, arguments))
+        value = functools.reduce(np.multiply, body.evaluate(factor.slots, arguments))
         return _Part(np.broadcast_to(value, array.shape), access)
     used = factor.loops.union(*(operands[a][0].uses for a in factor.arguments))
     if int(np.prod([sizes[d] for d in used], dtype=object)) > _BUILT:
@@ -150,18 +151,8 @@ def _evaluate(
     box = tuple((0, n if d in used else 1) for d, n in enumerate(sizes))
     views = {a: operands[a][0].view(operands[a][1], box) for a in factor.arguments}
     values = body.evaluate(factor.slots, views, lambda d: index_array(d, box, len(sizes)))
-    return _Part(_over_loops(_product(values), len(sizes)), None)
-
-
-def _product(values: Sequence[Array]) -> Array:
-    result = values[0]
-    for value in values[1:]:
-        result = result * value
-    return result
-
-
-def _over_loops(value: Array, loops: int) -> Array:
-    return value.reshape((1,) * (loops - value.ndim) + value.shape)
+    value = functools.reduce(np.multiply, values)
+    return _Part(value.reshape((1,) * (len(sizes) - value.ndim) + value.shape), None)
 
 
 @dataclass(frozen=True)

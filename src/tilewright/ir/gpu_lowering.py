@@ -122,9 +122,9 @@ def _own_choice(
     sizes: list[tuple[str, tuple[int, ...]]] = []
     entries: list[tuple[str, str]] = []
     for named in _lowering_entries(root.attributes):
-        values = _integers(named.attr)
-        if values is not None:
-            sizes.append((named.name, values))
+        values = attribute_tree(named.attr)
+        if isinstance(values, list) and all(type(one) is int for one in values):
+            sizes.append((named.name, tuple(values)))
         else:
             entries.append((named.name, str(named.attr)))
     settings = [(n.name, str(n.attr)) for n in info.configuration or ()]
@@ -134,7 +134,7 @@ def _own_choice(
         str(info.pass_pipeline),
         tuple(sizes),
         tuple(entries),
-        tuple((name, _option_text(value)) for name, value in _options(info).items()),
+        tuple((name, render(value)) for name, value in _options(info).items()),
         tuple(pair for pair in settings if pair[0] != _PIPELINE_OPTIONS),
         tuple(_match(op, info, root) for op in constraint_ops(function)),
         _intrinsics(function, root),
@@ -188,18 +188,6 @@ def _lowering_entries(attributes: Any) -> Sequence[ir.NamedAttribute]:
         return []
     config = attributes[LOWERING_CONFIG]
     return list(config.attributes) if isinstance(config, iree_gpu.LoweringConfigAttr) else []
-
-
-def _integers(attribute: ir.Attribute) -> tuple[int, ...] | None:
-    if not isinstance(attribute, ir.ArrayAttr):
-        return None
-    if any(not isinstance(one, ir.IntegerAttr) for one in attribute):
-        return None
-    return tuple(int(one.value) for one in attribute)
-
-
-def _option_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _options(info: iree_codegen.TranslationInfoAttr) -> dict[str, ir.Attribute | bool | int]:

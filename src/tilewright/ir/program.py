@@ -23,18 +23,8 @@ from tilewright.errors import UnknownNameError, UserError, did_you_mean
 from tilewright.files import user_file
 from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, TRANSLATION_INFO
 from tilewright.ir.session import CompileError, CompilerSession
-from tilewright.ir.signature import Signature, declared_signature, entry_points, is_public
+from tilewright.ir.signature import Signature, declared_signature, is_public
 from tilewright.ir.walk import string_attribute, walk
-
-__all__ = [
-    "INPUT_TYPES",
-    "Program",
-    "Signature",
-    "choose_function",
-    "entry_points",
-    "load_program",
-    "pick_function",
-]
 
 # What `--iree-input-type=` takes in IREE 3.13.
 INPUT_TYPES = (

@@ -114,7 +114,6 @@ PAGES = {
             "modules.running",
             "modules.benchmarking",
             "modules.compiling",
-            "modules.values",
         ],
     ),
     "kernels": (

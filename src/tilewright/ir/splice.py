@@ -146,12 +146,26 @@ class SplicedTemplate:
         Raises:
             CompileError: it does not compile.
         """
+        return self._session.compile(self.host_with(code), compile_from="vm")
+
+    def host_with(self, code: GeneratedCode) -> Any:
+        """The candidate's program at the `vm` phase.
+
+        Args:
+            code: what `generate` made; of no more use afterwards.
+
+        Returns:
+            The module operation.
+
+        Raises:
+            CompileError: it does not compile.
+        """
         session = self._session
         with session.context, ir.Location.unknown():
             session.run(code.module.operation, "executable-targets", "hal")
             host = self._host.operation.clone()
             _replace(host, self._executable, _binary(code.module), code.workgroups)
-        return session.compile(host, compile_from="vm")
+        return host
 
 
 def _only(module: ir.Module, executable: str) -> Any:

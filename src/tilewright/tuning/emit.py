@@ -269,8 +269,8 @@ class PlanRequest:
 
 def plan_attributes(state: WorkerState, request: PlanRequest) -> tuple[list[Wanted], list[Lost]]:
     """Task: see PlanRequest. The dispatches whose op was found, and the others."""
-    from tilewright.ir.template import configured_functions, describe
     from tilewright.ir.locations import places
+    from tilewright.ir.template import configured_functions, describe
     from tilewright.ir.walk import walk
 
     compiler = session(state, request.flags)
@@ -343,8 +343,8 @@ def try_attributes(state: WorkerState, request: TryRequest) -> dict[str, Arrival
     from iree.compiler import ir
     from iree.compiler.dialects import iree_codegen
 
-    from tilewright.ir.template import configured_functions
     from tilewright.ir.lowering import COMPILATION_INFO
+    from tilewright.ir.template import configured_functions
     from tilewright.ir.walk import walk
 
     compiler = session(state, request.flags)

@@ -28,7 +28,9 @@ class Answers:
         assert more["function"] == "main"
         return self.answer
 
-    verify = time
+    def verify(self, request: Any, **more: Any) -> Any:
+        assert request.function == "main"
+        return self.answer
 
 
 def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:

@@ -157,8 +157,8 @@ class Bench:
         self.asked.append(("time", path, more))
         return self.answers["time"]
 
-    def verify(self, path, inputs, expected, **more):
-        self.asked.append(("verify", path, more))
+    def verify(self, request, **more):
+        self.asked.append(("verify", request.vmfb, request))
         return self.answers["verify"]
 
 

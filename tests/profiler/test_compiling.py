@@ -25,6 +25,7 @@ from profiled import (
 
 from tilewright.errors import UserError
 from tilewright.kernels import parse_operation
+from tilewright.measure.pool import WorkerPool
 from tilewright.profiler import (
     ConfigurationChoice,
     GeneratedFolder,
@@ -154,37 +155,54 @@ def test_configurations_come_from_the_search_space(tmp_path: Path) -> None:
     assert list(again.operations()[0].dispatches) == list(folder.dispatches), "one seed, one sample"
 
 
-def test_the_best_comes_from_the_database(tmp_path: Path) -> None:
-    from tilewright.profiler.configurations import Chooser
+def test_all_operations_are_configured_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job after the other would leave all workers but one idle."""
+    batches: list[list[str]] = []
+    run = WorkerPool.run
+
+    def spy(self, jobs, *args, **kwargs):
+        given = list(jobs)
+        batches.append([job.task.__name__ for job in given])
+        return run(self, given, *args, **kwargs)
+
+    monkeypatch.setattr(WorkerPool, "run", spy)
+    generated = make(tmp_path, SQUARE, OTHER, configs="sample:1")
+    assert [len(folder.dispatches) for folder in generated.operations()] == [1, 1]
+    assert batches == [
+        ["emit_programs"],
+        ["read_user_program"] * 2,
+        ["extract_dispatches"] * 2,
+        ["configure_dispatch"] * 2,
+    ]
+
+
+def test_the_best_comes_from_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.store import Database, TaskResult
+    from tilewright.store.rows import configuration_from_json
 
     sampled = make(tmp_path / "a", SQUARE, configs="sample:1")
     ((name, entry),) = sampled.operations()[0].dispatches.items()
     assert entry.tuned is not None
     db = tmp_path / "t.db"
+    # The key under which a tuning run would store it is the one that is looked up.
+    keys = []
+    original = Database.result_for
+
+    def spy(self, key):
+        keys.append(key)
+        return original(self, key)
+
+    monkeypatch.setattr(Database, "result_for", spy)
+    options = GenerateOptions(TARGET, parse_configs("best"), db=db)
     with Database.open(db) as store:
-        # The key under which a tuning run would store it is the one that is looked up.
-        keys = []
-        original = store.result_for
-
-        class Spy:
-            def result_for(self, key):
-                keys.append(key)
-                return original(key)
-
-        from tilewright.measure.compile_worker import compile_pool
-
-        chooser = Chooser(parse_configs("best"), TARGET, (), 0, Spy())  # type: ignore[arg-type]
-        with compile_pool(1) as pool:
-            ((_, chosen),) = chooser.choose(sampled.operations(), pool)
-        assert "no result" in chosen.notes[0]
-        from tilewright.store.rows import configuration_from_json
-
+        said = generate(tmp_path / "b", [parse_operation(SQUARE)], options)
+        assert "no result" in said.notes[0]
         winner = configuration_from_json(dict(entry.tuned.knobs))
         store.record_result(store.task_id(keys[0]), TaskResult(winner, 2e-3, 1e-3, 1.9, 2.1))
-    options = GenerateOptions(TARGET, parse_configs("best"), db=db)
-    generate(tmp_path / "b", [parse_operation(SQUARE)], options)
-    (folder,) = GeneratedFolder(tmp_path / "b").operations()
+    generate(tmp_path / "c", [parse_operation(SQUARE)], options)
+    (folder,) = GeneratedFolder(tmp_path / "c").operations()
     assert list(folder.dispatches) == [name]
 
 

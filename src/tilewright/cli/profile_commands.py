@@ -100,8 +100,7 @@ def generate(directory: Path, **given: Any) -> None:
     """
     from tilewright.kernels.shapes import read_shapes
     from tilewright.kernels.suite import make_suite
-    from tilewright.profiler.configurations import parse_configs
-    from tilewright.profiler.generating import GenerateOptions
+    from tilewright.profiler.generating import GenerateOptions, parse_configs
     from tilewright.profiler.generating import generate as run
 
     forms = {name: given.pop(name) for name in ("types", "layouts", "variants")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,25 @@ class SearchCurve:
     seconds: NDArray[np.float64]
     trials: NDArray[np.float64]
     quality: NDArray[np.float64]
+
+
+def charts(run: ComparisonRun, base: str) -> dict[str, Any]:
+    """All that the run has numbers for.
+
+    Args:
+        run: the comparison.
+        base: what speed-ups are over.
+
+    Returns:
+        By name: two bar charts (`bars`, `speedup`), a `roofline`, the curves of `quality`.
+    """
+    found = {
+        "bars": speeds(run),
+        "speedup": speedups(run, base),
+        "roofline": roofline(run),
+        "quality": searches(run),
+    }
+    return {name: chart for name, chart in found.items() if chart}
 
 
 def speeds(run: ComparisonRun) -> BarChart | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +72,18 @@ class MachineState:
             found.append("the GPU held its clocks back: compare within a round only")
         return tuple(found)
 
-    def to_json(self) -> dict[str, Any]:
-        """For the file of results."""
-        return asdict(self)
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> MachineState:
-        """What `to_json` wrote.
+        """What `ComparisonRun.to_json` wrote of it.
 
         Args:
             data: one entry.
         """
-        moments = [
+        before, after = (
             Moment(**{**data[when], "frequencies": tuple(data[when]["frequencies"])})
             for when in ("before", "after")
-        ]
-        return MachineState(data["machine"], *moments)
+        )
+        return MachineState(data["machine"], before, after)
 
 
 def machine_facts(device: str = "") -> dict[str, Any]:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.compare.charts import (
-    BarChart,
-    Roofline,
-    SearchCurve,
-    roofline,
-    searches,
-    short_name,
-    speeds,
-    speedups,
-)
+from tilewright.compare.charts import BarChart, Roofline, SearchCurve, charts, short_name
 from tilewright.compare.results import ComparisonRun, geometric_mean
 from tilewright.errors import UserError
 from tilewright.pictures import COLOURS, HATCHES, MARKERS, check_picture, figure, save_picture
@@ -66,16 +57,9 @@ def write_plots(folder: Path, run: ComparisonRun, base: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--plot: cannot make {folder} ({error.strerror})") from error
-    drawn: dict[str, Any] = {}
-    for name, chart in (("bars", speeds(run)), ("speedup", speedups(run, base))):
-        if chart is not None:
-            drawn[name] = _bars(chart, run)
-    if (roofs := roofline(run)) is not None:
-        drawn["roofline"] = _roofline(roofs, run)
-    if curves := searches(run):
-        drawn["quality"] = _quality(curves, run)
     files = []
-    for name, made in drawn.items():
+    for name, chart in charts(run, base).items():
+        made = _DRAWN[name](chart, run)
         made.set_dpi(_DPI)
         for suffix in FORMATS:
             path = folder / f"{name}{suffix}"
@@ -110,9 +94,8 @@ def _bars(chart: BarChart, run: ComparisonRun) -> Any:
     for panel in range(rows):
         axes = made.add_subplot(rows, 1, panel + 1)
         part = chart.groups[panel * each : (panel + 1) * each]
-        for position, provider in enumerate(chart.series):
-            number = run.providers.index(provider)
-            _provider_bars(axes, chart, part, position, provider, number)
+        for provider in chart.series:
+            _provider_bars(axes, chart, part, provider, run.providers.index(provider))
         if chart.limit is not None:
             name, height = chart.limit
             axes.axhline(height, color="0.2", linestyle="--", label=name)
@@ -132,17 +115,12 @@ def _bars(chart: BarChart, run: ComparisonRun) -> Any:
 
 
 def _provider_bars(
-    axes: Any,
-    chart: BarChart,
-    part: tuple[str, ...],
-    position: int,
-    provider: str,
-    number: int,
+    axes: Any, chart: BarChart, part: Sequence[str], provider: str, number: int
 ) -> None:
-    """The bars of a provider: the `position`-th in each group, in the style of this number."""
+    """The bars of a provider in each group, in the style of this number."""
     values = chart.series[provider]
     width = 0.8 / len(chart.series)
-    shift = (position - (len(chart.series) - 1) / 2) * width
+    shift = (list(chart.series).index(provider) - (len(chart.series) - 1) / 2) * width
     there = [(group + shift, values[name]) for group, name in enumerate(part) if name in values]
     places = [place for place, _ in there]
     heights = np.array([v.value for _, v in there])
@@ -218,3 +196,11 @@ def _quality_lines(
     there = ~np.isnan(stacked).any(axis=0)
     means = [geometric_mean(column) for column in stacked[:, there].T]
     axes.plot(grid[there], means, color=colour, linewidth=2.2, label=curves[0].provider)
+
+
+_DRAWN: Mapping[str, Callable[[Any, ComparisonRun], Any]] = {
+    "bars": _bars,
+    "speedup": _bars,
+    "roofline": _roofline,
+    "quality": _quality,
+}

@@ -13,11 +13,8 @@ from typing import Any
 from tilewright.compare.machine_state import MachineState
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import check_writable_file, read_text, write_whole
-from tilewright.measure.statistics import (
-    Interval,
-    bootstrap_interval,
-    paired_ratio_interval,
-)
+from tilewright.measure.statistics import Interval, bootstrap_interval, paired_ratio_interval
+from tilewright.plain_data import tupled
 from tilewright.tables import check_columns, csv_text
 
 FORMAT = 1
@@ -95,27 +92,17 @@ class ComparisonRow:
         value, low, high = (self.flops / s / 1e9 for s in (time.value, time.high, time.low))
         return Interval(value, low, high, time.confidence)
 
-    def to_json(self) -> dict[str, Any]:
-        """For the file of results."""
-        return asdict(self)
-
     @staticmethod
     def from_json(data: dict[str, Any]) -> ComparisonRow:
-        """What `to_json` wrote.
+        """What `ComparisonRun.to_json` wrote.
 
         Args:
             data: one entry.
         """
-        return ComparisonRow(
-            **{
-                **data,
-                "outcome": ProviderOutcome(data["outcome"]),
-                "samples": tuple(data["samples"]),
-                "fastest": tuple(data.get("fastest") or data["samples"]),
-                "processor": tuple(data["processor"]),
-                "progress": tuple((p[0], p[1], p[2]) for p in data["progress"]),
-            }
-        )
+        values = {name: tupled(value) for name, value in data.items()}
+        values["outcome"] = ProviderOutcome(data["outcome"])
+        values["fastest"] = values.get("fastest") or values["samples"]
+        return ComparisonRow(**values)
 
 
 @dataclass(frozen=True)
@@ -167,11 +154,7 @@ class ComparisonRun:
 
     def to_json(self) -> dict[str, Any]:
         """For the file of results."""
-        return {
-            **{k: getattr(self, k) for k in ("date", "command", "threads", "settings", "versions")},
-            "state": self.state.to_json(),
-            "rows": [row.to_json() for row in self.rows],
-        }
+        return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ComparisonRun:

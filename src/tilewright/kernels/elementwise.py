@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.kernels.contractions import M, N
-from tilewright.kernels.epilogue import (
-    STEPS,
-    emit_steps,
-    fits_integers,
-    flops_of,
-    reference_steps,
-)
+from tilewright.kernels.epilogue import STEPS, emit_steps, fits_integers, flops_of, reference_steps
 from tilewright.kernels.operation import (
     ALL_TYPES,
     FLOATS,

@@ -6,9 +6,13 @@ generate(directory, suite.operations, GenerateOptions(target))
 """
 
 from tilewright.profiler.compiling import CompileOptions, Selected, compile_dispatches
-from tilewright.profiler.configurations import ConfigurationChoice, parse_configs
 from tilewright.profiler.folder import GeneratedFolder, OperationFolder
-from tilewright.profiler.generating import GenerateOptions, generate
+from tilewright.profiler.generating import (
+    ConfigurationChoice,
+    GenerateOptions,
+    generate,
+    parse_configs,
+)
 from tilewright.profiler.names import (
     format_configuration,
     format_dispatch,

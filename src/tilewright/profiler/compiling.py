@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.kernels.operation import Operation
 from tilewright.measure import machine
-from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.compile_worker import compile_pool, session
+from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.measure.pool import Job, Result
 from tilewright.profiler.folder import (
     FORMAT,
@@ -21,8 +24,8 @@ from tilewright.profiler.folder import (
     DispatchEntry,
     GeneratedFolder,
     OperationFolder,
+    TunedConfiguration,
 )
-from tilewright.profiler.worker_tasks import CompileAnswer, DispatchRequest, compile_dispatch
 from tilewright.target import Target, usable_cores
 from tilewright.toolchain import installed_version
 from tilewright.trial import Status
@@ -240,3 +243,84 @@ def _tidy(selected: Sequence[Selected]) -> None:
         for partial in path.glob("*.part"):
             with contextlib.suppress(OSError):
                 partial.unlink()
+
+
+# -- in workers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DispatchRequest:
+    """Compile a program in one configuration.
+
+    tuned: None for the compiler's own. repeats: above 1 the result has a function `bench` too,
+    which runs the whole program this often. configured: where to keep the configured program that
+    code is generated from.
+    """
+
+    program: Path
+    flags: tuple[str, ...]
+    tuned: TunedConfiguration | None
+    repeats: int
+    vmfb: Path
+    configured: Path
+
+
+@dataclass(frozen=True)
+class CompileAnswer:
+    """message: the first error, '' when the vmfb was written. log: all that the compiler said."""
+
+    message: str = ""
+    log: str = ""
+
+
+def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAnswer:
+    """Task: see DispatchRequest. Files appear whole, the vmfb only when the compile succeeds.
+
+    Args:
+        state: the worker's.
+        request: what to compile.
+
+    Returns:
+        What the compiler said.
+    """
+    from tilewright.ir.candidate import make_candidate
+    from tilewright.ir.lowering import UnreadableConfiguration
+
+    try:
+        compiler = session(state, request.flags)
+        tuned = request.tuned
+        module = make_candidate(
+            _template(state, request),
+            compiler.context,
+            tuned.executable if tuned else "",
+            tuned.entry if tuned else "",
+            tuned.configuration if tuned else None,
+            request.repeats,
+            whole=True,
+        )
+        write_whole(request.configured, module.operation.get_asm().encode())
+        vmfb = compiler.compile(module.operation, compile_from=CONFIGURED_PHASE)
+    except CompileError as error:
+        return CompileAnswer(str(error), error.log)
+    except UnreadableConfiguration as error:
+        return CompileAnswer(f"the configuration is not for this program: {error}")
+    write_whole(request.vmfb, vmfb)
+    return CompileAnswer()
+
+
+class _Templates(RecentlyUsed[tuple[str, tuple[str, ...]], bytes]):
+    """Programs as the compiler configures them, by a digest and the flags."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
+def _template(state: WorkerState, request: DispatchRequest) -> bytes:
+    """The program as the compiler configures it, kept between its configurations."""
+    source = request.program.read_bytes()
+    key = (hashlib.sha256(source).hexdigest(), request.flags)
+    compiler = session(state, request.flags)
+    return state.get(_Templates).get(
+        key,
+        lambda: compiler.compile(source, compile_to=CONFIGURED_PHASE, name=request.program.name),
+    )

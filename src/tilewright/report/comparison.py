@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilewright.compare.charts import (
-    BarChart,
-    Roofline,
-    SearchCurve,
-    roofline,
-    searches,
-    short_name,
-    speeds,
-    speedups,
-)
-from tilewright.compare.results import (
-    ComparisonRun,
-    default_base,
-    latest,
-    mean_speedup,
-    read_runs,
-)
+from tilewright.compare.charts import BarChart, Roofline, SearchCurve, charts, short_name
+from tilewright.compare.results import ComparisonRun, default_base, latest, mean_speedup, read_runs
 from tilewright.compare.tables import means_table, rows_table, wide_table
 from tilewright.report.page import (
     COLOURS,
@@ -72,14 +57,13 @@ def comparison_markdown(results: Path, base: str | None = None) -> str:
     """
     run = latest(read_runs(results))
     base = default_base(run, base)
-    versions = means_table(run, base)
     warnings = [f"> {line}" for line in run.state.warnings()]
     return "\n\n".join(
         [
             f"{run.computer}, {run.threads_text}, {run.date[:10]}. GFLOP/s, medians:",
             wide_table(run).markdown(),
             f"Speed-up over {base}:",
-            versions.markdown(),
+            means_table(run, base).markdown(),
             *(["\n".join(warnings)] if warnings else []),
             *([f"```sh\n{run.command}\n```"] if run.command else []),
         ]
@@ -93,10 +77,12 @@ def comparison_page(run: ComparisonRun, base: str) -> str:
         run: the comparison.
         base: what speed-ups are over.
     """
-    figures = Figures()
-    charts = []
-    for name, (heading, label, made) in _figures(run, base).items():
-        charts.append((figures.add(name, made), heading, label, FIGURE_HEIGHT))
+    figures: Figures = {}
+    shown = []
+    for name, chart in charts(run, base).items():
+        heading, label, draw = _DRAWN[name]
+        figures[name] = draw(chart, run)
+        shown.append((name, heading.format(base=base), label, FIGURE_HEIGHT))
     values = {
         "title": "Comparison of " + ", ".join(run.providers),
         "headline": _headline(run, base),
@@ -109,7 +95,7 @@ def comparison_page(run: ComparisonRun, base: str) -> str:
         "warnings": run.state.warnings(),
         "means": means_table(run, base),
         "rows": rows_table(run, base),
-        "charts": charts,
+        "charts": shown,
         "command": run.command,
         "environment": _environment(run),
     }
@@ -147,24 +133,6 @@ def _environment(run: ComparisonRun) -> Table:
 
 
 # -- figures ---------------------------------------------------------------------------------------
-
-
-def _figures(run: ComparisonRun, base: str) -> dict[str, tuple[str, str, Any]]:
-    """By name: heading, label, and the figure; what there is nothing to draw for is left out."""
-    found: dict[str, tuple[str, str, Any]] = {}
-    if (chart := speeds(run)) is not None:
-        label = "GFLOP/s with 95% intervals; the line is the machine's peak."
-        found["bars"] = ("Speed", label, _bars(chart, run))
-    if (chart := speedups(run, base)) is not None:
-        label = "Above 1 is faster; with 95% intervals."
-        found["speedup"] = (f"Speed-up over {base}", label, _bars(chart, run))
-    if (roofs := roofline(run)) is not None:
-        label = "GFLOP/s against operations for each byte, under the machine's limits."
-        found["roofline"] = ("Roofline", label, _roofline(roofs, run))
-    if curves := searches(run):
-        label = "The best so far of each search, against its wall time."
-        found["quality"] = ("Time to quality", label, _quality(curves, run))
-    return found
 
 
 def _colour(run: ComparisonRun, provider: str) -> str:
@@ -263,3 +231,20 @@ def _quality(curves: Sequence[SearchCurve], run: ComparisonRun) -> Any:
         legend={"orientation": "h", "y": -0.2},
     )
     return go.Figure(drawn, layout)
+
+
+# By chart: heading, label, and how it is drawn.
+_DRAWN: Mapping[str, tuple[str, str, Callable[[Any, ComparisonRun], Any]]] = {
+    "bars": ("Speed", "GFLOP/s with 95% intervals; the line is the machine's peak.", _bars),
+    "speedup": ("Speed-up over {base}", "Above 1 is faster; with 95% intervals.", _bars),
+    "roofline": (
+        "Roofline",
+        "GFLOP/s against operations for each byte, under the machine's limits.",
+        _roofline,
+    ),
+    "quality": (
+        "Time to quality",
+        "The best so far of each search, against its wall time.",
+        _quality,
+    ),
+}

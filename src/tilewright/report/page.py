@@ -24,6 +24,9 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#9
 FIGURE_HEIGHT = 420
 PATTERNS = ("", "/", ".", "x", "\\", "+", "|", "-")
 
+#: The figures of a page (of plotly), by the id of the element that each is drawn in.
+Figures = dict[str, Any]
+
 # Where long names may be broken.
 _BREAKS = re.compile(r"(?<=[_/,])(?=\w)")
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -96,38 +99,6 @@ def roofline_figure(chart: Roofline, points: Iterable[Any]) -> Any:
     return go.Figure([roofs, *points], layout)
 
 
-class Figures:
-    """The figures of a page, by the id of the element that each is drawn in."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
-    def add(self, name: str, made: Any) -> str:
-        """Keep a figure of plotly; the name, for the template.
-
-        Args:
-            name: of the element that it is drawn in.
-            made: a figure of plotly's.
-
-        Returns:
-            The name, for the template.
-        """
-        self._made[name] = made
-        return name
-
-    def to_script(self) -> str:
-        """All figures as JSON that can stand inside a script element."""
-        import plotly.io
-
-        parts = []
-        for name, made in self._made.items():
-            # The template that plotly adds is the same in all, and the page sets its own colours.
-            made.update_layout(template=None)
-            text = plotly.io.to_json(made, validate=False)
-            parts.append(f"{json.dumps(name)}:{text}")
-        return _inside_script("{" + ",".join(parts) + "}")
-
-
 def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
     """The page.
 
@@ -151,9 +122,21 @@ def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
         **values,
         style=_asset("page.css"),
         script=_asset("page.js"),
-        figures=figures.to_script(),
+        figures=_figures_script(figures),
         plotly=_inside_script(plotly.offline.get_plotlyjs()),
     )
+
+
+def _figures_script(figures: Figures) -> str:
+    """All figures as JSON that can stand inside a script element."""
+    import plotly.io
+
+    parts = []
+    for name, made in figures.items():
+        # The template that plotly adds is the same in all, and the page sets its own colours.
+        made.update_layout(template=None)
+        parts.append(f"{json.dumps(name)}:{plotly.io.to_json(made, validate=False)}")
+    return _inside_script("{" + ",".join(parts) + "}")
 
 
 def _breakable(text: str) -> Any:

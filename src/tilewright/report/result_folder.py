@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import csv
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
 
 SUMMARY, TRIALS, COMMAND = "summary.json", "trials.csv", "command.txt"
 
+# Of the trials, those that a page needs.
+_COLUMNS = ("status", "time_ms", "compile_s", "measure_s", "knobs", "message")
 # Reasons of failures that are listed; the rest is added up.
 _MOST_REASONS = 8
 _REASON_CHARS = 160
@@ -88,45 +90,40 @@ def read_result_folder(folder: Path) -> ResultFolder:
     return ResultFolder(folder, summary, manifest, command, spec, entries, trials)
 
 
-@dataclass
-class _Rows:
-    """The rows of one dispatch as they are read."""
-
-    times: list[float] = field(default_factory=list)
-    spent: list[float] = field(default_factory=list)
-    knobs: list[dict[str, Any]] = field(default_factory=list)
-    failures: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
-
-
 def _read_trials(path: Path) -> dict[tuple[str, str], Trials]:
-    found: dict[tuple[str, str], _Rows] = {}
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
     # A row of an error of the compiler, or of many samples, can be long.
     csv.field_size_limit(1 << 24)
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for row in csv.DictReader(file):
-            rows = found.setdefault((row["dispatch"], row["variant"]), _Rows())
-            good = row["status"] == Status.OK and row["time_ms"]
-            rows.times.append(float(row["time_ms"]) if good else float("nan"))
-            rows.spent.append(float(row["compile_s"] or 0) + float(row["measure_s"] or 0))
-            rows.knobs.append(json.loads(row["knobs"]))
-            if not good:
-                lines = row["message"].strip().splitlines()
-                rows.failures[row["status"], lines[0][:_REASON_CHARS] if lines else ""] += 1
+            found.setdefault((row["dispatch"], row["variant"]), []).append(
+                {name: row[name] for name in _COLUMNS}
+            )
     return {key: _trials(rows) for key, rows in found.items()}
 
 
-def _trials(rows: _Rows) -> Trials:
-    names = dict.fromkeys(name for knobs in rows.knobs for name in knobs)
-    listed = [(s, m, n) for (s, m), n in rows.failures.most_common(_MOST_REASONS)]
-    rest = sum(rows.failures.values()) - sum(n for *_, n in listed)
+def _trials(rows: Sequence[Mapping[str, str]]) -> Trials:
+    good = [row["status"] == Status.OK and bool(row["time_ms"]) for row in rows]
+    pairs = list(zip(rows, good, strict=True))
+    failed = [row for row, fine in pairs if not fine]
+    failures = collections.Counter((row["status"], _reason(row["message"])) for row in failed)
+    listed = [(s, m, n) for (s, m), n in failures.most_common(_MOST_REASONS)]
+    rest = len(failed) - sum(n for *_, n in listed)
     if rest:
         listed.append(("", "other reasons", rest))
+    each = [json.loads(row["knobs"]) for row in rows]
+    names = dict.fromkeys(name for knobs in each for name in knobs)
     return Trials(
-        np.array(rows.times, np.float64),
-        np.cumsum(np.array(rows.spent, np.float64)),
-        {name: _codes([knobs.get(name) for knobs in rows.knobs]) for name in names},
+        np.array([float(row["time_ms"]) if fine else np.nan for row, fine in pairs]),
+        np.cumsum([float(r["compile_s"] or 0) + float(r["measure_s"] or 0) for r in rows]),
+        {name: _codes([knobs.get(name) for knobs in each]) for name in names},
         tuple(listed),
     )
+
+
+def _reason(message: str) -> str:
+    lines = message.strip().splitlines()
+    return lines[0][:_REASON_CHARS] if lines else ""
 
 
 def _codes(values: list[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:

@@ -67,7 +67,7 @@ def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
     summary = result.summary
     program = summary["program"]
     rows = summary["dispatches"]
-    figures = Figures()
+    figures: Figures = {}
     tuning_figures.before_after(figures, rows)
     drawn = peak is not None and tuning_figures.roofline(figures, rows, peak)
     dispatches = [

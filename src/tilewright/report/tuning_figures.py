@@ -86,7 +86,7 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
         xaxis={"title": {"text": "milliseconds in one run"}, "automargin": True},
         yaxis={"automargin": True},
     )
-    figures.add("before-after", go.Figure(bars, layout))
+    figures["before-after"] = go.Figure(bars, layout)
 
 
 def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
@@ -123,7 +123,7 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
         for label, _, symbol in shown
     ]
     chart = Roofline(peak.gflops, peak.gbytes_per_s, series)
-    figures.add("roofline", roofline_figure(chart, drawn))
+    figures["roofline"] = roofline_figure(chart, drawn)
     return True
 
 
@@ -184,7 +184,7 @@ def convergence(figures: Figures, name: str, trials: Trials, row: Mapping[str, A
         yaxis=log_axis("ms", [*times[ok].tolist(), default or 1.0]),
         legend={"orientation": "h", "y": 1.15},
     )
-    figures.add(name, go.Figure(drawn, layout))
+    figures[name] = go.Figure(drawn, layout)
     best = significant(float(running[-1]))
     return (
         f"Convergence: the best of {trials.count:,} trials took {best} ms and was found at trial "
@@ -236,7 +236,7 @@ def _importance(figures: Figures, name: str, ranked: list[tuple[str, float]]) ->
         xaxis={"title": {"text": "% of the differences that it explains alone"}},
         yaxis={"automargin": True, "tickfont": {"size": 10}},
     )
-    figures.add(name, go.Figure([bar], layout))
+    figures[name] = go.Figure([bar], layout)
     knob, share = ranked[0]
     return f"Which knobs mattered: {knob} alone explains {100 * share:.0f}% of the differences."
 
@@ -294,7 +294,7 @@ def _coordinates(figures: Figures, name: str, trials: Trials, knobs: list[str]) 
         width=max(700, 85 * len(dimensions)),
         margin={"l": 60, "r": 60, "t": 30, "b": 110},
     )
-    figures.add(name, go.Figure([lines], layout))
+    figures[name] = go.Figure([lines], layout)
     return (
         "All trials that worked: a line for each, through its time and its knobs, those that "
         f"mattered most first; bright is fast. Drag along an axis to pick out lines.{note}"

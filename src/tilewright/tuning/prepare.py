@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from tilewright.errors import UserError
 from tilewright.ir.program import choose_function
 from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
-from tilewright.measure.pool import Job, Result
+from tilewright.measure.pool import Job, Result, WorkerPool
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
@@ -235,38 +236,53 @@ def read_tasks(
     Returns:
         The tasks, and the dispatches that are none.
     """
-    flags = without_preprocessing(opened.flags(variant))
-    prepared = PreparedVariant(variant, flags)
-    wanted = _select(opened, extraction, prepared)
-    jobs = [
-        Job(
-            configure_dispatch,
-            ConfigureRequest(d, flags, constraints=opened.target.is_gpu),
-            120.0,
-            tag=d,
-        )
-        for d in wanted
-    ]
-    by_workload: dict[str, DispatchTask] = {}
-    for result in _configured(opened, jobs):
-        _add(opened, prepared, by_workload, result)
-    prepared.tasks = list(by_workload.values())
-    return prepared
+    return read_all_tasks([(opened, extraction)], variant)[0]
+
+
+def read_all_tasks(
+    extracted: Sequence[tuple[OpenProgram, Extraction]], variant: Variant = DEFAULT_VARIANT
+) -> list[PreparedVariant]:
+    """`read_tasks` of several programs with the same workers, who have all of them at once.
+
+    Args:
+        extracted: the programs, each with its dispatches.
+        variant: as which they were compiled.
+
+    Returns:
+        What was read of each.
+    """
+    found = []
+    jobs: list[Job[ConfigureRequest, DispatchFacts]] = []
+    for opened, extraction in extracted:
+        flags = without_preprocessing(opened.flags(variant))
+        prepared = PreparedVariant(variant, flags)
+        wanted = _select(opened, extraction, prepared)
+        for d in wanted:
+            request = ConfigureRequest(d, flags, constraints=opened.target.is_gpu)
+            jobs.append(Job(configure_dispatch, request, 120.0, tag=d))
+        found.append((opened, prepared, len(wanted)))
+    results = iter(_configured(extracted[0][0].compilers, jobs) if jobs else ())
+    for opened, prepared, count in found:
+        by_workload: dict[str, DispatchTask] = {}
+        for result in itertools.islice(results, count):
+            _add(opened, prepared, by_workload, result)
+        prepared.tasks = list(by_workload.values())
+    return [prepared for _, prepared, _ in found]
 
 
 def _configured(
-    opened: OpenProgram, jobs: Sequence[Job[ConfigureRequest, DispatchFacts]]
+    compilers: WorkerPool, jobs: Sequence[Job[ConfigureRequest, DispatchFacts]]
 ) -> list[Result[DispatchFacts]]:
     """The results of the jobs. IREE 3.13 crashes where it states the constraints of some products
     (batch_matmul on ROCm): those are read without them."""
-    results = opened.compilers.run(jobs)
+    results = compilers.run(jobs)
     again = {
         i: replace(r.job, request=replace(r.job.request, constraints=False))
         for i, r in enumerate(results)
         if r.failure is not None and r.failure.kind == "crashed" and r.job.request.constraints
     }
     if again:
-        for i, result in zip(again, opened.compilers.run(again.values()), strict=True):
+        for i, result in zip(again, compilers.run(again.values()), strict=True):
             results[i] = result
     return results
 

@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ THREAD_VARIABLES = (
 )
 
 
-@dataclass(frozen=True)
-class SearchPoint:
+class SearchPoint(NamedTuple):
     """A point of a search: seconds since it began, candidates so far, seconds of the best one."""
 
     wall_s: float

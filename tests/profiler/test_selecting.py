@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import UserError
-from tilewright.profiler.patterns import match_names, split_patterns
+from tilewright.profiler.selecting import match_names, split_patterns
 
 NAMES = [
     "matmul_8x8x8_f16t_f16t_f16t_tile_config_default",

@@ -17,6 +17,7 @@ from tilewright.compare.providers.interface import (
     Built,
     Place,
     PreparedTask,
+    PrepareRequest,
     Provider,
     Threads,
 )
@@ -40,11 +41,8 @@ class Peer(Provider):
     def threads(self) -> Threads:
         return Threads(1, "it has no others")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
-        operation = task.workload.operation
-        assert operation is not None
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
+        operation = request.operation
         return PreparedTask(
             lambda: self.compute(operation.kind.reference(operation, arguments)),
             lambda result: [np.asarray(result)],

@@ -26,7 +26,7 @@ from tilewright.compare import (
 from tilewright.compare.comparison_options import NO_BUDGET, Budget, Place
 from tilewright.compare.diff import DiffVerdict
 from tilewright.compare.machine_state import MachineState
-from tilewright.compare.providers.interface import Built, PreparedTask
+from tilewright.compare.providers.interface import Built, PreparedTask, PrepareRequest
 from tilewright.compare.providers.torch import Torch as TorchProvider
 from tilewright.compare.reference import made_task
 from tilewright.compare.tables import rows_table
@@ -140,7 +140,7 @@ def prepared(provider: TorchProvider, name: str, tmp_path: Path) -> tuple[Prepar
     rng = np.random.default_rng(0)
     arrays = [rng.random(a.shape or ()).astype(a.dtype) for a in operation.arguments]
     task: Any = type("Task", (), {"workload": workload})
-    made = provider.prepare(task, arrays, Built(), NO_BUDGET)
+    made = provider.prepare(PrepareRequest(task, Built(), NO_BUDGET), arrays)
     return made, operation.kind.reference(operation, arrays)
 
 

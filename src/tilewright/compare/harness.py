@@ -22,7 +22,12 @@ from tilewright import scratch
 from tilewright.compare import worker as tasks
 from tilewright.compare.comparison_options import CompareOptions
 from tilewright.compare.machine_state import MachineState, Moment, machine_facts, moment
-from tilewright.compare.providers.interface import THREAD_VARIABLES, Provider, Threads
+from tilewright.compare.providers.interface import (
+    THREAD_VARIABLES,
+    PrepareRequest,
+    Provider,
+    Threads,
+)
 from tilewright.compare.reference import made_task
 from tilewright.compare.results import ComparisonRow, ComparisonRun, ProviderOutcome
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
@@ -339,7 +344,7 @@ class _Turn:
             # A fault of this program's own, in one row: hours of other rows are not lost for it.
             entry.fail(ProviderOutcome.ERROR, f"internal error: {type(error).__name__}: {error}")
             return
-        request = tasks.PrepareRequest(task, built, budget)
+        request = PrepareRequest(task, built, budget)
         answer = entry.ask(tasks.prepare, request, provider.prepare_s(budget))
         if answer is None:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,7 @@ from tilewright.kernels.worker_tasks import (
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool, session
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
-from tilewright.measure.inputs import (
-    InputSet,
-    index_bounds,
-    load_arguments,
-    write_inputs,
-    write_outputs,
-)
+from tilewright.measure.inputs import index_bounds, load_arguments, write_inputs, write_outputs
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
@@ -147,8 +141,7 @@ def _program_task(
         flags=flags,
         parameters=parameters,
     )
-    request = EvaluateRequest(program.path, workload.program, name, flags, inputs, task.expected)
-    failure = opened.compilers.ask(evaluate_program, request, _TIMEOUT_S)
+    failure = opened.compilers.ask(evaluate_program, task, _TIMEOUT_S)
     if failure is None:
         return task
     return _by_default(task, opened.toolchain, options, failure)
@@ -176,25 +169,12 @@ def _by_default(
     return replace(task, reference=f"{_DEFAULT} ({why.message})")
 
 
-@dataclass(frozen=True)
-class EvaluateRequest:
-    """Evaluate a program in float64 and write its results to a .npz file. `source`: the file that
-    the user gave, which `program` was imported from."""
-
-    program: Path
-    source: Path | None
-    function: str
-    flags: tuple[str, ...]
-    inputs: InputSet
-    expected: Path | None
-
-
-def evaluate_program(state: WorkerState, request: EvaluateRequest) -> None:
-    """Task: see EvaluateRequest.
+def evaluate_program(state: WorkerState, task: ProviderTask) -> None:
+    """Task: evaluate a program in float64 and write its results to the file that is expected.
 
     Args:
         state: the worker's.
-        request: what to evaluate.
+        task: of a program.
 
     Raises:
         Unsupported: the interpreter does not know an op.
@@ -204,19 +184,18 @@ def evaluate_program(state: WorkerState, request: EvaluateRequest) -> None:
 
     from tilewright.ir.reference import evaluate
 
-    values = load_arguments(request.inputs)
-    assert request.expected is not None
-    if request.source is not None and request.source.suffix == ".onnx":
-        outputs = evaluate_onnx(request.source, values)
+    values = load_arguments(task.inputs)
+    source = task.workload.program
+    assert task.expected is not None
+    if source is not None and task.workload.is_onnx:
+        outputs = evaluate_onnx(source, values)
     else:
-        compiler = session(state, request.flags)
-        text = compiler.compile(
-            request.program.read_bytes(), compile_to="input", name=str(request.program)
-        )
+        compiler = session(state, task.flags)
+        text = compiler.compile(task.mlir.read_bytes(), compile_to="input", name=str(task.mlir))
         with compiler.context:
             module = ir.Module.parse(text)
-        outputs = evaluate(module, request.function, values)
-    write_outputs(request.expected, [np.ascontiguousarray(o) for o in outputs])
+        outputs = evaluate(module, task.function, values)
+    write_outputs(task.expected, [np.ascontiguousarray(o) for o in outputs])
 
 
 def evaluate_onnx(model: Path, values: Sequence[Any]) -> list[Any]:

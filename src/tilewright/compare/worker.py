@@ -10,8 +10,14 @@ from statistics import mean
 import numpy as np
 
 from tilewright.argument import element_type_of
-from tilewright.compare.comparison_options import Budget, Place
-from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
+from tilewright.compare.comparison_options import Place
+from tilewright.compare.providers.interface import (
+    Built,
+    PreparedTask,
+    PrepareRequest,
+    Provider,
+    Threads,
+)
 from tilewright.compare.workloads import ProviderTask
 from tilewright.measure.inputs import load_arguments, read_outputs
 from tilewright.measure.jobs import WorkerState
@@ -43,13 +49,6 @@ class WorkerSetup:
 class About:
     version: str
     threads: Threads
-
-
-@dataclass(frozen=True)
-class PrepareRequest:
-    task: ProviderTask
-    built: Built
-    budget: Budget
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def prepare(state: WorkerState, request: PrepareRequest) -> Ready:
     # Copies: mapped files are read-only, and pages of them may have to be fetched.
     loaded = load_arguments(request.task.inputs)
     arguments = [np.array(a) if isinstance(a, np.ndarray) else a for a in loaded]
-    prepared = provider.prepare(request.task, arguments, request.built, request.budget)
+    prepared = provider.prepare(request, arguments)
     comparisons = _compare(prepared, request.task)
     call_s = 0.0
     if all(one.ok for one in comparisons):

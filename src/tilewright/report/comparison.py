@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,24 +190,15 @@ def _bars(chart: BarChart, run: ComparisonRun) -> Any:
 
 
 def _roofline(chart: Roofline, run: ComparisonRun) -> Any:
-    import plotly.graph_objects as go
-
-    drawn = [
-        go.Scatter(
-            x=[x for _, x, _ in points],
-            y=[y for _, _, y in points],
-            text=[short_name(workload) for workload, _, _ in points],
-            mode="markers",
-            name=provider,
-            marker={
-                "color": _colour(run, provider),
-                "symbol": run.providers.index(provider),
-                "size": 9,
-            },
-        )
+    series = {
+        provider: tuple((short_name(workload), x, y) for workload, x, y in points)
         for provider, points in chart.series.items()
-    ]
-    return roofline_figure(chart, drawn)
+    }
+    markers = {
+        provider: {"color": _colour(run, provider), "symbol": number, "size": 9}
+        for number, provider in enumerate(run.providers)
+    }
+    return roofline_figure(replace(chart, series=series), markers)
 
 
 def _quality(curves: Sequence[SearchCurve], run: ComparisonRun) -> Any:

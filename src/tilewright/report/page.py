@@ -70,12 +70,12 @@ def figure_layout(**more: Any) -> dict[str, Any]:
     }
 
 
-def roofline_figure(chart: Roofline, points: Iterable[Any]) -> Any:
-    """A roofline: the machine's roofs, and plotly's traces of points under them.
+def roofline_figure(chart: Roofline, markers: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A roofline: the machine's roofs, and the points of each series under them.
 
     Args:
         chart: what is shown.
-        points: traces of plotly's.
+        markers: by series, how plotly marks its points.
 
     Returns:
         A figure of plotly's.
@@ -91,12 +91,24 @@ def roofline_figure(chart: Roofline, points: Iterable[Any]) -> Any:
         name="machine (f32)",
         line={"color": COLOURS[6], "width": 2},
     )
+    drawn = [
+        go.Scatter(
+            x=[x for _, x, _ in points],
+            y=[y for _, _, y in points],
+            text=[name for name, _, _ in points],
+            mode="markers",
+            name=label,
+            marker=markers[label],
+            hovertemplate="%{text}<br>%{y:.4g} GFLOP/s<extra>" + label + "</extra>",
+        )
+        for label, points in chart.series.items()
+    ]
     rates = [y for series in chart.series.values() for _, _, y in series]
     layout = figure_layout(
         xaxis=log_axis("operations for each byte", line),
         yaxis=log_axis("GFLOP/s", [chart.peak, *rates]),
     )
-    return go.Figure([roofs, *points], layout)
+    return go.Figure([roofs, *drawn], layout)
 
 
 def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:

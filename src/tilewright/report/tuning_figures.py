@@ -100,8 +100,6 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
     Returns:
         Whether there was anything to draw.
     """
-    import plotly.graph_objects as go
-
     known = [r for r in rows if r.get("bytes") and r.get("flops") and r.get("gflops_default")]
     if not known:
         return False
@@ -110,20 +108,11 @@ def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:
         label: tuple((r["name"], r["flops"] / r["bytes"], r[key]) for r in known)
         for label, key, _ in shown
     }
-    drawn = [
-        go.Scatter(
-            x=[x for _, x, _ in series[label]],
-            y=[y for _, _, y in series[label]],
-            text=[name for name, _, _ in series[label]],
-            mode="markers",
-            name=label,
-            marker={"symbol": symbol, "size": 10, "color": COLOURS[0]},
-            hovertemplate="%{text}<br>%{y:.4g} GFLOP/s<extra>" + label + "</extra>",
-        )
-        for label, _, symbol in shown
-    ]
+    markers = {
+        label: {"symbol": symbol, "size": 10, "color": COLOURS[0]} for label, _, symbol in shown
+    }
     chart = Roofline(peak.gflops, peak.gbytes_per_s, series)
-    figures["roofline"] = roofline_figure(chart, drawn)
+    figures["roofline"] = roofline_figure(chart, markers)
     return True
 
 

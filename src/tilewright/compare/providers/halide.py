@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.comparison_options import Budget, Place
-from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
-from tilewright.compare.workloads import ComparedWorkload, ProviderTask
+from tilewright.compare.comparison_options import Place
+from tilewright.compare.providers.interface import PreparedTask, PrepareRequest, Provider, Threads
+from tilewright.compare.workloads import ComparedWorkload
 from tilewright.kernels.contractions import Contraction
 from tilewright.kernels.operation import Operation
 from tilewright.target import Target
@@ -60,12 +60,9 @@ class Halide(Provider):
         told = os.environ.get("HL_NUM_THREADS", "")
         return Threads(int(told) if told.isdigit() else None, "HL_NUM_THREADS")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
         hl = self._halide
-        operation = task.workload.operation
-        assert operation is not None
+        operation = request.operation
         # Axes are named from the innermost, as Halide numbers them: [m, k] of NumPy is (k, m).
         parameters = [
             hl.ImageParam(hl.Float(32), a.ndim, f"in{i}") for i, a in enumerate(arguments)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tilewright.compare.comparison_options import Budget, CompareOptions, Place
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
+from tilewright.kernels.operation import Operation
 from tilewright.target import Target
 
 Array = NDArray[Any]
@@ -59,6 +60,22 @@ class Threads:
 
     count: int | None
     how: str
+
+
+@dataclass(frozen=True)
+class PrepareRequest:
+    """A task to make ready to run, as `build` has built it, and what may be spent on a search."""
+
+    task: ProviderTask
+    built: Built
+    budget: Budget
+
+    @property
+    def operation(self) -> Operation:
+        """What is computed, for a provider that has operations only."""
+        found = self.task.workload.operation
+        assert found is not None
+        return found
 
 
 @dataclass
@@ -189,16 +206,12 @@ class Provider(abc.ABC):
         """What the library itself says of its threads."""
 
     @abc.abstractmethod
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
         """Make a task ready to run.
 
         Args:
-            task: the workload.
+            request: the task.
             arguments: arrays of its element types, or numbers.
-            built: what `build` gave.
-            budget: what it may spend on a search.
 
         Returns:
             How it is called, and what it gives.

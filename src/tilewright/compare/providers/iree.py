@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.compare.comparison_options import Budget, CompareOptions, Place
+from tilewright.compare.comparison_options import CompareOptions, Place
 from tilewright.compare.providers.interface import (
     Built,
     PreparedTask,
+    PrepareRequest,
     Provider,
     SearchPoint,
     Threads,
@@ -75,10 +76,9 @@ class Iree(Provider):
         workers = sum(name.startswith(_WORKER_NAME) for name in names)
         return Threads(workers or None, f"{options.uri}: its threads named {_WORKER_NAME}-N")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
-        program = self._device.load(built.artifact, Parameters(task.parameters))
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
+        task = request.task
+        program = self._device.load(request.built.artifact, Parameters(task.parameters))
         on_device = self._device.arguments(task.inputs)
         if self._is_gpu:
             calls = InFlight(self._device, program, task.function, on_device)

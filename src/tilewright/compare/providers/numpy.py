@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compare.comparison_options import Budget
-from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
-from tilewright.compare.workloads import ComparedWorkload, ProviderTask
+from tilewright.compare.providers.interface import PreparedTask, PrepareRequest, Provider, Threads
+from tilewright.compare.workloads import ComparedWorkload
 from tilewright.target import Target
 
 _PRODUCTS = ("matmul", "batch_matmul", "matmul_splitk", "matvec")
@@ -54,11 +53,8 @@ class NumPy(Provider):
                     return Threads(int(function()), f"{name}()")
         return Threads(None, "NumPy's BLAS does not say how many threads it uses")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
-        operation = task.workload.operation
-        assert operation is not None
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
+        operation = request.operation
         kind = operation.kind
         if kind.name in _PRODUCTS:
             lhs, rhs = operation.row_major(arguments)

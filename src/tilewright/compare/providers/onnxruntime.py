@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.compare.comparison_options import Budget, Place
-from tilewright.compare.providers.interface import Built, PreparedTask, Provider, Threads
-from tilewright.compare.workloads import ComparedWorkload, ProviderTask
+from tilewright.compare.comparison_options import Place
+from tilewright.compare.providers.interface import PreparedTask, PrepareRequest, Provider, Threads
+from tilewright.compare.workloads import ComparedWorkload
 from tilewright.target import Target
 
 
@@ -38,11 +38,9 @@ class OnnxRuntime(Provider):
     def threads(self) -> Threads:
         return Threads(self._options.intra_op_num_threads, "SessionOptions.intra_op_num_threads")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
         session = self._runtime.InferenceSession(
-            str(task.workload.program), self._options, providers=["CPUExecutionProvider"]
+            str(request.task.workload.program), self._options, providers=["CPUExecutionProvider"]
         )
         names = [one.name for one in session.get_inputs()]
         feeds = dict(zip(names, arguments, strict=True))

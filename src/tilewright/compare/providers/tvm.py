@@ -23,12 +23,14 @@ from tilewright.compare.comparison_options import Budget, Place
 from tilewright.compare.providers.interface import (
     Built,
     PreparedTask,
+    PrepareRequest,
     Provider,
     SearchPoint,
     Threads,
 )
-from tilewright.compare.providers.tvm_programs import has_program, tensor_program
-from tilewright.compare.workloads import ComparedWorkload, ProviderTask
+from tilewright.compare.workloads import ComparedWorkload
+from tilewright.kernels.contractions import Contraction, SplitKMatmul
+from tilewright.kernels.operation import Operation, OperationKind
 from tilewright.target import Target
 
 _VERSION = "0.27.0.post1"
@@ -38,6 +40,7 @@ _FINAL_ROUNDS = 7
 # Per candidate: enough to rank it, and one run of what is far behind.
 _REPEATS, _HOPELESS = 3, 3.0
 _MIN_REPEAT_S = 0.005
+_TYPES = {"f32": "float32", "f64": "float64"}
 
 
 class Tvm(Provider):
@@ -53,7 +56,7 @@ class Tvm(Provider):
         operation = workload.operation
         if operation is None:
             return "TVM is compared on single operations only"
-        if not has_program(operation.kind):
+        if not _has_program(operation.kind):
             return f"no TVM expression is written here for {operation.kind.name}"
         if operation.types.name not in ("f32", "f64"):
             return "the TVM expressions here are written for f32 and f64"
@@ -80,18 +83,15 @@ class Tvm(Provider):
         told = os.environ.get("TVM_NUM_THREADS", "")
         return Threads(int(told) if told.isdigit() else None, "TVM_NUM_THREADS")
 
-    def prepare(
-        self, task: ProviderTask, arguments: Sequence[Any], built: Built, budget: Budget
-    ) -> PreparedTask:
-        operation = task.workload.operation
-        assert operation is not None
+    def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
+        operation = request.operation
         tvm = self._tvm
-        function = tensor_program(tvm, operation)
+        function = _tensor_program(tvm, operation)
         module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
         arrays = [tvm.runtime.tensor(np.array(a)) for a in arguments]
         shape, dtype = operation.result.shape or (), operation.result.dtype
         arrays.append(tvm.runtime.tensor(np.zeros(shape, dtype)))
-        search = _Search(tvm, self._target, self._count, arrays, budget)
+        search = _Search(tvm, self._target, self._count, arrays, request.budget)
         compiled, note = search.run(module)
         main = compiled["main"]
         return PreparedTask(
@@ -256,6 +256,61 @@ class _Search:
         wall = time.perf_counter() - self._start
         self.progress.append(SearchPoint(wall, self._done, self._best_s))
         return times
+
+
+# -- operations as tensor expressions --------------------------------------------------------------
+
+
+def _has_program(kind: OperationKind) -> bool:
+    """Whether an expression is written here for the kind."""
+    if not isinstance(kind, Contraction) or isinstance(kind, SplitKMatmul):
+        return False
+    return kind.steps in ((), ("add",), ("add", "relu"))
+
+
+def _tensor_program(tvm: Any, operation: Operation) -> Any:
+    """An operation as a tensor expression, of a kind that `_has_program`, in f32 or f64: a function
+    over the operation's arguments and, last, its result."""
+    from tvm import te, topi
+
+    o, kind = operation, operation.kind
+    assert isinstance(kind, Contraction)
+    arguments = [
+        te.placeholder(a.shape or (), name=f"in{i}", dtype=_TYPES[a.element_type])
+        for i, a in enumerate(o.arguments)
+    ]
+    operands, padding = arguments[:2], kind.padding(o)
+    if any(padding):
+        operands[0] = topi.nn.pad(operands[0], padding, padding, name="padded")
+    *stored, result = o.axes
+    sums = {a: te.reduce_axis((0, kind.extent(o, a)), name=a) for a in kind.reduced(o)}
+
+    def term(*place: Any) -> Any:
+        at = dict(zip(result, place, strict=True)) | sums
+        for axis, w in kind.windows.items():
+            at[axis] = at[w.result] * o[w.stride] + at[w.window] * o[w.dilation]
+        lhs, rhs = (
+            operand(*(at[axis] for axis in axes))
+            for operand, axes in zip(operands, stored, strict=True)
+        )
+        return te.sum(lhs * rhs, axis=list(sums.values()))
+
+    value = te.compute(o.result.shape or (), term, name="product")
+    if kind.steps:
+        value = _with_bias(te, kind, o, value, arguments[2])
+    return te.create_prim_func([*arguments, value])
+
+
+def _with_bias(te: Any, kind: Contraction, operation: Operation, value: Any, bias: Any) -> Any:
+    from tvm import tirx
+
+    channel = operation.axes[-1].index(kind.channel)
+
+    def finish(*place: Any) -> Any:
+        total = value(*place) + bias(place[channel])
+        return tirx.max(total, tirx.const(0.0, bias.dtype)) if "relu" in kind.steps else total
+
+    return te.compute(operation.result.shape or (), finish, name="finished")
 
 
 PROVIDERS: tuple[type[Provider], ...] = (Tvm,)

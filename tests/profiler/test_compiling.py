@@ -36,7 +36,7 @@ from tilewright.profiler import (
     parse_configuration,
 )
 from tilewright.profiler.compiling import CompileSummary, dispatch_key, is_current
-from tilewright.profiler.folder import MANIFEST, CompileRecord
+from tilewright.profiler.folder import MANIFEST, CompileRecord, Selected
 from tilewright.target import parse_target
 from tilewright.trial import Status
 
@@ -120,7 +120,7 @@ def test_what_does_not_link_says_why_and_keeps_its_program(tmp_path: Path) -> No
     assert dispatch.entry.compiled is not None
     assert "undefined symbol: fmaxf" in dispatch.entry.compiled.message
     assert "undefined symbol: fmaxf" in dispatch.folder.log.read_text()
-    assert dispatch.folder.configured(dispatch.configuration).is_file()
+    assert dispatch.configured.is_file()
 
 
 def test_what_timed_out_is_tried_again(pair: GeneratedFolder) -> None:
@@ -256,8 +256,8 @@ def test_damaged_manifests_say_what_to_do(pair: GeneratedFolder, content: str) -
 def test_names_too_long_for_a_file_are_cut(pair: GeneratedFolder) -> None:
     (folder, _) = pair.operations()
     long, other = ("tile_config_" + "_".join(["123x" * 40, tail]) for tail in "ab")
-    assert len(folder.vmfb(long).name) < 230
-    assert folder.vmfb(long) != folder.vmfb(other)
+    assert len(Selected(folder, long).vmfb.name) < 230
+    assert Selected(folder, long).vmfb != Selected(folder, other).vmfb
 
 
 _COMPILE_SLOWLY = """

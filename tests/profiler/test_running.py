@@ -205,7 +205,7 @@ def test_split_sums_are_timed_as_a_whole(special: list[ProfileOutcome]) -> None:
     """A program of two dispatches: its benchmark repeats both, and computes the same."""
     _, outcome = special
     dispatch = outcome.dispatch
-    text = dispatch.folder.configured(dispatch.configuration).read_text()
+    text = dispatch.configured.read_text()
     assert dispatch.entry.compiled is not None
     repeats = dispatch.entry.compiled.repeats
     assert repeats > 1

@@ -5,8 +5,8 @@ suite = make_suite(selection)  # both of tilewright.kernels
 generate(directory, suite.operations, GenerateOptions(target))
 """
 
-from tilewright.profiler.compiling import CompileOptions, Selected, compile_dispatches
-from tilewright.profiler.folder import GeneratedFolder, OperationFolder
+from tilewright.profiler.compiling import CompileOptions, compile_dispatches
+from tilewright.profiler.folder import GeneratedFolder, OperationFolder, Selected
 from tilewright.profiler.generating import (
     ConfigurationChoice,
     GenerateOptions,

@@ -11,7 +11,7 @@ from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.kernels.operation import Operation
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.profiler.compiling import Selected
+from tilewright.profiler.folder import Selected
 from tilewright.toolchain import IREE_COMPILE
 
 # Types that .npy files of NumPy do not know; IREE reads them as raw bytes.
@@ -38,7 +38,7 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
     lines = [f"# {dispatch.name}"]
     if compiled is not None and not compiled.ok:
         lines.append(f"# {compiled.status}: {compiled.message}")
-    configured = folder.configured(dispatch.configuration)
+    configured = dispatch.configured
     if configured.is_file():
         begin = [str(configured), f"--compile-from={CONFIGURED_PHASE}"]
     elif dispatch.entry.tuned is None:

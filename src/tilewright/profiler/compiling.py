@@ -21,9 +21,8 @@ from tilewright.measure.pool import Job, Result
 from tilewright.profiler.folder import (
     FORMAT,
     CompileRecord,
-    DispatchEntry,
     GeneratedFolder,
-    OperationFolder,
+    Selected,
     TunedConfiguration,
 )
 from tilewright.target import Target, usable_cores
@@ -33,26 +32,6 @@ from tilewright.tuning.task import repeats_for
 
 # Outcomes that another attempt may change.
 _WORTH_REPEATING = (Status.COMPILE_TIMEOUT, Status.CRASHED)
-
-
-@dataclass(frozen=True)
-class Selected:
-    """One dispatch: an operation's folder and the name of a configuration in it."""
-
-    folder: OperationFolder
-    configuration: str
-
-    @property
-    def name(self) -> str:
-        return self.folder.dispatch_name(self.configuration)
-
-    @property
-    def entry(self) -> DispatchEntry:
-        return self.folder.dispatches[self.configuration]
-
-    @property
-    def vmfb(self) -> Path:
-        return self.folder.vmfb(self.configuration)
 
 
 @dataclass(frozen=True)
@@ -202,7 +181,7 @@ def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
         dispatch.entry.tuned,
         _repeats(dispatch),
         dispatch.vmfb,
-        dispatch.folder.configured(dispatch.configuration),
+        dispatch.configured,
     )
 
 

@@ -136,38 +136,6 @@ class OperationFolder:
     def reference(self) -> Path:
         return self.path / "reference"
 
-    def dispatch_name(self, configuration: str) -> str:
-        """The name of a dispatch.
-
-        Args:
-            configuration: by its name.
-        """
-        return format_dispatch(self.operation.name, configuration)
-
-    def vmfb(self, configuration: str) -> Path:
-        """Where the compiled program is.
-
-        Args:
-            configuration: by its name.
-        """
-        return self.path / f"{self._stem(configuration)}.vmfb"
-
-    def configured(self, configuration: str) -> Path:
-        """Where the program that code was generated from is.
-
-        Args:
-            configuration: by its name.
-        """
-        return self.path / f"{self._stem(configuration)}.mlir"
-
-    def _stem(self, configuration: str) -> str:
-        """The dispatch's name, cut where it would be too long for a file."""
-        name = self.dispatch_name(configuration)
-        if len(name) <= _LONGEST_STEM:
-            return name
-        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-        return f"{name[: _LONGEST_STEM - 13]}-{digest}"
-
     def save(self) -> None:
         """Write the manifest; it appears whole."""
         data = {
@@ -217,6 +185,41 @@ class OperationFolder:
                 None if compiled is None else CompileRecord.from_json(compiled),
             )
         return folder
+
+
+@dataclass(frozen=True)
+class Selected:
+    """One dispatch: an operation's folder and the name of a configuration in it."""
+
+    folder: OperationFolder
+    configuration: str
+
+    @property
+    def name(self) -> str:
+        return format_dispatch(self.folder.operation.name, self.configuration)
+
+    @property
+    def entry(self) -> DispatchEntry:
+        return self.folder.dispatches[self.configuration]
+
+    @property
+    def vmfb(self) -> Path:
+        """Where the compiled program is."""
+        return self.folder.path / f"{self._stem}.vmfb"
+
+    @property
+    def configured(self) -> Path:
+        """Where the program that code was generated from is."""
+        return self.folder.path / f"{self._stem}.mlir"
+
+    @property
+    def _stem(self) -> str:
+        """The dispatch's name, cut where it would be too long for a file."""
+        name = self.name
+        if len(name) <= _LONGEST_STEM:
+            return name
+        digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+        return f"{name[: _LONGEST_STEM - 13]}-{digest}"
 
 
 def _by_numbers(path: Path) -> list[str | int]:

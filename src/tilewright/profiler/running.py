@@ -21,8 +21,7 @@ from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy
 from tilewright.measure.verify import Comparison
-from tilewright.profiler.compiling import Selected
-from tilewright.profiler.folder import CompileRecord
+from tilewright.profiler.folder import CompileRecord, Selected
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import CandidateTester, Reference, Tested
 

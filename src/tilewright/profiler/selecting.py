@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from tilewright.errors import UserError, did_you_mean
 from tilewright.kernels.suite import SuiteSelection
-from tilewright.profiler.compiling import Selected
-from tilewright.profiler.folder import GeneratedFolder
+from tilewright.profiler.folder import GeneratedFolder, Selected
 from tilewright.profiler.names import DEFAULT
 
 OPTION = "--dispatches"

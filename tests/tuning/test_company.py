@@ -8,7 +8,7 @@ import pytest
 from played_programs import PlayedRun
 
 from tilewright.tuning.company import Company, affordable, try_in_company
-from tilewright.tuning.confirm import Candidate, Confirmed
+from tilewright.tuning.confirm import Confirmed, FinalCandidate
 
 
 @pytest.fixture
@@ -19,7 +19,9 @@ def run(tmp_path: Path) -> PlayedRun:
 def confirmed(run: PlayedRun, name: str, *faster: str, share: float = 0.5) -> Confirmed:
     """A task whose candidates, best first, beat the default."""
     task = run.task(name, share=share)
-    return Confirmed(task, [Candidate(one, task.folder / f"{one}.vmfb") for one in faster], 1.0)
+    return Confirmed(
+        task, [FinalCandidate(one, task.folder / f"{one}.vmfb") for one in faster], 1.0
+    )
 
 
 def tried(run: PlayedRun, *outcomes: Confirmed, within_s: float | None = None) -> Company:

@@ -11,7 +11,7 @@ from played_programs import PlayedRun
 
 from tilewright.errors import UserError
 from tilewright.tuning.company import Company, try_in_company
-from tilewright.tuning.confirm import Candidate, Confirmed, entry_name
+from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
 from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> PlayedRun:
 def tuned(run: PlayedRun, *names: str, seconds: float = 0.5) -> Company:
     """A company of tasks with a winner each, in a program that takes so long."""
     run.seconds["default_company_0"] = seconds
-    winners = [Confirmed(run.task(n), [Candidate("x", run.context.work)], 1.0) for n in names]
+    winners = [Confirmed(run.task(n), [FinalCandidate("x", run.context.work)], 1.0) for n in names]
     company = try_in_company(run.programs, run.prepared, winners, run.default)
     run.outcome.confirmed += winners
     run.outcome.companies.append(company)

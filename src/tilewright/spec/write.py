@@ -129,7 +129,7 @@ def _is_for_cpu(entry: SpecEntry) -> bool:
 
 def _build_entry(name: str, entry: SpecEntry) -> None:
     """The named sequence that checks a function and then configures it."""
-    dispatch = Dispatch.of(entry.function)
+    dispatch = MatchedDispatch.of(entry.function)
     if not dispatch.ops:
         raise UserError(f"tuning spec: the dispatch of entry '{entry.name}' has no op to configure")
     if not entry.op_configs:
@@ -207,14 +207,14 @@ _INDEX_OPS = frozenset({"linalg.index", "iree_linalg_ext.index"})
 
 
 @dataclass
-class Dispatch:
+class MatchedDispatch:
     """A dispatch's function and the positions of its compute ops, looked up by op."""
 
     function: ir.Operation
     ops: list[ir.Operation]
 
     @staticmethod
-    def of(function: ir.Operation) -> Dispatch:
+    def of(function: ir.Operation) -> MatchedDispatch:
         """The dispatch that a function is.
 
         Args:
@@ -223,7 +223,7 @@ class Dispatch:
         Returns:
             The function with its compute ops.
         """
-        return Dispatch(function.operation, compute_ops(function))
+        return MatchedDispatch(function.operation, compute_ops(function))
 
     def producer(self, value: ir.Value) -> tuple[int, int] | None:
         """Which compute op a value comes from.
@@ -243,7 +243,7 @@ class Dispatch:
         return None
 
 
-def check_dispatch(dispatch: Dispatch, func: ir.Value) -> Sequence[ir.Value]:
+def check_dispatch(dispatch: MatchedDispatch, func: ir.Value) -> Sequence[ir.Value]:
     """Emit every check of a dispatch on a payload function.
 
     Args:
@@ -279,7 +279,7 @@ class _OpCheck:
     """The checks of the compute op at `position`, on the handle of the same position."""
 
     def __init__(
-        self, dispatch: Dispatch, position: int, handles: Sequence[ir.Value], counts: _Counts
+        self, dispatch: MatchedDispatch, position: int, handles: Sequence[ir.Value], counts: _Counts
     ) -> None:
         self.dispatch = dispatch
         self.counts = counts

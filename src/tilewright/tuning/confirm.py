@@ -27,7 +27,7 @@ _TIMEOUT_S = 300.0
 
 
 @dataclass
-class Candidate:
+class FinalCandidate:
     """A finalist on its way: its program, compiled through a spec, and its verdict."""
 
     configuration: Configuration
@@ -41,12 +41,12 @@ class Confirmed:
     """A task's outcome: the candidates that beat the default beyond the noise, best first."""
 
     task: DispatchTask
-    faster: list[Candidate] = field(default_factory=list)
+    faster: list[FinalCandidate] = field(default_factory=list)
     default_s: float = 0.0
     reason: str = ""
 
     @property
-    def winner(self) -> Candidate | None:
+    def winner(self) -> FinalCandidate | None:
         """The best of those that are faster, if there is one."""
         return self.faster[0] if self.faster else None
 
@@ -133,7 +133,7 @@ def confirm(
     tasks = [task for task in tasks if task.trials]
     candidates = {
         task.workload.key: [
-            Candidate(trial.configuration, task.folder / f"finalist_{index}.vmfb")
+            FinalCandidate(trial.configuration, task.folder / f"finalist_{index}.vmfb")
             for index, trial in enumerate(_promising(context, task, selector))
         ]
         for task in tasks
@@ -167,7 +167,7 @@ def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> l
 
 
 def _compile_through_specs(
-    context: RunContext, pairs: Sequence[tuple[DispatchTask, Candidate]]
+    context: RunContext, pairs: Sequence[tuple[DispatchTask, FinalCandidate]]
 ) -> None:
     """Compile each candidate through a spec of its own; `failure` of those that cannot be."""
     claims = [
@@ -189,11 +189,11 @@ def _compile_through_specs(
             _note_dropped(context, task, c)
 
 
-def _note_dropped(context: RunContext, task: DispatchTask, c: Candidate) -> None:
+def _note_dropped(context: RunContext, task: DispatchTask, c: FinalCandidate) -> None:
     context.note(f"{task.name}: a finalist was dropped: {c.failure}", warning=True)
 
 
-def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate]) -> Confirmed:
+def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandidate]) -> Confirmed:
     assert task.default_s is not None
     outcome = Confirmed(task, default_s=task.default_s)
     good = [c for c in candidates if not c.failure]
@@ -233,7 +233,7 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[Candidate])
     return outcome
 
 
-def _nearest(candidates: Sequence[Candidate]) -> str:
+def _nearest(candidates: Sequence[FinalCandidate]) -> str:
     """How near the best came, so that a noisy machine can be told from a good default."""
     speedups = [c.finalist.speedup for c in candidates if c.finalist]
     best = max(speedups, key=lambda s: s.value, default=None)
@@ -242,7 +242,7 @@ def _nearest(candidates: Sequence[Candidate]) -> str:
     return f" (the best: {best.value:.2f}x, 95% interval {best.low:.2f} to {best.high:.2f})"
 
 
-def _verify(context: RunContext, task: DispatchTask, c: Candidate) -> str:
+def _verify(context: RunContext, task: DispatchTask, c: FinalCandidate) -> str:
     tested = task.tester(context.benchmark, _TIMEOUT_S).check(c.vmfb)
     wrong = tested.status is Status.WRONG_RESULT
     return f"wrong result: {tested.message}" if wrong else tested.message

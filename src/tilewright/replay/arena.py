@@ -188,7 +188,11 @@ class Arena:
         return found if found is not None and found in self.number else None
 
     def status(self, member: int) -> Status:
-        """What became of a member, by its number."""
+        """What became of a member, by its number.
+
+        Args:
+            member: its row.
+        """
         return STATUSES[int(self.recording.status[self.rows[member]])]
 
     @cached_property
@@ -205,7 +209,12 @@ class Arena:
 
     def trial(self, member: int, rng: np.random.Generator | None = None) -> Trial:
         """The trial of a member as a search is told it: with its time, or with a generator one of
-        its samples, corrected for drift as the time is."""
+        its samples, corrected for drift as the time is.
+
+        Args:
+            member: its row.
+            rng: draws one of its samples; without it the time is the recorded one.
+        """
         status = self.status(member)
         config = self.space.members[member]
         phases = {
@@ -224,7 +233,11 @@ class Arena:
     def cost_s(self, members: IntArray) -> FloatArray:
         """Simulated seconds of trials in this order, shape (trials,), or of many orders of the same
         members, shape (orders, trials): each compiles; one whose program is equal to that of one
-        before is not measured again."""
+        before is not measured again.
+
+        Args:
+            members: their rows.
+        """
         programs = self.program[members]
         measured = np.ones(members.shape, dtype=np.bool_)
         numbers, counts = np.unique(np.atleast_2d(programs)[0], return_counts=True)
@@ -239,6 +252,10 @@ class Arena:
 
         UserError when no time is below the median: then there is nothing to be better at; or when
         it is not known how long trials took.
+
+        Args:
+            without_default: the default does not take part.
+            by_time: steps are of simulated time.
         """
         key = without_default, by_time
         found = self._races.get(key)
@@ -289,7 +306,11 @@ class Arena:
 
 @lru_cache(maxsize=64)
 def open_arena(path: Path) -> Arena:
-    """The arena of a file; read once in a process."""
+    """The arena of a file; read once in a process.
+
+    Args:
+        path: of the recording.
+    """
     return Arena(read_recording(path))
 
 
@@ -326,7 +347,11 @@ class Description:
 
 
 def describe_space(path: Path) -> Description:
-    """The description of a file; UserError when it cannot be read, or there is nothing to find."""
+    """The description of a file; UserError when it cannot be read, or there is nothing to find.
+
+    Args:
+        path: of the recording.
+    """
     arena = open_arena(path)
     race = arena.race(True)
     recording = arena.recording

@@ -357,7 +357,11 @@ class Passes:
     paths: dict[str, Path] = field(default_factory=dict)
 
     def keep(self, compiled: CompiledCandidate) -> None:
-        """Keep a program that was compiled, if there is none equal to it yet."""
+        """Keep a program that was compiled, if there is none equal to it yet.
+
+        Args:
+            compiled: by the compile stage.
+        """
         if compiled.artifact is None:
             return
         if compiled.digest and compiled.digest not in self.paths:
@@ -366,7 +370,12 @@ class Passes:
             compiled.artifact.unlink(missing_ok=True)
 
     def measure(self, trials: Mapping[Configuration, Trial], number: int) -> bool:
-        """Pass `number` over every program that has a time; False when stopped before its end."""
+        """Pass `number` over every program that has a time; False when stopped before its end.
+
+        Args:
+            trials: of the first pass.
+            number: of this pass, from 2 on.
+        """
         kind = f"{_KIND}.{number}"
         done = {m.name for m in self.store.measurements(self.run_id, kind)}
         first = {t.binary: t for t in trials.values() if t.ok and t.binary}
@@ -402,7 +411,12 @@ class Passes:
         self, trials: Mapping[Configuration, Trial], last: int
     ) -> dict[Configuration, Trial]:
         """The trials with the time of their second fastest pass, and the samples of all passes that
-        were not disturbed."""
+        were not disturbed.
+
+        Args:
+            trials: of the first pass.
+            last: the number of the last pass.
+        """
         further: dict[str, list[list[float]]] = {}
         for number in range(2, last + 1):
             for measured in self.store.measurements(self.run_id, f"{_KIND}.{number}"):

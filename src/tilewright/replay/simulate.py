@@ -53,7 +53,11 @@ class Conditions:
     transfer: int = 0
 
     def race(self, arena: Arena) -> Race:
-        """What searches of the space are measured against."""
+        """What searches of the space are measured against.
+
+        Args:
+            arena: the space that is searched.
+        """
         return arena.race(self.default, self.per == SECOND)
 
 
@@ -216,6 +220,10 @@ def score(race: Race, best: FloatArray) -> float:
 
     1: at the optimum from the first; 0: as good as random search; below: worse. Steps at which
     random search is certain of the optimum are left out.
+
+    Args:
+        race: what the search is measured against.
+        best: the best time after each step.
     """
     expected = race.expected[: race.budget]
     gap = expected - race.optimum

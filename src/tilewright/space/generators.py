@@ -50,15 +50,28 @@ class DispatchSpace:
         return set(self.space.restrictable)
 
     def restrict(self, values: Mapping[str, Sequence[Value]]) -> Restriction:
-        """The space with the named knobs held to the given values; see `Space.restrict`."""
+        """The space with the named knobs held to the given values; see `Space.restrict`.
+
+        Args:
+            values: what each knob may be, by its name.
+        """
         return self.space.restrict(values)
 
     def admits(self, knob: str, value: Value) -> bool:
-        """Whether a user may hold the knob to this value in any of the pipelines."""
+        """Whether a user may hold the knob to this value in any of the pipelines.
+
+        Args:
+            knob: its name.
+            value: that it would be held to.
+        """
         return self.space.admits(knob, value)
 
     def lower(self, configuration: Configuration) -> CompilationInfo:
-        """What the compiler reads for a configuration; its own choice, exactly, for the default."""
+        """What the compiler reads for a configuration; its own choice, exactly, for the default.
+
+        Args:
+            configuration: a member of the space.
+        """
         if configuration == self.default:
             return self._template.default
         values = dict(configuration.items)

@@ -154,3 +154,11 @@ def test_a_file_says_what_it_holds(word: str) -> None:
     """Several files of one name, or of a name that says nothing, cannot be told apart."""
     named = [module for module in modules() if module.rpartition(".")[2] == word]
     assert len(named) <= (1 if word in ("options", "opening") else 0), named
+
+
+def test_the_page_names_only_modules_that_there_are() -> None:
+    text = DESIGN.read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text))
+    assert len(named) > 20
+    missing = [n for n in sorted(named) if not (PACKAGE / n).is_dir()]
+    assert [n for n in missing if not (PACKAGE / f"{n}.py").is_file()] == []

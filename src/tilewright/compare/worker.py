@@ -47,6 +47,8 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class About:
+    """What a provider says of itself, and the threads that it computes with."""
+
     version: str
     threads: Threads
 

@@ -186,22 +186,21 @@ def test_failing_candidates_are_rows_like_any_other(program: Path, tmp_path: Pat
         def _measure(self, subject):  # type: ignore[no-untyped-def]
             from tilewright.tuning import stages
 
-            real = stages.DispatchCompiler._outcome
+            real = stages.DispatchCompiler.compile
 
-            def outcome(compiler, result):  # type: ignore[no-untyped-def]
-                made = real(compiler, result)
-                late = dict(made.configuration.items)["vector_reduction_k"] == 2
-                return (
+            def compile_(compiler, configurations):  # type: ignore[no-untyped-def]
+                return [
                     stages.CompiledCandidate(made.configuration, Status.COMPILE_TIMEOUT)
-                    if late
+                    if dict(made.configuration.items)["vector_reduction_k"] == 2
                     else made
-                )
+                    for made in real(compiler, configurations)
+                ]
 
-            stages.DispatchCompiler._outcome = outcome  # type: ignore[method-assign]
+            stages.DispatchCompiler.compile = compile_  # type: ignore[method-assign]
             try:
                 return super()._measure(subject)
             finally:
-                stages.DispatchCompiler._outcome = real  # type: ignore[method-assign]
+                stages.DispatchCompiler.compile = real  # type: ignore[method-assign]
 
     made = Broken(request(program, tmp_path), timing=QUICK).run()
     assert made is not None

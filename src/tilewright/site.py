@@ -1,0 +1,48 @@
+"""Sites as plain data: parts of a program that one kernel of our own can compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.argument import ArgumentType
+from tilewright.trial import Configuration
+
+
+@dataclass(frozen=True)
+class Site:
+    """What IREE makes one dispatch of, or several that belong together, at the preprocessing phase.
+
+    name: no other site of the program has it. dispatches: the entry points, at the flow phase of
+        the same compile, of what IREE computes it with; of a chain of reductions, say, several.
+        count: how often one run computes it, equal ones counted together. module: a file with a
+        module at the preprocessing phase whose one public function `main` computes the site alone.
+        inputs: its arguments. constant: which of them the program knows before it runs (weights,
+        also those from parameter files): they can be packed ahead. output: its one result.
+        reason: why no kernel is tried for it, '' where one can be.
+    """
+
+    name: str
+    dispatches: tuple[str, ...]
+    count: int
+    module: Path
+    inputs: tuple[ArgumentType, ...]
+    constant: tuple[bool, ...]
+    output: ArgumentType
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """A kernel of our own for a site: which sketch writes its schedule, with which knobs.
+
+    Stands where a `CompilationInfo` does for a dispatch that stays IREE's.
+    """
+
+    sketch: str
+    knobs: Configuration
+
+    def describe(self) -> str:
+        """Sketch and knobs in one line."""
+        values = ", ".join(f"{name} {value}" for name, value in self.knobs.items)
+        return f"kernel {self.sketch}: {values}" if values else f"kernel {self.sketch}"

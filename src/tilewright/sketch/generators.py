@@ -1,0 +1,32 @@
+"""The sketches that there are. A sketch is a class in a module of its own, and its line here."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tilewright.registration import registered
+from tilewright.sketch.interface import SiteExpression, Sketch
+from tilewright.space.pipeline import Unfit
+from tilewright.target import Target
+
+# Modules of this package, each of which has its sketches in `SKETCHES`.
+_MODULES = ("elementwise",)
+
+SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
+
+
+def sketches(site: SiteExpression, target: Target) -> list[Sketch]:
+    """The sketches that fit an expression.
+
+    Args:
+        site: the expression.
+        target: what it is compiled for.
+
+    Returns:
+        Each with its space; none where no rule is for it.
+    """
+    found = []
+    for sketch in SKETCHES:
+        with contextlib.suppress(Unfit):
+            found.append(sketch(site, target))
+    return found

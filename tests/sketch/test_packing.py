@@ -1,0 +1,26 @@
+"""Packing: what NumPy makes of it, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.sketch.packing import Packing
+
+
+def test_panels_of_columns_are_padded_with_zeros() -> None:
+    b = np.arange(12.0, dtype="f").reshape(3, 4)
+    packed = Packing((0, 2), ((3,), (2, 3)), (1, 0, 2))
+    found = packed.of(b)
+    assert found.shape == packed.shape == (2, 3, 3)
+    assert np.array_equal(found[1], [[3, 0, 0], [7, 0, 0], [11, 0, 0]])
+
+
+def test_an_array_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(4, 3\) instead of \(3, 4\)"):
+        Packing((0, 2), ((3,), (2, 3)), (1, 0, 2)).of(np.zeros((4, 3), "f"))
+
+
+def test_an_order_that_names_a_part_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="do not agree"):
+        Packing((0, 0), ((3,), (4,)), (0, 0))

@@ -80,7 +80,7 @@ def test_mistakes(args: tuple[str, ...], says: str) -> None:
 def test_the_providers_are_listed() -> None:
     result = invoke("compare", "run", "--list")
     assert result.exit_code == 0
-    for name in ("iree-variant:NAME", "onnxruntime", "tvm"):
+    for name in ("iree-variant:NAME", "onnxruntime", "openvino", "tvm"):
         assert name in result.stdout
 
 

@@ -35,9 +35,10 @@ def test_a_model_is_right_everywhere(script: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / script), str(model), *MODELS[script]]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     options = CompareOptions(parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False)
-    providers = find_providers("iree,onnxruntime,torch")
-    iree, runtime, torch = compare(find_workloads([str(model)]), providers, options).rows
+    providers = find_providers("iree,onnxruntime,openvino,torch")
+    iree, runtime, openvino, torch = compare(find_workloads([str(model)]), providers, options).rows
     assert iree.outcome is ProviderOutcome.OK, iree.reason
     assert iree.reference == "the program evaluated in float64"
     assert runtime.outcome in (ProviderOutcome.OK, ProviderOutcome.SKIPPED), runtime.reason
+    assert openvino.outcome in (ProviderOutcome.OK, ProviderOutcome.ABSENT), openvino.reason
     assert torch.outcome in (ProviderOutcome.ABSENT, ProviderOutcome.SKIPPED)

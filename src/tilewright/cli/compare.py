@@ -47,7 +47,7 @@ class _Compare(click.Group):
 Examples:
   tilewright compare --matmul 512x1024x768:f32 --providers iree,iree-variant:data-tiling,numpy
   tilewright compare shapes.json --providers iree,iree-tuned,numpy,torch --output results.json
-  tilewright compare model.onnx --providers iree,onnxruntime --threads 2
+  tilewright compare model.onnx --providers iree,onnxruntime,openvino --threads 2
   tilewright compare matmul conv2d --providers iree,iree-tuned,tvm --budget 64 --plot plots
   tilewright compare --matmul 4096x4096x4096:f16-f32 --target cuda:sm_80 --device cuda://0
   tilewright compare diff old.json new.json

@@ -16,6 +16,7 @@ _MODULES = (
     "numpy",
     "torch",
     "onnxruntime",
+    "openvino",
     "tvm",
     "halide",
 )

@@ -9,12 +9,17 @@ ships) and as a tensor expression (in a kernel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewright.schedule.expr import Expr, index
+from tilewright.schedule.functions import conjunction, if_then_else
+from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,59 @@ class Packing:
         Raises:
             ValueError: the array has another shape.
         """
-        wanted = tuple(prod(part) - pad for part, pad in zip(self.split, self.pad, strict=True))
-        if array.shape != wanted:
-            raise ValueError(f"shape {array.shape} instead of {wanted}")
+        if array.shape != self.unpacked_shape:
+            raise ValueError(f"shape {array.shape} instead of {self.unpacked_shape}")
         padded = np.pad(array, [(0, pad) for pad in self.pad])
         return np.ascontiguousarray(padded.reshape(self.parts).transpose(self.order))
+
+    @property
+    def unpacked_shape(self) -> tuple[int, ...]:
+        """The shape of the operand that the packing is for."""
+        return tuple(prod(part) - pad for part, pad in zip(self.split, self.pad, strict=True))
+
+    def placeholder(self, tensor: Tensor) -> Tensor:
+        """What stands for an operand that is packed outside of the kernel.
+
+        Args:
+            tensor: the operand.
+        """
+        return placeholder(self.shape, tensor.dtype, f"{tensor.name}.packed")
+
+    def stage(self, tensor: Tensor) -> Tensor:
+        """A computation that packs an operand in the kernel.
+
+        Args:
+            tensor: the operand, of any computation.
+        """
+
+        def packed(*axes: Expr) -> Expr:
+            parts = dict(zip(self.order, axes, strict=True))
+            indices, held, first = [], [], 0
+            for split, size, pad in zip(self.split, tensor.shape, self.pad, strict=True):
+                place: Expr = index(0)
+                for number in range(first, first + len(split)):
+                    place = place * split[number - first] + parts[number]
+                first += len(split)
+                indices.append(place)
+                if pad:
+                    held.append(place < index(size))
+            read = TensorRead(tensor, tuple(indices))
+            return if_then_else(conjunction(held), read, 0) if held else read
+
+        made: Tensor = compute(self.shape, packed, name=f"{tensor.name}.packed")
+        return made
+
+    def read(self, packed: Tensor, indices: Sequence[Expr]) -> TensorRead:
+        """Where an element of the operand is in the packed one.
+
+        Args:
+            packed: what :meth:`placeholder` or :meth:`stage` made.
+            indices: of the element in the operand.
+        """
+        parts: list[Expr] = []
+        for place, split in zip(indices, self.split, strict=True):
+            for number in range(len(split)):
+                inner = prod(split[number + 1 :])
+                part = place // inner if inner > 1 else place
+                parts.append(part % split[number] if number else part)
+        return TensorRead(packed, tuple(parts[one] for one in self.order))

@@ -14,25 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from onnx_network import Network
+from onnx_vision import Vision
 
 
-def convolution(
-    net: Network, value: str, channels: tuple[int, int], kernel: int, stride: int
-) -> str:
-    before, after = channels
-    return net.add(
-        "Conv", value, net.weight(after, before, kernel, kernel), net.weight(after),
-        kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[kernel // 2] * 4,
-    )  # fmt: skip
-
-
-def block(net: Network, value: str, before: int, after: int) -> str:
+def block(net: Vision, value: str, before: int, after: int) -> str:
     stride = 1 if before == after else 2
-    inner = net.add("Relu", convolution(net, value, (before, after), 3, stride))
-    outer = convolution(net, inner, (after, after), 3, 1)
+    inner = net.convolution(value, before, after, 3, stride)
+    outer = net.convolution(inner, after, after, 3, activation="")
     if before != after:
-        value = convolution(net, value, (before, after), 1, stride)
+        value = net.convolution(value, before, after, 1, stride, activation="")
     return net.add("Relu", net.add("Add", outer, value))
 
 
@@ -43,8 +33,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    net, width = Network(given.seed), given.width
-    value = net.add("Relu", convolution(net, "image", (3, width), 7, 2))
+    net, width = Vision(given.seed, 1.0), given.width
+    value = net.convolution("image", 3, width, 7, 2)
     before = width
     for after in (width, width, 2 * width, 2 * width, 4 * width, 4 * width):
         value, before = block(net, value, before, after), after

@@ -30,6 +30,7 @@ import layer_norm
 import matmul_bias_gelu
 import softmax
 
+from stablehlo_programs import CONVOLUTION, LAYER_NORM, MATMUL_BIAS_GELU, SOFTMAX, tensor
 from tilewright import te
 from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
@@ -38,70 +39,6 @@ from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.verify import compare
 from tilewright.schedule.build import reduction_terms
 from tilewright.target import parse_target
-
-SOFTMAX = """func.func @main(%x: {matrix}) -> {matrix} {{
-  %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
-  %zero = stablehlo.constant dense<0.0> : tensor<f32>
-  %largest = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
-    : ({matrix}, tensor<f32>) -> {rows}
-  %0 = stablehlo.broadcast_in_dim %largest, dims = [0] : ({rows}) -> {matrix}
-  %1 = stablehlo.subtract %x, %0 : {matrix}
-  %power = stablehlo.exponential %1 : {matrix}
-  %total = stablehlo.reduce(%power init: %zero) applies stablehlo.add across dimensions = [1]
-    : ({matrix}, tensor<f32>) -> {rows}
-  %2 = stablehlo.broadcast_in_dim %total, dims = [0] : ({rows}) -> {matrix}
-  %y = stablehlo.divide %power, %2 : {matrix}
-  return %y : {matrix}
-}}"""
-
-LAYER_NORM = """func.func @main(%x: {matrix}, %gain: {columns}, %bias: {columns}) -> {matrix} {{
-  %zero = stablehlo.constant dense<0.0> : tensor<f32>
-  %count = stablehlo.constant dense<{count}> : {rows}
-  %epsilon = stablehlo.constant dense<{epsilon:e}> : {rows}
-  %total = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1]
-    : ({matrix}, tensor<f32>) -> {rows}
-  %mean = stablehlo.divide %total, %count : {rows}
-  %0 = stablehlo.broadcast_in_dim %mean, dims = [0] : ({rows}) -> {matrix}
-  %centred = stablehlo.subtract %x, %0 : {matrix}
-  %1 = stablehlo.multiply %centred, %centred : {matrix}
-  %squares = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [1]
-    : ({matrix}, tensor<f32>) -> {rows}
-  %2 = stablehlo.divide %squares, %count : {rows}
-  %3 = stablehlo.add %2, %epsilon : {rows}
-  %scale = stablehlo.rsqrt %3 : {rows}
-  %4 = stablehlo.broadcast_in_dim %scale, dims = [0] : ({rows}) -> {matrix}
-  %5 = stablehlo.multiply %centred, %4 : {matrix}
-  %6 = stablehlo.broadcast_in_dim %gain, dims = [1] : ({columns}) -> {matrix}
-  %7 = stablehlo.multiply %5, %6 : {matrix}
-  %8 = stablehlo.broadcast_in_dim %bias, dims = [1] : ({columns}) -> {matrix}
-  %y = stablehlo.add %7, %8 : {matrix}
-  return %y : {matrix}
-}}"""
-
-# The filter's shape differs, not its elements: depthwise ones are [3, 3, 1, channels].
-CONVOLUTION = """func.func @main(%x: {image}, %w: {filter}) -> {result} {{
-  %shaped = stablehlo.reshape %w : ({filter}) -> {shaped}
-  %y = stablehlo.convolution(%x, %shaped) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
-    window = {{stride = [1, 1], pad = [[1, 1], [1, 1]]}}
-    {{batch_group_count = 1 : i64, feature_group_count = {groups} : i64}}
-    : ({image}, {shaped}) -> {result}
-  return %y : {result}
-}}"""
-
-MATMUL_BIAS_GELU = """func.func @main(%a: {a}, %b: {b}, %bias: {bias}) -> {result} {{
-  %half = stablehlo.constant dense<0.5> : {result}
-  %one = stablehlo.constant dense<1.0> : {result}
-  %root = stablehlo.constant dense<0.70710678118654752> : {result}
-  %product = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({a}, {b}) -> {result}
-  %0 = stablehlo.broadcast_in_dim %bias, dims = [1] : ({bias}) -> {result}
-  %hidden = stablehlo.add %product, %0 : {result}
-  %1 = stablehlo.multiply %hidden, %root : {result}
-  %2 = chlo.erf %1 : {result} -> {result}
-  %3 = stablehlo.add %2, %one : {result}
-  %4 = stablehlo.multiply %hidden, %half : {result}
-  %y = stablehlo.multiply %4, %3 : {result}
-  return %y : {result}
-}}"""
 
 
 @dataclass(frozen=True)
@@ -128,10 +65,6 @@ class Row:
     ratio: float
     low: float
     high: float
-
-
-def tensor(*shape: int) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}xf32>"
 
 
 def examples() -> list[Example]:

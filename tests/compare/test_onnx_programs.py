@@ -26,13 +26,21 @@ MODELS = {
         *("--layers", "1", "--width", "16", "--heads", "2", "--tokens", "8"),
         *("--vocabulary", "20"),
     ),
+    **{
+        f"onnx_vision.py {name}": ("--size", "64", "--scale", "0.125")
+        for name in ("resnet50", "mobilenetv2", "mobilenetv3", "unet", "inception")
+    },
 }
 
 
-@pytest.mark.parametrize("script", MODELS)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(m, marks=pytest.mark.slow) if " " in m else m for m in MODELS],
+)
 def test_a_model_is_right_everywhere(script: str, tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
-    command = [sys.executable, str(BENCHMARKS / script), str(model), *MODELS[script]]
+    name, *network = script.split()
+    command = [sys.executable, str(BENCHMARKS / name), *network, str(model), *MODELS[script]]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     options = CompareOptions(parse_target("cpu", 1), rounds=6, min_sample_s=0.002, peak=False)
     providers = find_providers("iree,onnxruntime,openvino,torch")

@@ -6,11 +6,12 @@ import contextlib
 
 from tilewright.registration import registered
 from tilewright.sketch.interface import SiteExpression, Sketch
+from tilewright.sketch.loops import LoopsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
 
 # Modules of this package, each of which has its sketches in `SKETCHES`.
-_MODULES = ("elementwise",)
+_MODULES = ("elementwise", "rows")
 
 SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
 
@@ -23,10 +24,10 @@ def sketches(site: SiteExpression, target: Target) -> list[Sketch]:
         target: what it is compiled for.
 
     Returns:
-        Each with its space; none where no rule is for it.
+        Each with its space; the plainest rule alone where no other is for it.
     """
-    found = []
+    found: list[Sketch] = []
     for sketch in SKETCHES:
         with contextlib.suppress(Unfit):
             found.append(sketch(site, target))
-    return found
+    return found or [LoopsSketch(site, target)]

@@ -540,7 +540,9 @@ class ValueEmitter:
         storage = self.storages[buffer]
         place = storage.lane
         for expr, stride in zip(indices, buffer.layout, strict=True):
-            place = place.plus(self.linear(expr), stride * storage.spread)
+            step = self.linear(expr).times(stride * storage.spread)
+            # Axes that were fused are one again where their elements are neighbours.
+            place = self.sums.combined("add", place, step)
         return place
 
     def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:

@@ -1,0 +1,512 @@
+"""Chains of reductions over the same rows, with elementwise stages between and after them.
+
+Softmax, normalisations, means, variances: everything of a row (or of a few) happens while the row
+is in the first-level cache, or in registers. Which axes of the result are rows is read off the
+expression: those by which it reads the results of reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+
+from tilewright.schedule.arith import Atom
+from tilewright.schedule.schedule import Schedule, create_schedule
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
+from tilewright.schedule.types import bits
+from tilewright.sketch.access import (
+    AccessPattern,
+    computed,
+    element_bits,
+    inline_all,
+    is_costly,
+    joined_tail,
+    reassociates,
+    shared_stages,
+    worth_keeping,
+)
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.space.arrays import FloatArray
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
+from tilewright.space.pipeline import Unfit, space_near
+from tilewright.target import Target
+from tilewright.trial import Configuration, Value
+
+ALONG, ACROSS = "along", "across"
+_PIECES_A_CORE = (1, 2, 4, 8, 16)
+# Seconds: what a piece of parallel work and the parts of a reduction in lanes cost besides the
+# elements; an operation on a vector register, and a function such as exp.
+_PIECE_S, _LANES_S, _VECTOR_S, _FUNCTION_S = 1e-6, 4e-9, 0.4e-9, 6e-9
+# Lanes that are reduced one by one at last.
+_LAST_LANES = 4
+
+
+@dataclass(frozen=True)
+class RowAxis:
+    """An axis of the result that rows are counted by; `part` neighbours of it belong to one row."""
+
+    axis: IterVar
+    part: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many different values it has for rows."""
+        assert self.axis.dom is not None
+        return -(-self.axis.dom.extent // self.part)
+
+
+class RowChain:
+    """A schedule, without loops yet, of a chain of reductions.
+
+    patterns: of the stages that are not inlined, the output's last. rows: the axes of the output
+    that rows are counted by. columns: its other axes.
+    """
+
+    def __init__(self, site: SiteExpression, keep: bool) -> None:
+        """keep: whether costly elementwise stages that several read stay in memory.
+
+        Raises:
+            Unfit: it is no chain of reductions over rows.
+        """
+        self.schedule = create_schedule(site.output.op)
+        self.output = self.schedule[site.output]
+        if self.output.compute.reduction is not None:
+            self.schedule.cache_write(site.output, "global")
+        stages = computed(self.schedule)
+        reductions = [stage for stage in stages if stage.compute.reduction is not None]
+        if not reductions:
+            raise Unfit("it reduces nothing")
+        self.scalars = self._row_scalars(stages)
+        shared = worth_keeping(self.schedule)
+        if not keep:
+            shared = [stage for stage in shared if stage not in shared_stages(self.schedule)]
+        self.whole = [stage for stage in shared if stage not in self.scalars]
+        self.patterns = inline_all(self.schedule, {*self.whole, *self.scalars})
+        for stage in reductions:
+            _check_reuse(self.patterns[stage])
+        self.reductions = reductions
+        self.rows = self._row_axes()
+        row_axes = {row.axis for row in self.rows}
+        self.columns = [
+            axis
+            for axis in self.output.op.axis
+            if axis not in row_axes or next(r for r in self.rows if r.axis is axis).part > 1
+        ]
+
+    def _row_scalars(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Elementwise stages of no more elements than the reductions that they are made from."""
+        sizes: dict[Tensor, int] = {}
+        found = []
+        for stage in stages:
+            op = stage.compute
+            size = prod(op.outputs[0].shape)
+            if op.reduction is None:
+                largest = max((sizes.get(t, 0) for t in op.input_tensors), default=0)
+                if stage.is_output or size > largest:
+                    continue
+                found.append(stage)
+            for tensor in op.outputs:
+                sizes[tensor] = size
+        return found
+
+    def _row_axes(self) -> list[RowAxis]:
+        pattern = self.patterns[self.output]
+        few = {t for s in (*self.reductions, *self.scalars) for t in s.op.outputs}
+        parts: dict[IterVar, int] = {}
+        for read in pattern.reads:
+            if read.tensor not in few:
+                continue
+            for index in read.indices:
+                for atom in pattern.linear(index).terms:
+                    for axis, part in _parts(atom):
+                        parts[axis] = gcd(parts.get(axis, 0), part)
+        return [RowAxis(a, parts[a]) for a in self.output.op.axis if a in parts]
+
+
+def _parts(atom: Atom) -> list[tuple[IterVar, int]]:
+    """The axes that an index depends on, and how many neighbours of each give the same."""
+    divided = atom.divided("floordiv")
+    if divided is not None:
+        inside, divisor = divided
+        terms = list(inside.terms.items())
+        if len(terms) == 1 and terms[0][0].kind == "var" and terms[0][1] == 1:
+            axis = terms[0][0].args[0]
+            return [(axis, divisor)] if inside.constant == 0 else [(axis, 1)]
+    return [(axis, 1) for axis in atom.variables if isinstance(axis, IterVar)]
+
+
+def _check_reuse(pattern: AccessPattern) -> None:
+    """Raises Unfit for what reads the same elements again and again: contractions, windows."""
+    data = [a for a in pattern.axes if a.kind != REDUCE and a.dom and a.dom.extent > 1]
+    reduced = [a for a in pattern.axes if a.kind == REDUCE and a.dom and a.dom.extent > 1]
+    missing: list[set[IterVar]] = []
+    for read in pattern.reads:
+        mine = pattern.variables(read)
+        if not mine & set(reduced):
+            continue
+        missing.append({a for a in data if a not in mine})
+        for index in read.indices:
+            form = pattern.linear(index)
+            steps = [form.step(a)[0] for a in data]
+            inside = [(form.step(a)[0], a) for a in reduced]
+            reach = sum(abs(s) * (a.dom.extent - 1) for s, a in inside if s and a.dom)
+            if reach and any(s and abs(s) <= reach for s in steps):
+                raise Unfit("its windows overlap")
+    for i, some in enumerate(missing):
+        for others in missing[i + 1 :]:
+            if some - others and others - some:
+                raise Unfit("it is a contraction")
+
+
+class RowsSketch(Sketch):
+    """All stages of a row together, rows in pieces of parallel work.
+
+    Knobs: `lanes`, whether vectors go along a row or across rows; `vectors`, registers of partial
+    results (along), or of rows (across); `rows`, rows that are computed stage by stage together
+    (along); `keep`, whether costly values that are used twice are kept in memory or computed again;
+    `pieces`, how many pieces of work each core has.
+    """
+
+    name = "rows"
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self._site, self._target = site, target
+        chain = RowChain(site, keep=True)
+        if not chain.rows:
+            raise Unfit("there is one row only")
+        self._cost = _Cost(chain, target)
+        forms = self._forms(chain)
+        registers = target.vector_registers
+        knobs: list[Knob] = [
+            ChoiceKnob("lanes", forms),
+            TileKnob("vectors", tuple(v for v in (1, 2, 4, 8, 16) if v < registers)),
+            TileKnob("rows", (1, 2, 4, 8)),
+            BoolKnob("keep", effect=bool(chain.whole)),
+            TileKnob("pieces", _PIECES_A_CORE),
+        ]
+        start: dict[str, Value] = {
+            "lanes": forms[0],
+            "vectors": self._cost.vectors(forms[0]),
+            "rows": 1,
+            "keep": True,
+            "pieces": 4,
+        }
+        self.space = space_near(
+            self.name,
+            knobs,
+            self._constraints(),
+            Configuration.of(start),
+            prior_many=self._prior_many,
+        )
+
+    def _forms(self, chain: RowChain) -> tuple[str, ...]:
+        """The forms in which vectors are contiguous, the better one first."""
+        along = across = False
+        for stage in chain.reductions:
+            pattern = chain.patterns[stage]
+            if pattern.largest is None:
+                continue
+            axes = _reduce_order(pattern)
+            along |= bool(axes) and pattern.step(pattern.largest, axes[-1]) == 1
+            across |= any(pattern.step(pattern.largest, a) == 1 for a in stage.op.axis)
+        plain = any(row.part == 1 for row in chain.rows)
+        if across and plain:
+            return (ACROSS, ALONG) if along else (ACROSS,)
+        return (ALONG, ACROSS) if plain else (ALONG,)
+
+    def _constraints(self) -> list[Constraint]:
+        limit = self._target.l2_bytes // 2
+        cost = self._cost
+
+        def scratch(lanes: str, vectors: int, rows: int, keep: bool) -> int:
+            together = vectors * cost.lanes if lanes == ACROSS else rows
+            return cost.kept_bytes * together * keep
+
+        return [
+            Constraint(
+                "scratch",
+                ("lanes", "vectors", "rows", "keep"),
+                lambda *values: scratch(*values) <= limit or not values[3],
+                lambda *values: (
+                    f"rows of {scratch(*values)} bytes are kept, more than {limit}, "
+                    "half of the second-level cache"
+                ),
+            ),
+            Constraint(
+                "row",
+                ("lanes", "vectors"),
+                lambda lanes, vectors: (
+                    vectors == 1 or vectors * cost.lanes < 2 * cost.length(lanes)
+                ),
+                lambda lanes, vectors: (
+                    f"{vectors} vectors of {cost.lanes} lanes {lanes} rows, "
+                    f"where there are {cost.length(lanes)} elements"
+                ),
+            ),
+            Constraint(
+                "across",
+                ("lanes", "rows"),
+                lambda lanes, rows: lanes == ALONG or rows == 1,
+                lambda lanes, rows: f"rows is {rows}; vectors across rows are rows together",
+            ),
+        ]
+
+    def _prior_many(self, configurations: Sequence[Configuration]) -> FloatArray:
+        return np.array([-np.log(self._cost.seconds(dict(c.items))) for c in configurations])
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        values = dict(configuration.items)
+        chain = RowChain(self._site, bool(values["keep"]))
+        writer = _Writer(chain, self._target, values)
+        writer.write()
+        return SketchedKernel(chain.schedule, (*self._site.inputs, self._site.output))
+
+
+class _Cost:
+    """What a configuration takes, estimated."""
+
+    def __init__(self, chain: RowChain, target: Target) -> None:
+        self.target = target
+        stages = [*chain.reductions, *chain.whole, chain.output]
+        self.lanes = min(target.lanes(element_bits(chain.patterns[s])) for s in stages)
+        self.rows = prod(row.count for row in chain.rows)
+        work = [prod(a.dom.extent for a in chain.patterns[s].axes if a.dom) for s in stages]
+        self.columns = max(1, max(work) // self.rows)
+        last = chain.rows[-1].count if chain.rows else 1
+        self._lengths = {ALONG: self.columns, ACROSS: last}
+        self.kept_bytes = sum(
+            -(-prod(stage.op.outputs[0].shape) // self.rows) * bits(stage.op.outputs[0].dtype) // 8
+            for stage in chain.whole
+        )
+        self._reductions = len(chain.reductions)
+        self._operations = sum(work)
+        # A costly value is computed once for each of its readers where it is not kept.
+        kept = set(chain.whole)
+        self._functions = {True: 0, False: 0}
+        for stage, size in zip(stages, work, strict=True):
+            costly = any(map(is_costly, chain.patterns[stage].body))
+            self._functions[True] += size * costly
+            readers = len(chain.schedule.readers(stage)) if stage in kept else 1
+            self._functions[False] += size * costly * readers
+
+    def length(self, lanes: str) -> int:
+        """Elements one after the other, along or across rows."""
+        return self._lengths[lanes]
+
+    def vectors(self, lanes: str) -> int:
+        """Registers of partial results that a row can use."""
+        most = self.target.vector_registers // 2 if lanes == ALONG else 4
+        while most > 1 and most * self.lanes * 2 > self._lengths[lanes]:
+            most //= 2
+        return most
+
+    def seconds(self, values: Mapping[str, Value]) -> float:
+        """Of a configuration."""
+        lanes, vectors = str(values["lanes"]), int(str(values["vectors"]))
+        length = self._lengths[lanes]
+        width = min(self.lanes, length)
+        chunk = vectors * self.lanes
+        used = length / (-(-length // chunk) * chunk)
+        work = self._operations * _VECTOR_S * (1 + 1 / vectors)
+        work += self._functions[bool(values["keep"])] * _FUNCTION_S
+        total = work / width / max(0.3, used)
+        if lanes == ALONG:
+            total += self.rows * self._reductions * _LANES_S * (2 + vectors / 4)
+            groups = -(-self.rows // int(str(values["rows"])))
+        else:
+            groups = -(-self.rows // chunk)
+        pieces = min(groups, int(str(values["pieces"])) * self.target.cores)
+        turns = -(-pieces // self.target.cores)
+        return total * turns / pieces + turns * _PIECE_S
+
+
+def _reduce_order(pattern: AccessPattern) -> list[IterVar]:
+    """The reduced axes, those of the largest steps of the largest read outermost."""
+    axes = [a for a in pattern.axes if a.kind == REDUCE]
+    largest = pattern.largest
+    if largest is None:
+        return axes
+    return sorted(axes, key=lambda a: -abs(pattern.step(largest, a) or 0))
+
+
+class _Writer:
+    """Writes the loops of a chain."""
+
+    def __init__(self, chain: RowChain, target: Target, values: Mapping[str, Value]) -> None:
+        self.chain, self.target, self.values = chain, target, values
+        self.output = chain.output
+        self.across = values["lanes"] == ACROSS
+        self.vectors = int(str(values["vectors"]))
+
+    def write(self) -> None:
+        chain, output = self.chain, self.output
+        outer: list[IterVar] = []
+        inner: list[IterVar] = []
+        columns: list[IterVar] = []
+        plain: list[IterVar] = []
+        leaf = {}
+        for row in chain.rows:
+            leaf[row.axis] = row.axis
+            if row.part > 1:
+                leaf[row.axis], part = output.split(row.axis, row.part)
+                columns.append(part)
+            outer.append(leaf[row.axis])
+        plain = [a for a in output.op.axis if a not in leaf]
+        columns += plain
+        order = {a: i for i, a in enumerate(output.leaf_iter_vars)}
+        columns.sort(key=lambda a: order[a])
+        together = int(str(self.values["rows"]))
+        lane_axis: IterVar | None = None
+        if self.across:
+            lane_axis = self._lane_axis()
+            together = self.vectors * self.target.lanes(element_bits(chain.patterns[output]))
+            split = lane_axis
+        else:
+            split = chain.rows[-1].axis
+        assert split.dom is not None
+        if together > 1:
+            at = outer.index(leaf[split])
+            outer[at], within = output.split(leaf[split], together)
+            inner.append(within)
+        if self.across:
+            output.reorder(*outer, *columns, *inner)
+            output.vectorize(inner[0])
+        else:
+            output.reorder(*outer, *inner, *columns)
+            self._vector_columns(columns, plain, inner)
+        place = self._pieces(outer)
+        lanes = self._follow(lane_axis) if lane_axis is not None else {}
+        for stage in chain.patterns:
+            if stage is not output:
+                self._stage(stage, place, lanes.get(stage))
+
+    def _lane_axis(self) -> IterVar:
+        """The row axis across which vectors go."""
+        pattern = self.chain.patterns[self.output]
+        plain = [row.axis for row in self.chain.rows if row.part == 1]
+        for axis in reversed(plain):
+            if axis is self.output.op.axis[-1]:
+                return axis
+        steps = {a: pattern.step(read, a) for read in pattern.reads for a in plain}
+        near = [a for a in plain if steps.get(a) == 1]
+        return near[-1] if near else plain[-1]
+
+    def _vector_columns(
+        self, columns: list[IterVar], plain: list[IterVar], inner: list[IterVar]
+    ) -> None:
+        """Vectors of the output: along its columns, or of rows where it has none."""
+        pattern = self.chain.patterns[self.output]
+        if not columns:
+            if inner:
+                self.output.vectorize(inner[-1])
+            return
+        if not plain or columns[-1] is not plain[-1]:
+            self.output.vectorize(columns[-1])
+            return
+        tail = plain[-joined_tail(pattern, plain) :]
+        tail = [a for a in tail if columns.index(a) >= len(columns) - len(tail)]
+        self.output.vectorize(self.output.fuse(*tail) if len(tail) > 1 else tail[0])
+
+    def _pieces(self, outer: list[IterVar]) -> IterVar:
+        """Fuses the loops over rows, shares them out; returns the loop at which rows are made."""
+        fused = self.output.fuse(*outer) if len(outer) > 1 else outer[0]
+        pieces = int(str(self.values["pieces"])) * self.target.cores
+        piece, place = self.output.split(fused, nparts=pieces)
+        self.output.parallel(piece)
+        return place
+
+    def _follow(self, lane_axis: IterVar) -> dict[Stage, IterVar]:
+        """The axis of each stage that is the lanes' axis of the output."""
+        found = {self.output: lane_axis}
+        schedule: Schedule = self.chain.schedule
+        for stage in reversed(list(self.chain.patterns)):
+            pattern, mine = self.chain.patterns[stage], found.get(stage)
+            if mine is None:
+                continue
+            for read in pattern.reads:
+                producer = schedule[read.tensor] if read.tensor.op is not None else None
+                if producer not in self.chain.patterns or producer in found:
+                    continue
+                for axis, index in zip(producer.op.axis, read.indices, strict=True):
+                    if pattern.linear(index).step(mine)[0] == 1:
+                        found[producer] = axis
+        return found
+
+    def _stage(self, stage: Stage, place: IterVar, lane: IterVar | None) -> None:
+        pattern = self.chain.patterns[stage]
+        if lane is not None:
+            others = [a for a in stage.op.axis if a is not lane]
+            stage.reorder(*others, *_reduce_order(pattern), lane)
+            stage.vectorize(lane)
+        elif stage.compute.reduction is not None:
+            self._reduction(stage, pattern, place)
+        elif stage.op.axis:
+            axes = list(stage.op.axis)
+            tail = axes[-joined_tail(pattern, axes) :]
+            stage.vectorize(stage.fuse(*tail) if len(tail) > 1 else tail[0])
+        stage.compute_at(self.output, place)
+
+    def _reduction(self, stage: Stage, pattern: AccessPattern, place: IterVar) -> None:
+        """A reduction in lanes: partial results, of which fewer and fewer are made."""
+        op = stage.compute
+        reduction = op.reduction
+        assert reduction is not None
+        axes = _reduce_order(pattern)
+        stage.reorder(*op.axis, *axes)
+        tail = axes[-joined_tail(pattern, axes) :]
+        extent = prod(a.dom.extent for a in tail if a.dom)
+        lanes = self.target.lanes(element_bits(pattern))
+        if not reassociates(reduction.combiner) or extent < 2 * min(lanes, _LAST_LANES):
+            return
+        inner = stage.fuse(*tail) if len(tail) > 1 else tail[0]
+        schedule = self.chain.schedule
+        for partial in reduce_in_lanes(schedule, stage, inner, extent, lanes, self.vectors):
+            partial.compute_at(self.output, place)
+
+
+def reduce_in_lanes(
+    schedule: Schedule, stage: Stage, axis: IterVar, extent: int, lanes: int, vectors: int
+) -> list[Stage]:
+    """Has partial results of a reduction made in vectors, then in one, then in a few lanes.
+
+    Args:
+        schedule: of the stage.
+        stage: a reduction whose combiner reassociates.
+        axis: a loop of it over reduced axes.
+        extent: its iterations.
+        lanes: of a vector register.
+        vectors: registers of partial results.
+
+    Returns:
+        The new stages, producers first; where they are computed is the caller's to say.
+    """
+    made: list[Stage] = []
+    rank = len(stage.op.axis)
+    width = extent + 1
+    for wanted in (lanes * vectors, lanes, _LAST_LANES):
+        if wanted >= width or wanted > extent:
+            continue
+        width = wanted
+        _, lane = stage.split(axis, width)
+        partial = schedule[schedule.rfactor(stage.op.output(0), lane, factor_axis=rank)]
+        across = partial.op.axis[-1]
+        steps = [leaf for leaf in partial.leaf_iter_vars if leaf.kind == REDUCE]
+        partial.reorder(*steps, across)
+        partial.vectorize(across)
+        if made:
+            for step in steps:
+                partial.unroll(step)
+        made.append(partial)
+        (axis,) = stage.op.reduce_axis
+    if made:
+        stage.unroll(axis)
+    return made
+
+
+SKETCHES: tuple[type[Sketch], ...] = (RowsSketch,)

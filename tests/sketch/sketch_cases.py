@@ -1,0 +1,45 @@
+"""Sites for tests of sketches, and the check that a sketch's configurations compute them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from nest_evaluator import evaluate
+from numpy.typing import NDArray
+
+from tilewright import te
+from tilewright.schedule.types import is_float
+from tilewright.sketch.interface import SiteExpression, Sketch
+
+
+def site(output: te.Tensor, *inputs: te.Tensor) -> SiteExpression:
+    """An expression none of whose inputs can be packed ahead."""
+    return SiteExpression(inputs, (False,) * len(inputs), output)
+
+
+def arrays(expression: SiteExpression, seed: int = 0) -> list[NDArray[Any]]:
+    """Random inputs: floats around 0, small integers."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.standard_normal(t.shape) if is_float(t.dtype) else rng.integers(-9, 9, t.shape)
+        for t in expression.inputs
+    ]
+
+
+def unscheduled(expression: SiteExpression, inputs: list[NDArray[Any]]) -> NDArray[Any]:
+    """What the expression is."""
+    schedule = te.create_schedule(expression.output.op)
+    program = te.lower(schedule, [*expression.inputs, expression.output]).program
+    return evaluate(program, inputs)[0]
+
+
+def check(sketch: Sketch, expression: SiteExpression, count: int = 4, seed: int = 0) -> None:
+    """The default and some random configurations compute the expression, loops in any order."""
+    inputs = arrays(expression, seed)
+    wanted = unscheduled(expression, inputs)
+    rng = np.random.default_rng(seed)
+    for configuration in [sketch.space.default, *sketch.space.sample(rng, count)]:
+        program = sketch.schedule(configuration).lower().program
+        found = evaluate(program, inputs, "random", seed)[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=str(configuration))

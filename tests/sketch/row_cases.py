@@ -110,10 +110,11 @@ def global_average(n: int, c: int, size: int, last: bool) -> SiteExpression:
     shape = (n, size, size, c) if last else (n, c, size, size)
     x = te.placeholder(shape, "f32", name="x")
     h, w = te.reduce_axis(size, "h"), te.reduce_axis(size, "w")
-    place: Callable[..., Any] = (
-        (lambda i, j: x[i, h, w, j]) if last else (lambda i, j: x[i, j, h, w])
+    total = te.compute(
+        (n, c),
+        lambda i, j: te.sum(x[i, h, w, j] if last else x[i, j, h, w], axis=[h, w]),
+        name="total",
     )
-    total = te.compute((n, c), lambda i, j: te.sum(place(i, j), axis=[h, w]), name="total")
     return site(te.compute((n, c), lambda i, j: total[i, j] / float(size * size), name="y"), x)
 
 

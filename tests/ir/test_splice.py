@@ -100,7 +100,7 @@ def test_its_code_and_its_workgroups_are_those_of_the_whole():
         except CompileError:
             continue
         (code,), counts = places(whole)
-        (made,), made_counts = places(spliced.host_with(spliced.generate(lowered)))
+        (made,), made_counts = places(spliced.host.with_code(spliced.generate(lowered)))
         assert made == code
         assert made_counts == counts
         seen.add(str(counts))
@@ -119,7 +119,7 @@ def test_equal_code_is_known_before_it_is_compiled():
         except CompileError:
             continue
         assert code.digest() == again.digest()
-        programs[code.digest()] = spliced.finish(again)
+        programs[code.digest()] = spliced.host.finish(again)
     assert len(programs) > 2
     assert len(set(programs.values())) == len(programs)
 
@@ -141,7 +141,7 @@ def test_a_name_that_is_no_identifier():
     d = corpus.read(module, find_dispatches(module)[-1], session)
     assert "$" in d.executable
     spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2)
-    (made,), counts = places(spliced.host_with(spliced.generate(None)))
+    (made,), counts = places(spliced.host.with_code(spliced.generate(None)))
     whole = make_candidate(d.configured, session.context, d.executable, d.entry, None, 2)
     session.run(whole.operation, CONFIGURED_PHASE, "vm")
     (code,), expected = places(whole)

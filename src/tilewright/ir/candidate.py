@@ -10,6 +10,8 @@ the operands as fill the cache, taken in turn, each time is like the first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from iree.compiler import ir
 from iree.compiler.dialects import stream
 
@@ -66,7 +68,7 @@ def make_candidate(
     if not keep_constraints:
         erase_constraints(module.operation)
     if repeats > 1:
-        _add_benchmark(module, None if whole else executable, repeats, rotations)
+        add_benchmark(module, None if whole else executable, repeats, rotations)
     return module
 
 
@@ -89,10 +91,17 @@ def configure(
         write_configuration(function, compute_ops(function), configuration)
 
 
-def _add_benchmark(
+def add_benchmark(
     module: ir.Module, executable: str | None, repeats: int, rotations: int = 1
 ) -> None:
-    """Adds `bench`; it repeats the dispatches of an executable, or (None) everything."""
+    """Add `bench`, which repeats the dispatches of an executable or all that `main` submits.
+
+    Args:
+        module: at the executable-configurations phase, with a function `main`.
+        executable: its name; None repeats everything.
+        repeats: how often.
+        rotations: sets of arguments that `bench` takes; see `make_candidate`.
+    """
     with module.context, ir.Location.unknown():
         main = next(
             op.operation
@@ -105,25 +114,33 @@ def _add_benchmark(
         if "iree.reflection" in copy.attributes:
             del copy.attributes["iree.reflection"]
         if executable is None:
-            _repeat_submissions(copy, repeats)
+            submitted = [op for op in walk(copy) if op.name == _EXECUTE]
+            once = rotations == 1 or len(submitted) != 1
+            if once or not rotate(copy, _commands(submitted[0])[:-1], repeats, rotations):
+                _repeat_submissions(submitted, repeats)
             return
         calls = [
             op
             for op in walk(copy)
             if op.name == "stream.cmd.dispatch" and _dispatches(op, executable)
         ]
-        if rotations > 1 and rotate(copy, calls, repeats, rotations):
+        if rotations > 1 and len(calls) == 1 and rotate(copy, calls, repeats, rotations):
             return
         for call in calls:
             for _ in range(repeats - 1):
                 call.clone(ip=ir.InsertionPoint(call))
 
 
-def _repeat_submissions(function: ir.Operation, repeats: int) -> None:
+def _commands(submission: ir.Operation) -> list[ir.Operation]:
+    """What a submission records, and the end of its block."""
+    return [op.operation for op in submission.regions[0].blocks[0].operations]
+
+
+def _repeat_submissions(submissions: list[ir.Operation], repeats: int) -> None:
     """What each command buffer records, in order, this many times: as if `main` were called again,
     without the way back to the host."""
-    for submission in [op for op in walk(function) if op.name == "stream.cmd.execute"]:
-        *commands, end = (op.operation for op in submission.regions[0].blocks[0].operations)
+    for submission in submissions:
+        *commands, end = _commands(submission)
         for _ in range(repeats - 1):
             for command in commands:
                 command.clone(ip=ir.InsertionPoint(end))
@@ -140,23 +157,22 @@ _EXECUTE = "stream.cmd.execute"
 
 
 def rotate(function: ir.Operation, calls: list[ir.Operation], repeats: int, sets: int) -> bool:
-    """Have a function run its dispatch `repeats` times on `sets` sets of arguments in turn.
+    """Have a function run commands `repeats` times on `sets` sets of arguments in turn.
 
     It then takes all arguments `sets` times over: those of the first set, then of the second.
     Results go to one buffer.
 
     Args:
         function: the `util.func` at the executable-configurations phase, changed in place.
-        calls: its dispatches of one executable.
+        calls: one dispatch, or all commands of a submission in their order.
         repeats: how often they run.
         sets: how many sets of arguments.
 
     Returns:
-        False, with nothing changed, for a function of another form than one dispatch in one
-        submission.
+        False, with nothing changed, for a function of another form than one submission.
     """
     submissions = [op for op in walk(function) if op.name == _EXECUTE]
-    if len(submissions) != 1 or len(calls) != 1 or len(function.regions[0].blocks) != 1:
+    if len(submissions) != 1 or len(function.regions[0].blocks) != 1:
         return False
     block = function.regions[0].blocks[0]
     first = list(block.arguments)
@@ -170,15 +186,21 @@ def rotate(function: ir.Operation, calls: list[ir.Operation], repeats: int, sets
     for name in ("arg_attrs", "tied_operands", "iree.abi.stub"):
         if name in function.attributes:
             del function.attributes[name]
-    call = calls[0]
     inside = _captured(submissions[0], copies)
     for turn in range(1, repeats):
-        copy = call.clone(ip=ir.InsertionPoint(call)).operation
-        for position, value in enumerate(copy.operands):
-            for known, others in inside:
-                if value == known and turn % sets:
-                    copy.operands[position] = others[turn % sets - 1]
+        for call in calls:
+            copy = call.clone(ip=ir.InsertionPoint(calls[0])).operation
+            if turn % sets:
+                _exchange(copy, {known: others[turn % sets - 1] for known, others in inside})
     return True
+
+
+def _exchange(command: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
+    """Have a command, with what is in it, use other values."""
+    for op in (command, *walk(command)):
+        for position, value in enumerate(op.operands):
+            if value in values:
+                op.operands[position] = values[value]
 
 
 def _copy_of_arguments(

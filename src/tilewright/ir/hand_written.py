@@ -58,6 +58,7 @@ def executable(
     *,
     workgroup_size: Sequence[int] | None = None,
     subgroup_size: int | None = None,
+    target: ir.Attribute | None = None,
 ) -> Executable:
     """Add an executable of this name, whose function has it too, at the insertion point.
 
@@ -69,6 +70,8 @@ def executable(
         workgroups: their numbers in up to three dimensions.
         workgroup_size: threads in each of three dimensions, for GPUs.
         subgroup_size: threads of a subgroup, for GPUs.
+        target: the `#hal.executable.target` that it is compiled for; then it is in the form of the
+            executable-sources phase and can be compiled alone. Without one it can be dispatched.
 
     Returns:
         The executable, without code.
@@ -76,8 +79,7 @@ def executable(
     flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
     listed = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
     layout = ir.Attribute.parse(f"#hal.pipeline.layout<bindings = [{listed}]>")
-    source = hal.ExecutableSourceOp(name, sym_visibility="private")
-    with ir.InsertionPoint(source.body.blocks.append()):
+    with ir.InsertionPoint(_place(name, target)):
         export = hal.ExecutableExportOp(
             name,
             layout,
@@ -88,7 +90,7 @@ def executable(
         with ir.InsertionPoint(count):
             hal.ReturnOp([index(n) for n in (*workgroups, 1, 1, 1)[:3]])
         inner = builtin.ModuleOp()
-        hal.ExecutableSourceEndOp()
+        (hal.ExecutableSourceEndOp if target is None else hal.ExecutableVariantEndOp)()
     with ir.InsertionPoint(inner.body):
         kernel = func.FuncOp(name, ir.FunctionType.get([], []))
         kernel.operation.attributes["translation_info"] = _translation(
@@ -105,6 +107,20 @@ def executable(
             )
             func.ReturnOp([])
     return Executable(ir.SymbolRefAttr.get([name, name]), block, buffers)
+
+
+def _place(name: str, target: ir.Attribute | None) -> ir.Block:
+    """Where an executable's export and code go."""
+    if target is None:
+        regions = hal.ExecutableSourceOp(name, sym_visibility="private").body
+    else:
+        # One that nothing on the host uses is removed unless it can be seen.
+        whole = hal.ExecutableOp(name)
+        with ir.InsertionPoint(whole.body.blocks.append()):
+            regions = hal.ExecutableVariantOp("code", target).body
+            hal.ExecutableEndOp()
+    place: ir.Block = regions.blocks.append()
+    return place
 
 
 def dispatch(

@@ -1,9 +1,9 @@
-"""Candidates without their host code: the code of a dispatch put into a program compiled before.
+"""Candidates without their host code: the code of executables put into a program compiled before.
 
 All candidates of a dispatch share the code that runs on the host, but for how many workgroups it
-asks for; compiling it takes about as long as the dispatch's own. So the template is compiled once
-up to the `vm` phase, a candidate's executable alone up to the `hal` phase, and its code and its
-numbers of workgroups replace those of the template. The result is the program that compiling the
+asks for; compiling it takes about as long as the dispatch's own. So the host's code is compiled
+once up to the `vm` phase, a candidate's executables alone up to the `hal` phase, and their code and
+their numbers of workgroups replace those of the host. The result is the program that compiling the
 whole would give.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,25 +43,110 @@ class NotSpliceable(Exception):
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """A candidate's executable at the `executable-targets` phase, and its workgroups in x, y, z."""
+    """A candidate's executables at the `executable-targets` phase, and for each of them, by its
+    name, the workgroups in x, y, z."""
 
     module: ir.Module
-    workgroups: tuple[int, ...]
+    workgroups: Mapping[str, tuple[int, ...]]
+
+    @staticmethod
+    def of(module: ir.Module) -> GeneratedCode:
+        """The code of a module.
+
+        Args:
+            module: at the `executable-targets` phase.
+
+        Raises:
+            NotSpliceable: a number of workgroups is no constant.
+        """
+        return GeneratedCode(module, _workgroups(module))
 
     def digest(self) -> str:
         """Equal for candidates that become the same program: different tile sizes often end as
         equal code, where a loop does not run as often as they say."""
-        written = io.BytesIO()
-        self.module.operation.write_bytecode(written)
-        return hashlib.sha256(written.getvalue()).hexdigest()[:20]
+        return digest_of(self.module)
+
+
+def digest_of(module: ir.Module) -> str:
+    """A digest of a module's content.
+
+    Args:
+        module: at any phase.
+    """
+    written = io.BytesIO()
+    module.operation.write_bytecode(written)
+    return hashlib.sha256(written.getvalue()).hexdigest()[:20]
+
+
+class SplicedHost:
+    """The host's code of a program, into which the code of executables is put.
+
+    The compiler must run with `--iree-hal-link-executables=false`, a process-wide option (linking
+    would make one binary of all executables).
+
+    module: the program at the executable-configurations phase; it is compiled, in place.
+    executables: names of those whose code is exchanged.
+
+    Raises NotSpliceable where sizes are known at run time only, CompileError when the program
+    itself does not compile.
+    """
+
+    def __init__(
+        self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
+    ) -> None:
+        self._session, self._module = session, module
+        session.run(module.operation, CONFIGURED_PHASE, "vm")
+        for name in executables:
+            code, dispatches = _places(module.operation, name)
+            if len(code) != 1 or not dispatches:
+                raise NotSpliceable(f"{len(code)} binaries, {len(dispatches)} dispatches")
+            for call in dispatches:
+                for value in list(call.operands)[_FIRST_COUNT : _FIRST_COUNT + 3]:
+                    if isinstance(value.owner, ir.Block) or not (
+                        value.owner.operation.name.startswith("vm.const.i32")
+                    ):
+                        raise NotSpliceable("a number of workgroups known at run time only")
+
+    def finish(self, code: GeneratedCode) -> bytes:
+        """The program of a candidate.
+
+        Args:
+            code: what was generated of its executables; of no more use afterwards.
+
+        Returns:
+            The .vmfb.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+        return self._session.compile(self.with_code(code), compile_from="vm")
+
+    def with_code(self, code: GeneratedCode) -> Any:
+        """A candidate's program at the `vm` phase.
+
+        Args:
+            code: what was generated of its executables; of no more use afterwards.
+
+        Returns:
+            The module operation.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+        session = self._session
+        with session.context, ir.Location.unknown():
+            session.run(code.module.operation, "executable-targets", "hal")
+            host = self._module.operation.clone()
+            binaries = _binaries(code.module)
+            for name, counts in code.workgroups.items():
+                _replace(host, name, binaries[name], counts)
+        return host
 
 
 class SplicedTemplate:
     """The program of one dispatch, and candidates made by exchanging the dispatch's code.
 
-    The compiler must run with `--iree-hal-link-executables=false`, a process-wide option (linking
-    would make one binary of all executables). Raises NotSpliceable for a template with sizes
-    known at run time only, CompileError when the template itself does not compile.
+    Raises NotSpliceable and CompileError as SplicedHost does.
     """
 
     def __init__(
@@ -86,20 +172,10 @@ class SplicedTemplate:
         )
         self._alone = _only(whole, executable)
         erase_constraints(whole.operation)
-        session.run(whole.operation, CONFIGURED_PHASE, "vm")
-        self._host = whole
-        code, dispatches = _places(whole.operation, executable)
-        if len(code) != 1 or not dispatches:
-            raise NotSpliceable(f"{len(code)} binaries, {len(dispatches)} dispatches")
-        for call in dispatches:
-            for value in list(call.operands)[_FIRST_COUNT : _FIRST_COUNT + 3]:
-                if isinstance(value.owner, ir.Block) or not value.owner.operation.name.startswith(
-                    "vm.const.i32"
-                ):
-                    raise NotSpliceable("a number of workgroups known at run time only")
+        self.host = SplicedHost(session, whole, (executable,))
 
     def compile(self, configuration: CompilationInfo | None) -> bytes:
-        """The program of a candidate: `generate`, then `finish`.
+        """The program of a candidate: `generate`, then the host's `finish`.
 
         Args:
             configuration: None is the compiler's own choice.
@@ -111,7 +187,7 @@ class SplicedTemplate:
             CompileError: it does not compile.
             NotSpliceable: its number of workgroups is no constant.
         """
-        return self.finish(self.generate(configuration))
+        return self.host.finish(self.generate(configuration))
 
     def generate(self, configuration: CompilationInfo | None) -> GeneratedCode:
         """The candidate's code as MLIR hands it to LLVM, which is most of the work still to do.
@@ -132,40 +208,7 @@ class SplicedTemplate:
             configure(module, self._executable, self._entry, configuration)
             erase_constraints(module)
             session.run(module.operation, CONFIGURED_PHASE, "executable-targets")
-            return GeneratedCode(module, _workgroups(module))
-
-    def finish(self, code: GeneratedCode) -> bytes:
-        """The program of a candidate.
-
-        Args:
-            code: what `generate` made; of no more use afterwards.
-
-        Returns:
-            The .vmfb.
-
-        Raises:
-            CompileError: it does not compile.
-        """
-        return self._session.compile(self.host_with(code), compile_from="vm")
-
-    def host_with(self, code: GeneratedCode) -> Any:
-        """The candidate's program at the `vm` phase.
-
-        Args:
-            code: what `generate` made; of no more use afterwards.
-
-        Returns:
-            The module operation.
-
-        Raises:
-            CompileError: it does not compile.
-        """
-        session = self._session
-        with session.context, ir.Location.unknown():
-            session.run(code.module.operation, "executable-targets", "hal")
-            host = self._host.operation.clone()
-            _replace(host, self._executable, _binary(code.module), code.workgroups)
-        return host
+            return GeneratedCode.of(module)
 
 
 def _only(module: ir.Module, executable: str) -> Any:
@@ -220,27 +263,41 @@ def _callee(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def _workgroups(module: ir.Module) -> tuple[int, ...]:
-    """The workgroups in x, y and z that the executable's only export asks for."""
-    exports = [op for op in walk(module.operation) if op.name == "hal.executable.export"]
-    if len(exports) != 1 or not len(exports[0].regions[0].blocks):
-        raise NotSpliceable(f"{len(exports)} entry points")
-    last = list(exports[0].regions[0].blocks[0].operations)[-1].operation
-    counts = []
-    for value in last.operands:
-        owner = value.owner
-        if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-            raise NotSpliceable("a number of workgroups known at run time only")
-        counts.append(int(constant(owner.operation.attributes["value"])))
-    return tuple(counts)
+def _workgroups(module: ir.Module) -> dict[str, tuple[int, ...]]:
+    """The workgroups in x, y and z that the only export of each executable asks for."""
+    found = {}
+    for name, executable in _executables(module):
+        exports = [op for op in walk(executable) if op.name == "hal.executable.export"]
+        if len(exports) != 1 or not len(exports[0].regions[0].blocks):
+            raise NotSpliceable(f"{len(exports)} entry points")
+        last = list(exports[0].regions[0].blocks[0].operations)[-1].operation
+        counts = []
+        for value in last.operands:
+            owner = value.owner
+            if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+                raise NotSpliceable("a number of workgroups known at run time only")
+            counts.append(int(constant(owner.operation.attributes["value"])))
+        found[name] = tuple(counts)
+    return found
 
 
-def _binary(module: ir.Module) -> Any:
-    """The compiled code, as an attribute."""
-    found = [op for op in walk(module.operation) if op.name == "hal.executable.binary"]
-    if len(found) != 1:
-        raise NotSpliceable(f"{len(found)} binaries")
-    return found[0].attributes["data"]
+def _executables(module: ir.Module) -> list[tuple[str, Any]]:
+    return [
+        (string_attribute(top.operation, "sym_name"), top.operation)
+        for top in module.operation.regions[0].blocks[0].operations
+        if top.operation.name == "hal.executable"
+    ]
+
+
+def _binaries(module: ir.Module) -> dict[str, Any]:
+    """The compiled code of each executable, as an attribute."""
+    codes = {}
+    for name, executable in _executables(module):
+        found = [op for op in walk(executable) if op.name == "hal.executable.binary"]
+        if len(found) != 1:
+            raise NotSpliceable(f"{len(found)} binaries")
+        codes[name] = found[0].attributes["data"]
+    return codes
 
 
 def _replace(host: Any, executable: str, code: Any, counts: tuple[int, ...]) -> None:

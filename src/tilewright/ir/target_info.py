@@ -23,6 +23,23 @@ def target_info(module: ir.Module) -> tuple[str, str, int]:
     return "", "", 16
 
 
+def executable_target(module: ir.Module) -> ir.Attribute:
+    """The `#hal.executable.target` of the first device of a module.
+
+    Args:
+        module: at the flow phase.
+
+    Raises:
+        ValueError: it names no device.
+    """
+    for op in walk(module.operation):
+        if op.name == "util.global" and "initial_value" in op.attributes:
+            for part in _parts(op.attributes["initial_value"], "#hal.device.target"):
+                if isinstance(part, ir.ArrayAttr) and len(part):
+                    return part[0]
+    raise ValueError("the module names no device")
+
+
 def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
     for part in _parts(target, "#hal.executable.target"):
         if isinstance(part, ir.DictAttr):

@@ -19,8 +19,9 @@ from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.walk import nodes
 from tilewright.target import Target
 
-# The compiler makes f32 of f64 unless it is told not to; its debug information costs time.
-_FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
+#: Flags for loops: the compiler makes f32 of f64 unless it is told not to; its debug information
+#: costs time.
+SCHEDULE_FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,13 @@ class _Known:
         self.by_flags: dict[tuple[str, ...], tuple[str, str, int]] = {}
 
 
-def _known(state: WorkerState, target: Target) -> Target:
-    """The target with what its processor has; code generation would ask a worker for that."""
+def with_processor(state: WorkerState, target: Target) -> Target:
+    """The target with what its processor has; code generation would ask a worker for that.
+
+    Args:
+        state: what the worker keeps.
+        target: of any kind.
+    """
     if target.is_gpu or target.cpu == "host" or target.features:
         return target
     found = state.get(_Known).by_flags
@@ -102,8 +108,8 @@ def compile_schedule(state: WorkerState, request: ScheduleRequest) -> bytes:
     """
     source, target = request.source, request.target
     if not isinstance(source, str):
-        source = str(_emitted(source, _known(state, target)))
-    compiler = session(state, (*target.flags, *_FLAGS, *request.flags))
+        source = str(_emitted(source, with_processor(state, target)))
+    compiler = session(state, (*target.flags, *SCHEDULE_FLAGS, *request.flags))
     return compiler.compile(source, name=target.name)
 
 

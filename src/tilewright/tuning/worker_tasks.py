@@ -147,7 +147,7 @@ def _spliced_candidate(state: WorkerState, request: CandidateRequest) -> str:
     known = request.programs / code.digest() if request.programs is not None else None
     if known is not None and known.exists():
         return known.read_text()
-    digest = _written(request, template.finish(code))
+    digest = _written(request, template.host.finish(code))
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
         write_whole(known, digest.encode())

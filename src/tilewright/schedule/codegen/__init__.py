@@ -3,6 +3,6 @@ emits statements, `values` expressions, `scalars` single operations."""
 
 from __future__ import annotations
 
-from tilewright.schedule.codegen.module import module_for
+from tilewright.schedule.codegen.module import executables_for, host_for, module_for
 
-__all__ = ["module_for"]
+__all__ = ["executables_for", "host_for", "module_for"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -49,82 +49,169 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
     Raises:
         ScheduleError: unrolling makes too much code, or an intrinsic is used where it cannot be.
     """
-    processor = machine_for(target)
-    if processor.is_gpu:
-        kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
-        program = replace(program, kernels=kernels)
-    else:
-        program = threads.serialize(program)
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            made = [
-                _kernel(number, kernel, processor, module)
-                for number, kernel in enumerate(program.kernels)
-            ]
-            _host(program, made)
+            made = _kernels(program, machine_for(target), module)
+            _host(program, made, {})
     module.operation.verify()
     return module
 
 
-class _Made:
+def executables_for(
+    program: LoopProgram, target: Target, executable_target: ir.Attribute
+) -> tuple[ir.Module, list[EmittedKernel]]:
+    """The kernels of a program alone, as IREE has them at the executable-sources phase.
+
+    Args:
+        program: loop nests, with threads or without.
+        target: what they are compiled for.
+        executable_target: IREE's attribute of that, whose context the module is made in.
+
+    Returns:
+        The module, and the kernels in their order.
+
+    Raises:
+        ScheduleError: as `module_for`.
+    """
+    with executable_target.context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            return module, _kernels(program, machine_for(target), module, executable_target)
+
+
+def host_for(
+    program: LoopProgram,
+    kernels: Sequence[EmittedKernel],
+    shapes: Mapping[Buffer, tuple[int, ...]],
+    compiler_context: ir.Context,
+) -> ir.Module:
+    """A program whose kernels do nothing: what calls them is that of the program.
+
+    Args:
+        program: loop nests.
+        kernels: what `executables_for` made of it.
+        shapes: of arguments that are handed over in other shapes than their buffers'.
+        compiler_context: that the module is made in.
+
+    Returns:
+        The module.
+    """
+    with compiler_context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            stubs = [
+                replace(
+                    kernel,
+                    executable=executable(kernel.name, kernel.bindings, kernel.workgroups),
+                )
+                for kernel in kernels
+            ]
+            _host(program, stubs, shapes)
+    return module
+
+
+@dataclass(frozen=True)
+class EmittedKernel:
     """A kernel's executable: bindings first for `reads`, then for `writes`, then scratch.
 
     scratch: for each buffer that a workgroup has no room for, elements and type of what all
-        workgroups together need.
+        workgroups together need. workgroups: in x, y and z.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.name = kernel.name
-        self.reads = [b for b in kernel.reads if b not in kernel.writes]
-        self.writes = list(kernel.writes)
-        self.scratch: list[tuple[int, str]] = []
-        self.executable: Executable | None = None
+    name: str
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    scratch: tuple[tuple[int, str], ...]
+    workgroups: tuple[int, ...]
+    executable: Executable
+
+    @property
+    def bindings(self) -> list[Binding]:
+        """Its buffers as the executable binds them."""
+        return _bindings(self.reads, self.writes, self.scratch)
 
 
-def _kernel(number: int, kernel: Kernel, processor: Processor, module: ir.Module) -> _Made:
-    made = _Made(kernel)
-    large = _emitted(made, f"{kernel.name}_{number}", kernel, processor)
+def _bindings(
+    reads: Sequence[Buffer], writes: Sequence[Buffer], scratch: Sequence[tuple[int, str]]
+) -> list[Binding]:
+    return [
+        *(Binding(_flat(b.size, b.dtype), True) for b in reads),
+        *(Binding(_flat(b.size, b.dtype), False) for b in writes),
+        *(Binding(_flat(*more), False) for more in scratch),
+    ]
+
+
+def _kernels(
+    program: LoopProgram,
+    processor: Processor,
+    module: ir.Module,
+    target: ir.Attribute | None = None,
+) -> list[EmittedKernel]:
+    """The executables of a program's kernels, at the insertion point."""
+    if processor.is_gpu:
+        kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
+    else:
+        kernels = threads.serialize(program).kernels
+    return [
+        _kernel(number, kernel, processor, module, target) for number, kernel in enumerate(kernels)
+    ]
+
+
+def _kernel(
+    number: int,
+    kernel: Kernel,
+    processor: Processor,
+    module: ir.Module,
+    target: ir.Attribute | None,
+) -> EmittedKernel:
+    # Where one is compiled alone, its name must not tell it from others with the same host.
+    name = f"{kernel.name}_{number}" if target is None else f"kernel_{number}"
+    made, large = _emitted(name, kernel, processor, (), target)
     if large:
         # Only now it is known what there is no room for: once more, with memory for that.
         operations = module.body.operations
         operations[len(operations) - 1].erase()
-        made.scratch = large
-        _emitted(made, f"{kernel.name}_{number}", kernel, processor)
+        made, _ = _emitted(name, kernel, processor, large, target)
     return made
 
 
-def _emitted(made: _Made, name: str, kernel: Kernel, processor: Processor) -> list[tuple[int, str]]:
-    """Emits a kernel; returns the scratch that it needs."""
+def _emitted(
+    name: str,
+    kernel: Kernel,
+    processor: Processor,
+    scratch: tuple[tuple[int, str], ...],
+    target: ir.Attribute | None,
+) -> tuple[EmittedKernel, tuple[tuple[int, str], ...]]:
+    """Emits a kernel; returns it with the scratch that it needs."""
+    reads = tuple(b for b in kernel.reads if b not in kernel.writes)
     body, loops = _grid(kernel, processor)
     grid = [loops.get(tag) for tag in BLOCK_TAGS]
-    counts = [loop.extent if loop is not None else 1 for loop in grid]
+    counts = tuple(loop.extent if loop is not None else 1 for loop in grid)
     block = [kernel.block.get(tag, 1) for tag in THREAD_TAGS]
-    buffers = [*made.reads, *made.writes]
-    made.executable = executable(
+    buffers = [*reads, *kernel.writes]
+    made = executable(
         name,
-        [
-            *(Binding(_flat(b.size, b.dtype), b in made.reads) for b in buffers),
-            *(Binding(_flat(*scratch), False) for scratch in made.scratch),
-        ],
+        _bindings(reads, kernel.writes, scratch),
         counts,
         workgroup_size=block if processor.is_gpu else None,
         subgroup_size=processor.subgroup or None,
+        target=target,
     )
-    code = made.executable.body
+    code = made.body
     with ir.InsertionPoint(code.operations[len(code.operations) - 1]):
-        memory = list(made.executable.buffers)
+        memory = list(made.buffers)
         if processor.is_llvm:
             memory = distinct(memory)
         # What is allocated goes before this operation, so that it is so once.
         entry = index(0).owner
         ids = _ids(loops)
-        scratch = [
+        parts = [
             _own(own, size // prod(counts), ids, grid)
-            for own, (size, _) in zip(memory[len(buffers) :], made.scratch, strict=True)
+            for own, (size, _) in zip(memory[len(buffers) :], scratch, strict=True)
         ]
         bindings = dict(zip(buffers, memory, strict=False))
-        emitter = KernelEmitter(processor, entry, bindings, scratch, kernel.block)
+        emitter = KernelEmitter(processor, entry, bindings, parts, kernel.block)
         values = {}
         for tag, loop in loops.items():
             var = emitter.loop_var(loop.var.name, loop.extent)
@@ -133,7 +220,9 @@ def _emitted(made: _Made, name: str, kernel: Kernel, processor: Processor) -> li
         with emitter.bound(values):
             workgroup = [values[loop.var] for loop in grid if loop is not None]
             emitter.workgroup(body, frozenset().union(*(v.variables for v in workgroup)))
-    return [(_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large]
+    large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
+    emitted = EmittedKernel(name, reads, tuple(kernel.writes), scratch, counts, made)
+    return emitted, large
 
 
 def _grid(kernel: Kernel, processor: Processor) -> tuple[Stmt, dict[str, nest.For]]:
@@ -189,13 +278,18 @@ def _own(
 # -- the host --------------------------------------------------------------------------------------
 
 
-def _host(program: LoopProgram, kernels: Sequence[_Made]) -> None:
+def _host(
+    program: LoopProgram,
+    kernels: Sequence[EmittedKernel],
+    shapes: Mapping[Buffer, tuple[int, ...]],
+) -> None:
     outside = set(program.arguments)
 
     def tensor(buffer: Buffer) -> ir.Type:
         if buffer in outside:
             name = "i1" if buffer.dtype == BOOL else buffer.dtype
-            return ir.RankedTensorType.get(list(buffer.shape), ir.Type.parse(name))
+            shape = shapes.get(buffer, buffer.shape)
+            return ir.RankedTensorType.get(list(shape), ir.Type.parse(name))
         return ir.RankedTensorType.get([buffer.size], scalars.memory_element(buffer.dtype))
 
     inputs = list(program.inputs)
@@ -209,9 +303,8 @@ def _host(program: LoopProgram, kernels: Sequence[_Made]) -> None:
         func.ReturnOp([values[b] for b in program.outputs])
 
 
-def _dispatch(kernel: _Made, values: dict[Buffer, ir.Value], tensor: Any) -> None:
+def _dispatch(kernel: EmittedKernel, values: dict[Buffer, ir.Value], tensor: Any) -> None:
     """Call a kernel: what it writes for the first time is a new tensor, the rest is updated."""
-    assert kernel.executable is not None
     operands = [values[b] for b in kernel.reads]
     types, ties = [], []
     for buffer in kernel.writes:

@@ -1,0 +1,126 @@
+"""Kernel candidates as data: what a worker is asked and answers; inputs packed for a kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+from tilewright.argument import ArgumentType
+from tilewright.errors import TilewrightError
+from tilewright.files import whole_file
+from tilewright.measure.inputs import InputFile, InputSet, ScalarInput, save_array
+from tilewright.site import KernelChoice
+from tilewright.sketch.interface import SiteExpression, SketchedKernel
+from tilewright.sketch.packing import Packing
+from tilewright.target import Target
+
+
+class SketchError(TilewrightError):
+    """A sketch made something that does not stand for its site."""
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """Compile a kernel of our own for a site, into a program that can be checked and timed.
+
+    The program has a function `main`, which takes the kernel's inputs (packed ones flat, in the
+    place of the site's) and returns the site's result, and, with `repeats` of more than 1, `bench`,
+    which runs the kernel's dispatches this often in one submission, on `rotations` sets of inputs
+    in turn.
+
+    expression: what `stored` makes of the site's expression. target, flags: what it is compiled
+    for, and all flags of `iree-compile`. keep: where the kernel's MLIR is written. programs: a
+    folder for what candidates became: of one that becomes the same program as another before it
+    only the digest is returned, and no vmfb is written. inputs: those of the site, which are packed
+    as the kernel has them, into files of the folder `packed`.
+    """
+
+    expression: bytes
+    choice: KernelChoice
+    target: Target
+    flags: tuple[str, ...]
+    repeats: int
+    vmfb: Path
+    rotations: int = 1
+    keep: Path | None = None
+    programs: Path | None = None
+    inputs: InputSet | None = None
+    packed: Path | None = None
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """digest: equal for equal programs. inputs: the kernel's, where the site's were given."""
+
+    digest: str
+    inputs: InputSet | None = None
+
+
+def stored(expression: SiteExpression) -> bytes:
+    """An expression as it is handed to workers, which know it by its content.
+
+    Args:
+        expression: of a site.
+    """
+    return pickle.dumps(expression)
+
+
+def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
+    """Check that a kernel takes what its site takes, and makes what that makes.
+
+    Args:
+        expression: of the site.
+        kernel: that a sketch wrote for it.
+
+    Raises:
+        SketchError: it does not; says in what.
+    """
+    wanted = [*expression.inputs, expression.output]
+    if len(kernel.arguments) != len(wanted):
+        raise SketchError(f"{len(kernel.arguments)} arguments instead of {len(wanted)}")
+    for position, (have, want) in enumerate(zip(kernel.arguments, wanted, strict=True)):
+        packing = kernel.packings.get(position)
+        shape = packing.shape if packing is not None else want.shape
+        if (have.shape, have.dtype) != (shape, want.dtype):
+            what = f"argument {position}" if have is not kernel.arguments[-1] else "the result"
+            raise SketchError(
+                f"{what} is {have.dtype}{list(have.shape)} instead of {want.dtype}{list(shape)}"
+            )
+    for position in kernel.packings:
+        if not (position < len(expression.constant) and expression.constant[position]):
+            raise SketchError(f"argument {position} is packed and is no constant")
+
+
+def packed_inputs(inputs: InputSet, packings: Mapping[int, Packing], folder: Path) -> InputSet:
+    """Inputs of a site as a kernel takes them. Equal packings of equal inputs share their files.
+
+    Args:
+        inputs: of the site.
+        packings: by position.
+        folder: for the packed ones; made if it is not there.
+
+    Returns:
+        The inputs; packed ones have one dimension.
+    """
+    arguments: list[InputFile | ScalarInput] = list(inputs.arguments)
+    key = hashlib.sha256(inputs.key.encode())
+    for position, packing in sorted(packings.items()):
+        original = arguments[position]
+        if not isinstance(original, InputFile):
+            raise SketchError(f"argument {position} is packed and is no tensor")
+        digest = hashlib.sha256(f"{inputs.key} {position} {packing}".encode()).hexdigest()[:20]
+        key.update(digest.encode())
+        path = folder / f"packed_{digest}.npy"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as part, part.open("wb") as file:
+                save_array(file, packing.of(original.load()).reshape(-1))
+        kind = ArgumentType(original.type.element_type, (prod(packing.shape),))
+        arguments[position] = InputFile(str(path.resolve()), kind)
+    if not packings:
+        return inputs
+    return replace(inputs, key=key.hexdigest()[:20], arguments=tuple(arguments))

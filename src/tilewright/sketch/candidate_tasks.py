@@ -1,0 +1,263 @@
+"""What compile workers do for kernel candidates: write schedules, emit code, compile."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.files import write_whole
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
+from tilewright.measure.compile_worker import session
+from tilewright.measure.jobs import RecentlyUsed, WorkerState
+from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
+from tilewright.schedule.nest import Buffer, LoopProgram
+from tilewright.site import KernelChoice
+from tilewright.sketch.candidate import (
+    CompiledKernel,
+    KernelRequest,
+    SketchError,
+    check_kernel,
+    packed_inputs,
+)
+from tilewright.sketch.generators import sketches
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from iree.compiler import ir
+
+    from tilewright.ir.splice import SplicedHost
+    from tilewright.schedule.codegen.module import EmittedKernel
+
+
+def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel:
+    """Task: see KernelRequest.
+
+    Args:
+        state: what the worker keeps.
+        request: which kernel, and where the program goes.
+
+    Raises:
+        ScheduleError: the schedule cannot be carried out.
+        SketchError: the sketch is not there, or its kernel is not one for the site.
+        CompileError: the compiler does not take the code.
+    """
+    from tilewright.ir.splice import GeneratedCode, digest_of
+    from tilewright.schedule.codegen import executables_for, module_for
+
+    site, kernel = sketched(state, request.expression, request.choice, request.target)
+    check_kernel(site, kernel)
+    program = kernel.lower().program
+    inputs = request.inputs
+    if inputs is not None and request.packed is not None:
+        inputs = packed_inputs(inputs, kernel.packings, request.packed)
+    target = with_processor(state, request.target)
+    if request.keep is not None:
+        write_whole(request.keep, str(module_for(program, target)).encode())
+    flags = compile_flags(request.flags)
+    compiler = session(state, flags)
+    module, kernels = executables_for(program, target, _executable_target(state, flags))
+    digest = hashlib.sha256(
+        f"{digest_of(module)} {sorted(kernel.packings.items())}".encode()
+    ).hexdigest()[:20]
+    known = request.programs / digest if request.programs is not None else None
+    if known is not None and known.exists():
+        return CompiledKernel(digest, inputs)
+    compiler.run(module.operation, "executable-sources", "executable-targets")
+    code = GeneratedCode.of(module)
+    host = _host(state, request, program, kernels, _shapes(site, kernel, program))
+    write_whole(request.vmfb, host.finish(code))
+    if known is not None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(known, digest.encode())
+    return CompiledKernel(digest, inputs)
+
+
+def compile_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags of a kernel's compiler.
+
+    Args:
+        flags: of the program that the kernel is for.
+    """
+    names = {flag.partition("=")[0] for flag in flags}
+    return (*flags, *(f for f in SCHEDULE_FLAGS if f.partition("=")[0] not in names))
+
+
+# -- sketches and their kernels --------------------------------------------------------------------
+
+
+class _Sketches(RecentlyUsed[tuple[bytes, Target], tuple[SiteExpression, dict[str, Sketch]]]):
+    """Expressions with the sketches that fit them, by name."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+
+
+def sketched(
+    state: WorkerState, expression: bytes, choice: KernelChoice, target: Target
+) -> tuple[SiteExpression, SketchedKernel]:
+    """The expression of a site, and the schedule that a sketch writes for it.
+
+    Args:
+        state: what the worker keeps.
+        expression: as it was stored.
+        choice: sketch and knobs.
+        target: what it is for.
+
+    Raises:
+        SketchError: the sketch is not for this site.
+        ScheduleError: these knobs make no schedule.
+    """
+
+    def make() -> tuple[SiteExpression, dict[str, Sketch]]:
+        site: SiteExpression = pickle.loads(expression)
+        return site, {sketch.name: sketch for sketch in sketches(site, target)}
+
+    site, fitting = state.get(_Sketches).get((expression, target), make)
+    if choice.sketch not in fitting:
+        raise SketchError(
+            f"sketch '{choice.sketch}' is not for this site (those that are: "
+            f"{', '.join(fitting) or 'none'})"
+        )
+    return site, fitting[choice.sketch].schedule(choice.knobs)
+
+
+# -- the host's code -------------------------------------------------------------------------------
+
+
+class _Hosts(RecentlyUsed[tuple[object, ...], "SplicedHost"]):
+    """Host code that kernels are put into, by all that decides it."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+
+
+class _Targets(RecentlyUsed[tuple[str, ...], Any]):
+    """IREE's attributes of targets, by the flags that select them."""
+
+    def __init__(self) -> None:
+        super().__init__(8)
+
+
+_PROBE = "func.func @main(%a: tensor<1xi8>) -> tensor<1xi8> { return %a : tensor<1xi8> }"
+
+
+def _executable_target(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
+    from iree.compiler import ir
+
+    from tilewright.ir.target_info import executable_target
+
+    def make() -> ir.Attribute:
+        compiler = session(state, flags)
+        module = ir.Module.parse(_PROBE, compiler.context)
+        compiler.run(module.operation, None, "flow")
+        return executable_target(module)
+
+    found: ir.Attribute = state.get(_Targets).get(flags, make)
+    return found
+
+
+def _shapes(
+    site: SiteExpression, kernel: SketchedKernel, program: LoopProgram
+) -> dict[Buffer, tuple[int, ...]]:
+    """In what shapes the program's arguments are handed over: packed ones flat, so that kernels
+    with other packings of the same size share their host code."""
+    shapes = {}
+    tensors = (*site.inputs, site.output)
+    for position, (buffer, tensor) in enumerate(zip(program.arguments, tensors, strict=True)):
+        packing = kernel.packings.get(position)
+        shapes[buffer] = tensor.shape if packing is None else (prod(packing.shape),)
+    return shapes
+
+
+def _host(
+    state: WorkerState,
+    request: KernelRequest,
+    program: LoopProgram,
+    kernels: list[EmittedKernel],
+    shapes: dict[Buffer, tuple[int, ...]],
+) -> SplicedHost:
+    """The host code of a kernel, kept for others that are called in the same way."""
+    from tilewright.ir.candidate import add_benchmark
+    from tilewright.ir.splice import SplicedHost
+    from tilewright.schedule.codegen import host_for
+
+    flags = compile_flags(request.flags)
+
+    def make() -> SplicedHost:
+        compiler = session(state, flags)
+        module = host_for(program, kernels, shapes, compiler.context)
+        compiler.run(module.operation, None, CONFIGURED_PHASE)
+        if request.repeats > 1:
+            add_benchmark(module, None, request.repeats, request.rotations)
+        return SplicedHost(compiler, module, [kernel.name for kernel in kernels])
+
+    called = _signature(program, kernels, shapes)
+    return state.get(_Hosts).get((flags, request.repeats, request.rotations, called), make)
+
+
+def _signature(
+    program: LoopProgram, kernels: list[EmittedKernel], shapes: dict[Buffer, tuple[int, ...]]
+) -> tuple[object, ...]:
+    """How a program's kernels are called: equal for programs with the same host code."""
+    numbers: dict[Buffer, int] = {}
+    for buffer in program.arguments:
+        numbers.setdefault(buffer, len(numbers))
+    for kernel in kernels:
+        for buffer in (*kernel.reads, *kernel.writes):
+            numbers.setdefault(buffer, len(numbers))
+    return (
+        tuple((b.size, b.dtype, shapes.get(b)) for b in numbers),
+        tuple(numbers[b] for b in program.inputs),
+        tuple(numbers[b] for b in program.outputs),
+        tuple(
+            (tuple(numbers[b] for b in k.reads), tuple(numbers[b] for b in k.writes), k.scratch)
+            for k in kernels
+        ),
+    )
+
+
+# -- what IREE makes of a site ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SiteRequest:
+    """Compile a site as IREE does: `main`, and, with `repeats` of more than 1, `bench`, which does
+    all that `main` submits this often.
+
+    module: the site's, at the preprocessing phase.
+    """
+
+    module: Path
+    flags: tuple[str, ...]
+    repeats: int
+    vmfb: Path
+    rotations: int = 1
+
+
+def compile_site(state: WorkerState, request: SiteRequest) -> str:
+    """Task: see SiteRequest. Returns a digest of the program.
+
+    Args:
+        state: what the worker keeps.
+        request: which site, and where the program goes.
+
+    Raises:
+        CompileError: the compiler does not take it.
+    """
+    from iree.compiler import ir
+
+    from tilewright.ir.candidate import add_benchmark
+
+    compiler: CompilerSession = session(state, request.flags)
+    module = ir.Module.parse(request.module.read_bytes(), compiler.context)
+    compiler.run(module.operation, "preprocessing", CONFIGURED_PHASE)
+    if request.repeats > 1:
+        add_benchmark(module, None, request.repeats, request.rotations)
+    vmfb = compiler.compile(module.operation, compile_from=CONFIGURED_PHASE)
+    write_whole(request.vmfb, vmfb)
+    return hashlib.sha256(vmfb).hexdigest()[:20]

@@ -1,0 +1,191 @@
+"""Kernel candidates, from a choice to a program that is checked and timed like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_sketches import INSIDE, OUTSIDE, compile_sample, panels, product
+
+from tilewright.argument import ArgumentType
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.inputs import InputSet, load_arguments, random_inputs, write_outputs
+from tilewright.measure.pool import WorkerPool
+from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.statistics import Measurement
+from tilewright.measure.timing import TimingPolicy
+from tilewright.site import KernelChoice
+from tilewright.sketch.candidate import (
+    CompiledKernel,
+    KernelRequest,
+    SketchError,
+    check_kernel,
+    packed_inputs,
+    stored,
+)
+from tilewright.sketch.interface import SiteExpression, SketchedKernel
+from tilewright.sketch.packing import Packing
+from tilewright.target import parse_target
+from tilewright.trial import Status
+from tilewright.tuning.candidate_trial import CandidateTester, Reference
+
+TARGET = parse_target("cpu", 1)
+ROWS, COLUMNS, DEPTH = 24, 32, 40
+QUICK = TimingPolicy(max_s=0.05, max_samples=8, drop_factor=None)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    with compile_pool(1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Iterator[Benchmark]:
+    with Benchmark(DeviceOptions.cpu(1), policy=QUICK, timeout_s=10) as benchmark:
+        yield benchmark
+
+
+@pytest.fixture(scope="module")
+def site() -> SiteExpression:
+    return product(ROWS, COLUMNS, DEPTH)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    """Inputs of the site, and what it makes of them."""
+    folder = tmp_path_factory.mktemp("reference")
+    types = [ArgumentType("f32", (ROWS, DEPTH)), ArgumentType("f32", (DEPTH, COLUMNS))]
+    inputs = random_inputs(folder, types)
+    a, b = (np.asarray(one, np.float64) for one in load_arguments(inputs))
+    write_outputs(folder / "expected.npz", [a @ b])
+    return Reference(inputs, folder / "expected.npz", ("f32",), DEPTH)
+
+
+def compiled(
+    pool: WorkerPool,
+    site: SiteExpression,
+    choice: KernelChoice,
+    inputs: InputSet,
+    folder: Path,
+    **more: Any,
+) -> Any:
+    """What a worker answers for a choice; the program is `folder/kernel.vmfb`."""
+    given = {"repeats": 6, **more}
+    request = KernelRequest(
+        stored(site),
+        choice,
+        TARGET,
+        TARGET.flags,
+        vmfb=folder / "kernel.vmfb",
+        inputs=inputs,
+        packed=folder / "packed",
+        **given,
+    )
+    return pool.ask(compile_sample, request, 60)
+
+
+@pytest.mark.parametrize("rotations", [1, 3])
+@pytest.mark.parametrize("packed", [OUTSIDE, INSIDE])
+def test_a_kernel_is_checked_and_timed_as_any_candidate(
+    pool: WorkerPool,
+    benchmark: Benchmark,
+    site: SiteExpression,
+    reference: Reference,
+    tmp_path: Path,
+    packed: str,
+    rotations: int,
+) -> None:
+    for columns in (8, 16):
+        found = compiled(
+            pool, site, panels(columns, 4, packed), reference.inputs, tmp_path, rotations=rotations
+        )
+        assert isinstance(found, CompiledKernel), found
+        assert found.inputs is not None
+        tester = CandidateTester(
+            benchmark, Reference(found.inputs, reference.expected, ("f32",), DEPTH), repeats=6
+        )
+        tested = tester.test(tmp_path / "kernel.vmfb", QUICK)
+        assert tested.ok, tested.message
+        assert isinstance(tested.measurement, Measurement)
+        # What is timed computes the same.
+        again = CandidateTester(
+            benchmark,
+            Reference(
+                InputSet(found.inputs.key, found.inputs.arguments * rotations),
+                reference.expected,
+                ("f32",),
+                DEPTH,
+            ),
+            function="bench",
+        )
+        assert again.check(tmp_path / "kernel.vmfb").ok
+
+
+def test_equal_programs_are_made_once(
+    pool: WorkerPool, site: SiteExpression, reference: Reference, tmp_path: Path
+) -> None:
+    answers = []
+    for name, rows in (("first", 2), ("second", 4), ("third", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        answers.append(
+            compiled(
+                pool,
+                site,
+                panels(16, rows, OUTSIDE),
+                reference.inputs,
+                folder,
+                programs=tmp_path / "programs",
+            )
+        )
+    assert answers[0].digest == answers[2].digest != answers[1].digest
+    written = [(tmp_path / name / "kernel.vmfb").exists() for name in ("first", "second", "third")]
+    assert written == [True, True, False]
+
+
+def test_a_sketch_that_does_not_fit_is_said(
+    pool: WorkerPool, site: SiteExpression, reference: Reference, tmp_path: Path
+) -> None:
+    choice = KernelChoice("elementwise", panels(16, 4, OUTSIDE).knobs)
+    failure = compiled(pool, site, choice, reference.inputs, tmp_path)
+    assert failure.compile_status is Status.COMPILE_ERROR
+    assert "sketch 'elementwise' is not for this site (those that are: test-panels)" in (
+        failure.message
+    )
+
+
+def test_inputs_are_packed_once(tmp_path: Path) -> None:
+    types = [ArgumentType("bf16", (3, 4)), ArgumentType("f32", (2,))]
+    inputs = random_inputs(tmp_path, types)
+    packing = Packing((0, 2), ((3,), (2, 3)), (1, 0, 2))
+    made = packed_inputs(inputs, {0: packing}, tmp_path / "packed")
+    (before,) = (tmp_path / "packed").iterdir()
+    stamp = before.stat().st_mtime_ns
+    assert packed_inputs(inputs, {0: packing}, tmp_path / "packed") == made
+    assert [p.stat().st_mtime_ns for p in (tmp_path / "packed").iterdir()] == [stamp]
+    plain, other = load_arguments(inputs)
+    flat, same = load_arguments(made)
+    assert np.array_equal(flat, packing.of(plain).ravel())
+    assert np.array_equal(same, other)
+    assert made.key != inputs.key
+    assert packed_inputs(inputs, {}, tmp_path) is inputs
+
+
+def test_what_a_kernel_must_be_for_its_site(site: SiteExpression) -> None:
+    other = product(ROWS, COLUMNS, DEPTH + 1)
+    schedule: Any = None
+    a, b = site.inputs
+    with pytest.raises(SketchError, match=r"argument 1 is f32\[41, 32\] instead of f32\[40, 32\]"):
+        check_kernel(site, SketchedKernel(schedule, (a, other.inputs[1], site.output)))
+    with pytest.raises(SketchError, match=r"the result is f32\[24, 40\] instead of f32\[24, 32\]"):
+        check_kernel(site, SketchedKernel(schedule, (a, b, a)))
+    with pytest.raises(SketchError, match="2 arguments instead of 3"):
+        check_kernel(site, SketchedKernel(schedule, (a, b)))
+    packing = Packing((0, 0), ((ROWS,), (DEPTH,)), (0, 1))
+    with pytest.raises(SketchError, match="argument 0 is packed and is no constant"):
+        check_kernel(site, SketchedKernel(schedule, (a, b, site.output), {0: packing}))

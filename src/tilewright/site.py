@@ -19,7 +19,8 @@ class Site:
         module at the preprocessing phase whose one public function `main` computes the site alone.
         inputs: its arguments. constant: which of them the program knows before it runs (weights,
         also those from parameter files): they can be packed ahead. output: its one result.
-        reason: why no kernel is tried for it, '' where one can be.
+        reason: why no kernel is tried for it, '' where one can be. What could not even be cut out
+        of the program has the empty path for its module, no inputs, and None for its output.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Site:
     module: Path
     inputs: tuple[ArgumentType, ...]
     constant: tuple[bool, ...]
-    output: ArgumentType
+    output: ArgumentType | None
     reason: str = ""
 
 

@@ -55,6 +55,56 @@ def find_dispatches(module: ir.Module, function: str | None = None) -> list[Disp
     Returns:
         The dispatches; those that the run does not reach have a count of 0.
     """
+    functions, entries = _functions(module, function)
+    counts = _counts(functions, entries)
+    initializers = [
+        top.operation for top in module.body.operations if top.operation.name == "util.initializer"
+    ]
+    sites: dict[_Key, DispatchSite] = {}
+    # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
+    for operation in (*entries, *functions.values(), *initializers):
+        for call in walk(operation):
+            for key in called_entries(call):
+                site = sites.setdefault(key, DispatchSite(*key))
+                if all(call != known for known in site.calls):
+                    site.calls.append(call)
+                    site.count += counts[call]
+    return list(sites.values())
+
+
+def count_calls(module: ir.Module, function: str | None = None) -> Mapping[ir.Operation, int]:
+    """How often one run runs each `flow.dispatch`.
+
+    Args:
+        module: the program at the flow phase.
+        function: the entry point that is run; by default every public function is, once.
+
+    Returns:
+        The number by the op; 0 for those that the run does not reach.
+    """
+    return _counts(*_functions(module, function))
+
+
+def called_entries(call: ir.Operation) -> list[tuple[str, str]]:
+    """What a `flow.dispatch` runs.
+
+    Args:
+        call: any op.
+
+    Returns:
+        (executable, entry point) of each alternative; none for another op.
+    """
+    if call.name != "flow.dispatch":
+        return []
+    names = [ir.SymbolRefAttr(p).value for p in ir.ArrayAttr(call.attributes["entry_points"])]
+    return [(parts[0], parts[-1]) for parts in names]
+
+
+_Functions = dict[str, ir.Operation]
+
+
+def _functions(module: ir.Module, function: str | None) -> tuple[_Functions, list[ir.Operation]]:
+    """All functions by name, and those that are run: `function`, or every public one."""
     operations = [top.operation for top in module.body.operations]
     functions = {
         string_attribute(op, "sym_name"): op
@@ -67,20 +117,14 @@ def find_dispatches(module: ir.Module, function: str | None = None) -> list[Disp
         for name, op in functions.items()
         if (name in public - _async(public) if function is None else name == function)
     ]
-    initializers = [op for op in operations if op.name == "util.initializer"]
-    sites: dict[_Key, DispatchSite] = {}
-    # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
-    for operation in (*entries, *functions.values(), *initializers):
-        for call in walk(operation):
-            for key in _entry_points(call):
-                site = sites.setdefault(key, DispatchSite(*key))
-                if all(call != known for known in site.calls):
-                    site.calls.append(call)
-    runs = _Runs(functions)
+    return functions, entries
+
+
+def _counts(functions: _Functions, entries: Sequence[ir.Operation]) -> Counter[ir.Operation]:
+    runs, found = _Runs(functions), Counter[ir.Operation]()
     for operation in entries:
-        for key, times in runs.of(operation).items():
-            sites[key].count += times
-    return list(sites.values())
+        found.update(runs.of(operation))
+    return found
 
 
 def _async(names: set[str]) -> set[str]:
@@ -91,15 +135,15 @@ def _async(names: set[str]) -> set[str]:
 class _Runs:
     """Counts the dispatches of a function and of those that it calls, each function once."""
 
-    def __init__(self, functions: dict[str, ir.Operation]) -> None:
+    def __init__(self, functions: _Functions) -> None:
         self._functions = functions
-        self._counted: dict[str, Counter[_Key]] = {}
+        self._counted: dict[str, Counter[ir.Operation]] = {}
 
-    def of(self, operation: ir.Operation) -> Counter[_Key]:
-        """How often one run of the function runs each entry point."""
-        found: Counter[_Key] = Counter()
+    def of(self, operation: ir.Operation) -> Counter[ir.Operation]:
+        """How often one run of the function runs each `flow.dispatch`."""
+        found: Counter[ir.Operation] = Counter()
         for call in walk(operation):
-            inner = Counter(dict.fromkeys(_entry_points(call), 1))
+            inner = Counter([call] if call.name == "flow.dispatch" else [])
             if call.name in ("util.call", "func.call"):
                 inner = self._callee(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
             if inner:
@@ -107,7 +151,7 @@ class _Runs:
                 found.update({key: trips * times for key, times in inner.items()})
         return found
 
-    def _callee(self, name: str) -> Counter[_Key]:
+    def _callee(self, name: str) -> Counter[ir.Operation]:
         if name not in self._functions:
             return Counter()
         if name not in self._counted:
@@ -115,13 +159,6 @@ class _Runs:
             self._counted[name] = Counter()
             self._counted[name] = self.of(self._functions[name])
         return self._counted[name]
-
-
-def _entry_points(call: ir.Operation) -> list[_Key]:
-    if call.name != "flow.dispatch":
-        return []
-    names = [ir.SymbolRefAttr(p).value for p in ir.ArrayAttr(call.attributes["entry_points"])]
-    return [(parts[0], parts[-1]) for parts in names]
 
 
 def _trip_count(call: ir.Operation, function: ir.Operation) -> int:

@@ -9,8 +9,8 @@ from nest_evaluator import evaluate
 from numpy.typing import NDArray
 
 from tilewright import te
-from tilewright.schedule.types import is_float
-from tilewright.sketch.interface import SiteExpression, Sketch
+from tilewright.schedule.types import is_float, numpy_type
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 
 
 def site(output: te.Tensor, *inputs: te.Tensor) -> SiteExpression:
@@ -21,10 +21,17 @@ def site(output: te.Tensor, *inputs: te.Tensor) -> SiteExpression:
 def arrays(expression: SiteExpression, seed: int = 0) -> list[NDArray[Any]]:
     """Random inputs: floats around 0, small integers."""
     rng = np.random.default_rng(seed)
-    return [
-        rng.standard_normal(t.shape) if is_float(t.dtype) else rng.integers(-9, 9, t.shape)
+    made = (
+        (rng.standard_normal(t.shape) if is_float(t.dtype) else rng.integers(-9, 9, t.shape), t)
         for t in expression.inputs
-    ]
+    )
+    return [values.astype(numpy_type(t.dtype)) for values, t in made]
+
+
+def packed_inputs(kernel: SketchedKernel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """The inputs as a kernel takes them."""
+    packings = kernel.packings
+    return [packings[i].of(a) if i in packings else a for i, a in enumerate(inputs)]
 
 
 def unscheduled(expression: SiteExpression, inputs: list[NDArray[Any]]) -> NDArray[Any]:
@@ -40,6 +47,7 @@ def check(sketch: Sketch, expression: SiteExpression, count: int = 4, seed: int 
     wanted = unscheduled(expression, inputs)
     rng = np.random.default_rng(seed)
     for configuration in [sketch.space.default, *sketch.space.sample(rng, count)]:
-        program = sketch.schedule(configuration).lower().program
-        found = evaluate(program, inputs, "random", seed)[0]
+        kernel = sketch.schedule(configuration)
+        packed = packed_inputs(kernel, inputs)
+        found = evaluate(kernel.lower().program, packed, "random", seed)[0]
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=str(configuration))

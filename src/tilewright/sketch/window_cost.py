@@ -1,0 +1,193 @@
+"""An analytic guess of how long a tile of sliding windows takes: it orders, never forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.schedule.tensor import IterVar
+from tilewright.schedule.types import bits
+from tilewright.sketch.sliding import SlidingReduction
+from tilewright.sketch.structure import extent
+from tilewright.space.arrays import FloatArray
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+_HERTZ = 3e9
+_FMA_PER_CYCLE = 2.0
+_LOADS_PER_CYCLE = 2.0
+_FMA_LATENCY = 4.0
+# Bytes a cycle that come from each cache; stores of copies go to the second one.
+_L2_BYTES_PER_CYCLE = 32.0
+_L3_BYTES_PER_CYCLE = 12.0
+_COPY_BYTES_PER_CYCLE = 12.0
+# Cycles for what is done once: for a step of the innermost loop, a tile, a piece of parallel work.
+_LOOP_CYCLES = 1.0
+_TILE_CYCLES = 24.0
+_PIECE_CYCLES = 1500.0
+# By what a tile whose columns are checked one by one is slower.
+_CHECKED = 4.0
+
+
+@dataclass(frozen=True)
+class WindowNest:
+    """What the loops of a sliding reduction are, for a guess of their time.
+
+    found: the reduction. target: the processor. lanes: of a vector. vector, block, column, row: the
+        axes that tiles are made of, as of a sketch; None where there is no such one.
+    """
+
+    found: SlidingReduction
+    target: Target
+    lanes: int
+    vector: IterVar
+    block: IterVar | None
+    column: IterVar
+    row: IterVar | None
+
+    def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
+        """Minus the logarithm of the guessed seconds: higher is better.
+
+        Args:
+            configurations: of the sketch.
+        """
+        if not configurations:
+            return np.zeros(0)
+        rows = [dict(one.items) for one in configurations]
+        return -np.log(self.seconds({n: np.array([row[n] for row in rows]) for n in rows[0]}))
+
+    def seconds(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """The guessed seconds of one execution.
+
+        Args:
+            values: for each knob its values, one for each configuration.
+        """
+        vectors = np.ceil(values["width"] / self.lanes) * values["blocks"]
+        column, row = extent(self.column), _size(self.row)
+        columns, rows = values["columns"], values["rows"]
+        # Tiles that are whole, and what is left behind the last of them.
+        along, across = column // columns, row // rows
+        more, below = column % columns, row % rows
+        steps = prod(map(extent, self.found.op.reduce_axis))
+        cycles = np.zeros(len(columns))
+        for count, width in ((along, columns), (np.minimum(more, 1), more)):
+            for times, height in ((across, rows), (np.minimum(below, 1), below)):
+                one = self._step(vectors, width, height, values)
+                whole = steps * one + _TILE_CYCLES + 3.0 * vectors * width * height
+                cycles += count * times * whole
+        cycles *= self._panels(values) * self._others()
+        cycles += self._weights(values, along + (more > 0), across + (below > 0))
+        pieces = self._pieces(values)
+        cycles += self._image(values, pieces, cycles)
+        waves = np.ceil(pieces / self.target.cores) * self.target.cores / pieces
+        cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
+        return np.asarray(cycles / _HERTZ)
+
+    def _step(
+        self,
+        vectors: NDArray[Any],
+        columns: NDArray[Any],
+        rows: NDArray[Any],
+        values: Mapping[str, NDArray[Any]],
+    ) -> FloatArray:
+        """Cycles of one step of the reduction in a tile of some columns and rows."""
+        sums = vectors * columns * rows
+        if self.vector in self.found.outputs:
+            loads = vectors + columns * rows
+            live = sums + vectors + 1
+        else:
+            dim = self.found.dim_of(self.column)
+            window = extent(dim.reduced) if dim is not None and dim.reduced is not None else 1
+            stride = dim.stride if dim is not None else 1
+            # Neighbouring columns share what their windows have in common.
+            read = np.minimum(((columns - 1) * stride + window) / window, columns)
+            shared = np.where(values["unroll_windows"] > 0, read, columns)
+            loads = vectors * (shared * rows + (self.found.filter is not None))
+            live = sums + vectors + 1
+        work = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
+        # Sums that go on from what the step before left wait for it.
+        work = np.where(sums > 0, np.maximum(work, _FMA_LATENCY), 0.0)
+        spilled = np.maximum(0, live + 1 - self.target.vector_registers)
+        written = values["unroll"] * np.where(values["unroll_windows"] > 0, 3, 1)
+        return np.asarray(work + 2.0 * spilled + _LOOP_CYCLES / written)
+
+    def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Tiles of channels."""
+        widths = np.ceil(extent(self.vector) / values["width"])
+        return np.asarray(widths * np.ceil(_size(self.block) / values["blocks"]))
+
+    def _others(self) -> int:
+        """Values of the axes that tiles are not made of."""
+        tiled = {self.vector, self.block, self.column, self.row}
+        return prod(extent(axis) for axis in self.found.op.axis if axis not in tiled)
+
+    def _pieces(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Pieces of parallel work."""
+        if self.row is not None:
+            rows = np.ceil(_size(self.row) / values["rows"])
+            across = np.ceil(rows / np.maximum(1, values["piece_rows"] // values["rows"]))
+        else:
+            across = np.ceil(
+                np.ceil(extent(self.column) / values["columns"]) / values["piece_rows"]
+            )
+        if self.block is not None:
+            panels = np.ceil(np.ceil(_size(self.block) / values["blocks"]) / values["piece_panels"])
+        else:
+            panels = np.ceil(
+                np.ceil(extent(self.vector) / values["width"]) / values["piece_panels"]
+            )
+        return np.asarray(self._others() * across * panels)
+
+    def _weights(
+        self, values: Mapping[str, NDArray[Any]], along: NDArray[Any], across: NDArray[Any]
+    ) -> FloatArray:
+        """Cycles in which the filter comes from beyond the first cache."""
+        read = self.found.filter
+        if read is None or not self.found.channels:
+            return np.zeros(len(along))
+        element = bits(read.tensor.dtype) // 8
+        steps = prod(map(extent, self.found.op.reduce_axis))
+        panel = steps * element * values["width"] * values["blocks"]
+        whole = prod(read.tensor.shape) * element
+        # Panels outside: one of them is read again for every tile of columns and rows.
+        footprint = np.where(
+            values["order"] == "panels rows columns", panel, np.minimum(whole, panel * 64)
+        )
+        rate = np.where(
+            footprint <= self.target.l2_bytes // 2, _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE
+        )
+        beyond = np.where(footprint <= self.target.l1_bytes // 2, 0.0, panel / rate)
+        tiles = along * across * self._panels(values) * self._others()
+        # Half of it passes while the tile is computed with what is there.
+        return np.asarray(0.5 * tiles * beyond)
+
+    def _image(
+        self, values: Mapping[str, NDArray[Any]], pieces: FloatArray, cycles: FloatArray
+    ) -> FloatArray:
+        """Cycles of the copies, or of the edges that are checked element by element."""
+        found = self.found
+        element = bits(found.image.tensor.dtype) // 8
+        read = np.full(len(pieces), float(element))
+        for dim, size in zip(found.dims, found.image.tensor.shape, strict=True):
+            part: Any = float(size)
+            if dim.data is not None and dim.data is self.row:
+                overlap = (extent(dim.reduced) - 1) * dim.dilation if dim.reduced is not None else 0
+                part = np.minimum(size, values["piece_rows"] * dim.stride + overlap)
+            elif dim.data is not None and dim.data not in {self.vector, self.column}:
+                part = 1.0
+            read = read * part
+        copied = pieces * read / _COPY_BYTES_PER_CYCLE
+        edges: FloatArray = np.zeros(len(pieces))
+        if found.is_padded:
+            tiles = np.ceil(extent(self.column) / values["columns"])
+            edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles
+        return np.where(values["image"] == "copied", copied, edges)
+
+
+def _size(axis: IterVar | None) -> int:
+    return extent(axis) if axis is not None else 1

@@ -1,0 +1,285 @@
+"""Sliding windows: convolutions and pooling as tiles of accumulators in vector registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import IterVar
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.sliding import sliding_reduction, written_anew
+from tilewright.sketch.structure import extent, tile_sizes, widest_bits
+from tilewright.sketch.window_cost import WindowNest
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
+from tilewright.space.pipeline import Unfit, space_near
+from tilewright.target import Target
+from tilewright.trial import Configuration, Value
+
+_ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
+# Vector instructions that one step of the innermost loop may be unrolled to.
+_MOST_UNROLLED = 512
+# Of the stack, for the sums of a tile.
+_STACK_SHARE = 4
+
+
+class ChannelWindowsSketch(Sketch):
+    """Vectors of neighbouring channels; tiles of them by columns and rows of the result in
+    registers, added up over all windows and channels.
+
+    Where the vectors are output channels (a convolution), an element of the image is multiplied
+    with all vectors of the tile; where they are the image's own channels (depthwise, pooling), the
+    elements of a window that neighbouring columns share are read once.
+
+    Knobs: `columns`, `rows` and `width`, a tile in elements, `width` of them channels; `blocks`,
+    blocks of channels in a tile where channels come in blocks; `piece_rows`, rows of the result in
+    one piece of parallel work, of one-dimensional windows tiles of columns; `piece_panels`, how
+    many widths (blocks) of channels in one; `order` of the loops within it; `reduction`, whether
+    windows or channels are the outer loops; `unroll` and `unroll_windows`, channels and
+    innermost axes of the window that are written out; `image`, whether the part of it that a piece
+    reads is copied, padded, into memory of its own, or read in place with the edges cut off.
+    """
+
+    name = "channel-windows"
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self._found = found = sliding_reduction(site)
+        self._target = target
+        self._lanes = target.lanes(widest_bits(found.body))
+        wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
+        outputs = [axis for axis in wide if axis in found.outputs]
+        if wide[-1] not in found.slides:
+            self._vector = wide[-1]
+        elif outputs:
+            self._vector = outputs[-1]
+        else:
+            raise Unfit("its innermost axis is one of columns, and there are no output channels")
+        others = [axis for axis in outputs if axis is not self._vector]
+        self._block = others[-1] if others else None
+        *rows, self._column = found.slides
+        self._row = rows[-1] if rows else None
+        # Innermost last.
+        tiled = (self._row, self._block, self._column, self._vector)
+        self._tiled = [axis for axis in tiled if axis is not None]
+        self._nest = WindowNest(
+            found, target, self._lanes, self._vector, self._block, self._column, self._row
+        )
+        knobs = self._knobs()
+        self.space = space_near(
+            self.name, knobs, self._constraints(), self._start(knobs), prior_many=self._nest.prior
+        )
+
+    # -- the space ---------------------------------------------------------------------------------
+
+    def _knobs(self) -> list[Knob]:
+        found, lanes = self._found, self._lanes
+        channels, blocks = extent(self._vector), _size(self._block)
+        registers = self._target.vector_registers
+        column, row = extent(self._column), _size(self._row)
+        most = min(4 * lanes, -(-channels // lanes) * lanes)
+        widths = tuple(range(lanes, most + 1, lanes)) if channels >= lanes else (channels,)
+        panels = blocks if self._block is not None else -(-channels // widths[0])
+        tiles = row if self._row is not None else column
+        inner = extent(found.channels[-1]) if found.channels else 1
+        return [
+            TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
+            TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
+            TileKnob("width", widths),
+            TileKnob("blocks", tuple(range(1, min(blocks, 4) + 1))),
+            TileKnob("piece_rows", tile_sizes(tiles, tiles)),
+            TileKnob("piece_panels", tile_sizes(panels, panels)),
+            ChoiceKnob("order", _ORDERS),
+            ChoiceKnob("reduction", ("windows", "channels") if found.channels else ("windows",)),
+            TileKnob("unroll", tuple(u for u in (1, 2, 3, 4, 8, 16) if u <= inner)),
+            TileKnob("unroll_windows", tuple(range(len(found.windows) + 1))),
+            ChoiceKnob("image", ("copied", "in place")),
+        ]
+
+    def _constraints(self) -> list[Constraint]:
+        found, lanes = self._found, self._lanes
+        registers = self._target.vector_registers
+        stack = self._target.stack_bytes // _STACK_SHARE
+        inner = extent(found.channels[-1]) if found.channels else 1
+        written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
+        tile = ("columns", "rows", "width", "blocks")
+
+        def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:
+            return c * r * b * -(-w // lanes)
+
+        def code(c: Any, r: Any, w: Any, b: Any, u: Any, n: Any) -> Any:
+            return vectors(c, r, w, b) * u * written[n]
+
+        return [
+            Constraint(
+                "registers",
+                tile,
+                lambda *sizes: vectors(*sizes) <= registers,
+                lambda *sizes: f"{vectors(*sizes)} vectors of sums; registers: {registers}",
+                vectorised=True,
+            ),
+            Constraint(
+                "stack",
+                tile,
+                lambda *sizes: vectors(*sizes) * self._target.vector_bytes <= stack,
+                lambda *sizes: f"{vectors(*sizes)} vectors of sums; bytes for them: {stack}",
+                vectorised=True,
+            ),
+            Constraint(
+                "unrolled code",
+                (*tile, "unroll", "unroll_windows"),
+                lambda *sizes: code(*sizes) <= _MOST_UNROLLED,
+                lambda *sizes: f"{code(*sizes)} vector operations; allowed: {_MOST_UNROLLED}",
+                vectorised=True,
+            ),
+            Constraint(
+                "unrolled windows",
+                ("reduction", "unroll", "unroll_windows"),
+                lambda order, u, n: (order == "channels") | (u >= inner) | (n == 0),
+                lambda order, u, n: (
+                    f"{n} axes of the window are written out around a loop of {inner // u} steps "
+                    "over channels"
+                ),
+                vectorised=True,
+            ),
+        ]
+
+    def _start(self, knobs: Sequence[Knob]) -> Configuration:
+        """The best of some tiles by the prior, with what else is usual."""
+        found = self._found
+        inner = extent(found.channels[-1]) if found.channels else 1
+        by_name = {knob.name: knob for knob in knobs}
+        usual: dict[str, Value] = {
+            "order": _ORDERS[0] if found.outputs else _ORDERS[1],
+            "reduction": "windows",
+            "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
+            "unroll_windows": 0 if found.channels else len(found.windows),
+            "image": "copied" if found.is_padded and found.channels else "in place",
+        }
+        names = ("columns", "rows", "width", "blocks", "piece_rows", "piece_panels")
+        grid = np.meshgrid(
+            *([by_name[n].value(i) for i in range(by_name[n].cardinality)] for n in names),
+            indexing="ij",
+        )
+        values = {n: np.full(grid[0].size, value) for n, value in usual.items()}
+        values |= {n: one.reshape(-1) for n, one in zip(names, grid, strict=True)}
+        allowed = np.ones(grid[0].size, dtype=bool)
+        for rule in self._constraints():
+            allowed &= np.asarray(rule.check(*(values[n] for n in rule.knobs)))
+        if not allowed.any():
+            raise Unfit("the rules leave no tile")
+        best = int(np.argmin(np.where(allowed, self._nest.seconds(values), np.inf)))
+        return Configuration.of({**usual, **{n: int(values[n][best]) for n in names}})
+
+    # -- the schedule ------------------------------------------------------------------------------
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        found = self._found
+        values = dict(configuration.items)
+        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+        tile = {
+            axis: min(extent(axis), numbers[name]) if axis is not self._vector else numbers[name]
+            for axis, name in (
+                (self._row, "rows"),
+                (self._block, "blocks"),
+                (self._column, "columns"),
+                (self._vector, "width"),
+            )
+            if axis is not None
+        }
+        by_windows = values["reduction"] == "windows"
+        *outer, inner = found.channels or (None,)
+        split_last = [inner] if inner is not None else []
+        reduced = (
+            [*found.windows, *outer, *split_last]
+            if by_windows
+            else [*outer, *split_last, *found.windows]
+        )
+        made = written_anew(found, tile, self._vector, [a for a in reduced if a is not None])
+        s = made.schedule
+        output, sums = s[made.output], s[made.sums]
+        sums.set_scope("local")
+
+        # Loops of the output: pieces of parallel work, then tiles, then the elements of a tile.
+        pieces: list[IterVar] = []
+        loops: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
+        inside: dict[IterVar, IterVar] = {}
+        panel = self._vector if self._block is None else self._block
+        for axis in found.order:
+            if axis is None:
+                continue
+            here = made.axes[axis]
+            if axis not in tile:
+                pieces.append(here)
+                continue
+            tiles, inside[axis] = output.split(here, min(tile[axis], extent(axis)))
+            if axis is self._column:
+                if self._row is None:
+                    piece, tiles = output.split(tiles, numbers["piece_rows"])
+                    pieces.append(piece)
+                loops["columns"].append(tiles)
+            elif axis is self._row:
+                piece, tiles = output.split(tiles, max(1, numbers["piece_rows"] // tile[axis]))
+                pieces.append(piece)
+                loops["rows"].append(tiles)
+            elif axis is panel:
+                piece, tiles = output.split(tiles, numbers["piece_panels"])
+                pieces.append(piece)
+                loops["panels"].append(tiles)
+            else:
+                loops["panels"].append(tiles)
+        units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
+        ordered = [loop for kind in str(values["order"]).split() for loop in loops[kind]]
+        elements = [inside[axis] for axis in self._tiled]
+        output.reorder(*units, *pieces, *ordered, *elements)
+        part = output.fuse(*units, *pieces) if len(units) + len(pieces) > 1 else pieces[0]
+        output.parallel(part)
+        self._unrolled(output, elements)
+
+        # The image: the piece's part of it in memory of its own, or read where it is.
+        if values["image"] == "copied":
+            image = (
+                s[made.image] if found.is_padded else s[s.cache_read(made.image, "shared", sums)]
+            )
+            image.compute_at(output, part)
+            image.set_scope("shared")
+            image.vectorize(image.op.axis[-1])
+        elif found.is_padded:
+            s[made.image].compute_inline()
+
+        # The sums of a tile.
+        sums.compute_at(output, ordered[-1])
+        axes = made.places
+        rest = [new for old, new in axes.items() if old not in tile]
+        steps = [made.axes[a] for a in reduced if a is not None]
+        unrolled: list[IterVar] = []
+        if inner is not None:
+            at = steps.index(made.axes[inner])
+            around, last = sums.split(steps[at], numbers["unroll"])
+            steps[at] = around
+            steps.append(last)
+            unrolled.append(last)
+        windows = [made.axes[a] for a in found.windows]
+        unrolled += windows[len(windows) - numbers["unroll_windows"] :]
+        sums.reorder(*rest, *steps, *(axes[a] for a in self._tiled))
+        for step in unrolled:
+            sums.unroll(step)
+        self._unrolled(sums, [axes[a] for a in self._tiled])
+        return SketchedKernel(s, made.arguments, made.packings)
+
+    @staticmethod
+    def _unrolled(stage: Stage, elements: Sequence[IterVar]) -> None:
+        """Writes a tile's elements out, the last axis as vectors."""
+        for axis in elements[:-1]:
+            stage.unroll(axis)
+        stage.vectorize(elements[-1])
+
+
+def _size(axis: IterVar | None) -> int:
+    return extent(axis) if axis is not None else 1
+
+
+SKETCHES: tuple[type[Sketch], ...] = (ChannelWindowsSketch,)

@@ -1,0 +1,64 @@
+"""Sliding windows: every configuration of the sketches computes the same, in every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sketch_cases import arrays, check, packed_inputs, unscheduled
+from window_cases import CASES, convolution
+
+from tilewright import te
+from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch
+from tilewright.space.pipeline import Unfit
+from tilewright.target import parse_target
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_configurations_are_right(name: str) -> None:
+    expression = CASES[name]()
+    fitting = 0
+    for rule in SKETCHES:
+        try:
+            sketch = rule(expression, parse_target("cpu"))
+        except Unfit:
+            continue
+        fitting += 1
+        check(sketch, expression, 2)
+    assert fitting
+
+
+@pytest.mark.parametrize(
+    "name", ["channels last", "channels first, stride 2", "depthwise", "blocked"]
+)
+def test_what_the_compiler_makes_of_the_default_is_right(name: str) -> None:
+    expression = CASES[name]()
+    inputs = arrays(expression)
+    wanted = unscheduled(expression, inputs)
+    for rule in SKETCHES:
+        try:
+            sketch = rule(expression, parse_target("cpu"))
+        except Unfit:
+            continue
+        kernel = sketch.schedule(sketch.space.default)
+        packed = packed_inputs(kernel, inputs)
+        found = te.build(kernel.schedule, kernel.arguments)(*packed)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_matrix_product_has_no_windows() -> None:
+    a, b = te.placeholder((4, 8), name="a"), te.placeholder((8, 6), name="b")
+    k = te.reduce_axis(8, "k")
+    c = te.compute((4, 6), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    expression = convolution((4, 4), 2, 8)
+    with pytest.raises(Unfit, match="no operand is read through sliding windows"):
+        ChannelWindowsSketch(type(expression)((a, b), (False, True), c), parse_target("cpu"))
+
+
+def test_tiles_that_do_not_fit_the_registers_are_invalid() -> None:
+    sketch = ChannelWindowsSketch(convolution((16, 16), 8, 64), parse_target("cpu"))
+    registers = parse_target("cpu").vector_registers
+    for configuration in sketch.space.sample(np.random.default_rng(0), 20):
+        values = dict(configuration.items)
+        lanes = parse_target("cpu").lanes(32)
+        tile = [int(str(values[n])) for n in ("columns", "rows", "width", "blocks")]
+        assert tile[0] * tile[1] * -(-tile[2] // lanes) * tile[3] <= registers

@@ -1,0 +1,209 @@
+"""Convolutions and pooling in the layouts that importers write, padded and not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright import te
+from tilewright.sketch.interface import SiteExpression
+
+Loops = Sequence[Any]
+
+
+def padded(x: te.Tensor, first: int, rank: int, pad: int, value: Any) -> te.Tensor:
+    """The tensor with `pad` more elements on both sides of `rank` dimensions from `first` on."""
+    if not pad:
+        return x
+    shape = [s + 2 * pad if first <= d < first + rank else s for d, s in enumerate(x.shape)]
+
+    def element(*at: Any) -> Any:
+        inside = [
+            a for d in range(first, first + rank) for a in (at[d] >= pad, at[d] < x.shape[d] + pad)
+        ]
+        place = [a - pad if first <= d < first + rank else a for d, a in enumerate(at)]
+        return te.if_then_else(te.all(*inside), x(*place), value)
+
+    return te.compute(shape, element, name="padded")
+
+
+def windows_of(size: Sequence[int], kernel: int, stride: int, dilation: int) -> list[int]:
+    """How many windows there are along each dimension."""
+    return [(s - dilation * (kernel - 1) - 1) // stride + 1 for s in size]
+
+
+def convolution(
+    size: Sequence[int],
+    channels: int,
+    outputs: int,
+    kernel: int = 3,
+    *,
+    stride: int = 1,
+    dilation: int = 1,
+    pad: int = 0,
+    last: bool = True,
+    dtype: str = "f32",
+    constant: bool = True,
+    epilogue: Callable[[Any], Any] = lambda v: te.maximum(v, 0.0),
+) -> SiteExpression:
+    """Of any rank, channels last (with filters HWCF) or first (FCHW), bias added."""
+    rank, total = len(size), "i32" if dtype == "i8" else "f32"
+    first = 1 if last else 2
+    shape = (1, *size, channels) if last else (1, channels, *size)
+    window = (kernel,) * rank
+    x = te.placeholder(shape, dtype, name="x")
+    w = te.placeholder(
+        (*window, channels, outputs) if last else (outputs, channels, *window), dtype, name="w"
+    )
+    b = te.placeholder((outputs,), total, name="b")
+    source = padded(x, first, rank, pad, te.const(0, dtype))
+    r = [te.reduce_axis(kernel, f"r{d}") for d in range(rank)]
+    c = te.reduce_axis(channels, "c")
+    few = windows_of(source.shape[first : first + rank], kernel, stride, dilation)
+
+    def parts(at: Loops) -> tuple[Any, Any, Loops]:
+        return (at[0], at[-1], at[1:-1]) if last else (at[0], at[1], at[2:])
+
+    def product(*at: Any) -> Any:
+        n, f, place = parts(at)
+        read = [p * stride + q * dilation for p, q in zip(place, r, strict=True)]
+        image = source(n, *read, c) if last else source(n, c, *read)
+        weight = w(*r, c, f) if last else w(f, c, *r)
+        return te.sum(image.astype(total) * weight.astype(total), axis=[*r, c])
+
+    result = (1, *few, outputs) if last else (1, outputs, *few)
+    y = te.compute(result, product, name="y")
+    z = te.compute(result, lambda *at: epilogue(y(*at) + b[parts(at)[1]]), name="z")
+    return SiteExpression((x, w, b), (False, constant, constant), z)
+
+
+def depthwise(
+    size: Sequence[int],
+    channels: int,
+    kernel: int = 3,
+    *,
+    stride: int = 1,
+    pad: int = 1,
+    last: bool = True,
+    multiplier: int = 1,
+) -> SiteExpression:
+    """One filter for each channel, or several."""
+    several = (multiplier,) if multiplier > 1 else ()
+    shape = (1, *size, channels) if last else (1, channels, *size)
+    x = te.placeholder(shape, "f32", name="x")
+    window = (kernel, kernel)
+    w = te.placeholder(
+        (*window, channels, *several) if last else (channels, *window), "f32", name="w"
+    )
+    source = padded(x, 1 if last else 2, 2, pad, 0.0)
+    di, dj = (te.reduce_axis(kernel, n) for n in ("di", "dj"))
+    few = windows_of([s + 2 * pad for s in size], kernel, stride, 1)
+
+    def product(n: Any, *at: Any) -> Any:
+        if last:
+            i, j, c, *m = at
+            return te.sum(
+                source[n, i * stride + di, j * stride + dj, c] * w(di, dj, c, *m), axis=[di, dj]
+            )
+        c, i, j = at
+        return te.sum(source[n, c, i * stride + di, j * stride + dj] * w[c, di, dj], axis=[di, dj])
+
+    result = (1, *few, channels, *several) if last else (1, channels, *few)
+    return SiteExpression((x, w), (False, True), te.compute(result, product, name="y"))
+
+
+def grouped(size: Sequence[int], groups: int, channels: int, outputs: int) -> SiteExpression:
+    """Channels in groups, each of them convolved alone; padded, channels first."""
+    x = te.placeholder((1, groups, channels, *size), "f32", name="x")
+    w = te.placeholder((groups, outputs, channels, 3, 3), "f32", name="w")
+    source = padded(x, 3, 2, 1, 0.0)
+    di, dj, c = (te.reduce_axis(e, n) for e, n in ((3, "di"), (3, "dj"), (channels, "c")))
+    y = te.compute(
+        (1, groups, outputs, *size),
+        lambda n, g, f, i, j: te.sum(
+            source[n, g, c, i + di, j + dj] * w[g, f, c, di, dj], axis=[c, di, dj]
+        ),
+        name="y",
+    )
+    return SiteExpression((x, w), (False, True), y)
+
+
+def blocked(size: Sequence[int], channels: int, outputs: int, block: int = 16) -> SiteExpression:
+    """Blocks of channels innermost, with a residual added; padded."""
+    x = te.placeholder((1, channels // block, *size, block), "f32", name="x")
+    w = te.placeholder((outputs // block, channels // block, 3, 3, block, block), "f32", name="w")
+    z = te.placeholder((1, outputs // block, *size, block), "f32", name="z")
+    source = padded(x, 2, 2, 1, 0.0)
+    cb, di, dj, ci = (
+        te.reduce_axis(e, n)
+        for e, n in ((channels // block, "cb"), (3, "di"), (3, "dj"), (block, "ci"))
+    )
+    y = te.compute(
+        z.shape,
+        lambda n, o, i, j, k: te.sum(
+            source[n, cb, i + di, j + dj, ci] * w[o, cb, di, dj, k, ci], axis=[cb, di, dj, ci]
+        ),
+        name="y",
+    )
+    added = te.compute(z.shape, lambda *at: te.maximum(y(*at) + z(*at), 0.0), name="added")
+    return SiteExpression((x, w, z), (False, True, False), added)
+
+
+def pooling(
+    size: Sequence[int],
+    channels: int,
+    kernel: int,
+    stride: int,
+    *,
+    pad: int = 0,
+    last: bool = True,
+    mean: bool = False,
+) -> SiteExpression:
+    """The largest element of each window, or the mean of its elements."""
+    x = te.placeholder((1, *size, channels) if last else (1, channels, *size), "f32", name="x")
+    source = padded(x, 1 if last else 2, 2, pad, 0.0 if mean else te.min_value("f32"))
+    r = [te.reduce_axis(kernel, n) for n in ("di", "dj")]
+    few = windows_of([s + 2 * pad for s in size], kernel, stride, 1)
+    reduced = te.sum if mean else te.max
+
+    def window(n: Any, *at: Any) -> Any:
+        place = at[:-1] if last else at[1:]
+        read = [p * stride + q for p, q in zip(place, r, strict=True)]
+        return reduced(source(n, *read, at[-1]) if last else source(n, at[0], *read), axis=r)
+
+    result = (1, *few, channels) if last else (1, channels, *few)
+    y = te.compute(result, window, name="y")
+    if mean:
+        y = te.compute(result, lambda *at: y(*at) * (1.0 / kernel**2), name="mean")
+    return SiteExpression((x,), (False,), y)
+
+
+def hardswish(v: Any) -> Any:
+    """x * relu6(x + 3) / 6."""
+    return v * te.minimum(te.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+
+
+CASES: dict[str, Callable[[], SiteExpression]] = {
+    "channels last": lambda: convolution((5, 7), 3, 20, pad=1),
+    "channels last, stride 2": lambda: convolution((7, 9), 4, 9, stride=2, pad=1),
+    "channels last, dilated": lambda: convolution(
+        (4, 5), 3, 17, dilation=2, pad=2, epilogue=hardswish
+    ),
+    "channels last, strided 1x1": lambda: convolution((5, 6), 8, 24, 1, stride=2),
+    "channels last, filter not constant": lambda: convolution((4, 6), 5, 19, constant=False),
+    "channels first": lambda: convolution((6, 7), 4, 18, pad=1, last=False),
+    "channels first, stride 2": lambda: convolution((9, 7), 3, 11, stride=2, pad=1, last=False),
+    "channels first, 5 wide": lambda: convolution((7, 20), 2, 7, 5, last=False),
+    "sequence": lambda: convolution((21,), 5, 10, 3, pad=1),
+    "sequence, channels first": lambda: convolution((21,), 5, 10, 3, stride=2, last=False),
+    "volume": lambda: convolution((4, 3, 5), 2, 9, 2),
+    "bytes": lambda: convolution((4, 5), 6, 17, pad=1, dtype="i8", epilogue=lambda v: v),
+    "halves": lambda: convolution((4, 3), 4, 17, pad=1, dtype="f16"),
+    "depthwise": lambda: depthwise((6, 7), 19),
+    "depthwise, stride 2": lambda: depthwise((7, 9), 16, stride=2),
+    "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
+    "groups": lambda: grouped((4, 6), 2, 3, 10),
+    "blocked": lambda: blocked((3, 4), 16, 24, 8),
+    "max pooling": lambda: pooling((9, 7), 10, 3, 2, pad=1),
+    "mean pooling": lambda: pooling((6, 8), 9, 2, 2, mean=True),
+}

@@ -495,9 +495,11 @@ def reduce_in_lanes(
         width = wanted
         _, lane = stage.split(axis, width)
         partial = schedule[schedule.rfactor(stage.op.output(0), lane, factor_axis=rank)]
-        across = partial.op.axis[-1]
         steps = [leaf for leaf in partial.leaf_iter_vars if leaf.kind == REDUCE]
-        partial.reorder(*steps, across)
+        # A register each, so that LLVM takes the buffer apart.
+        register, across = partial.split(partial.op.axis[-1], lanes)
+        partial.reorder(*steps, register, across)
+        partial.unroll(register)
         partial.vectorize(across)
         if made:
             for step in steps:

@@ -200,8 +200,8 @@ class Check:
 
 def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     """The comparisons of indices in the conditions of a statement that need versions: those of
-    splits that do not divide, and of values that are there only under a condition. With each come
-    the loops around it within the statement.
+    splits that do not divide, of what is reduced only under a condition, and of values that are
+    there only under one. With each come the loops around it within the statement.
 
     Args:
         body: of the loop that may come in versions.
@@ -213,7 +213,7 @@ def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
     def visit(
         stmt: Stmt, loops: tuple[nest.For, ...]
     ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-        if isinstance(stmt, nest.If) and stmt.likely:
+        if isinstance(stmt, nest.If):
             for part in _parts(stmt.condition):
                 yield part, loops
         if isinstance(stmt, nest.Store):
@@ -560,7 +560,8 @@ class KernelEmitter(ValueEmitter):
             memory = self._allocated[stmt, spread] = self._memory(size, buffer)
         lane = self.sums.variable(self.lane) if self.lane is not None else number(0)
         outer = self.storages.get(buffer)
-        self.storages[buffer] = Storage(memory, size, buffer.dtype, spread, lane)
+        own = not self.processor.is_gpu
+        self.storages[buffer] = Storage(memory, size, buffer.dtype, spread, lane, own)
         self.statement(stmt.body)
         if outer is not None:
             self.storages[buffer] = outer

@@ -229,15 +229,14 @@ def operation(op: str, args: list[ir.Value], dtype: str, constant_divisor: bool)
         kind = _FLOAT[op]
         if op in ("add", "sub", "mul"):
             # A product and a sum may become one instruction.
-            return kind(a, b, fastmath=_contract()).result
+            return kind(a, b, fastmath=parsed_attribute("#arith.fastmath<contract>")).result
+        if op in ("min", "max"):
+            # Which of 0 and -0 it is takes more instructions than the extreme itself.
+            return kind(a, b, fastmath=parsed_attribute("#arith.fastmath<nsz>")).result
         return kind(a, b).result
     if op in _INTEGER:
         return _INTEGER[op](a, b).result
     return _divided(op, a, b, constant_divisor)
-
-
-def _contract() -> ir.Attribute:
-    return parsed_attribute("#arith.fastmath<contract>")
 
 
 def _divided(op: str, a: ir.Value, b: ir.Value, constant_divisor: bool) -> ir.Value:

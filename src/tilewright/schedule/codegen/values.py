@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
@@ -17,6 +17,7 @@ from iree.compiler.dialects import arith, memref, scf, vector
 
 from tilewright.schedule.arith import Arithmetic, Atom, Linear, holds, number
 from tilewright.schedule.codegen import scalars
+from tilewright.schedule.codegen.exponential import exponential
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.wide_functions import FUNCTIONS
 from tilewright.schedule.expr import (
@@ -43,13 +44,14 @@ _NOTHING = number(0)
 @dataclass(frozen=True)
 class Storage:
     """Where a buffer is: a memref of one dimension, and elements between neighbours (in vectorized
-    loops, with the lanes' elements in between)."""
+    loops, with the lanes' elements in between). `own`: whether nobody else sees it."""
 
     memory: ir.Value
     size: int
     dtype: str
     spread: int = 1
     lane: Linear = _NOTHING
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -445,6 +447,8 @@ class ValueEmitter:
 
     def _call(self, call: Call, args: Sequence[ir.Value]) -> ir.Value:
         dtype = call.args[0].dtype
+        if call.name == "exp" and dtype == "f32" and not self.processor.is_gpu:
+            return exponential(args[0])
         if dtype != "f64" or call.name not in FUNCTIONS:
             return scalars.call(call.name, list(args), dtype)
         parameters = [Var(call.name, dtype) for _ in args]
@@ -541,8 +545,10 @@ class ValueEmitter:
         place = storage.lane
         for expr, stride in zip(indices, buffer.layout, strict=True):
             step = self.linear(expr).times(stride * storage.spread)
-            # Axes that were fused are one again where their elements are neighbours.
-            place = self.sums.combined("add", place, step)
+            # Axes that were fused are one again where their elements are neighbours. (On GPUs LLVM
+            # then writes out loops with barriers.)
+            whole = not self.processor.is_gpu
+            place = self.sums.combined("add", place, step) if whole else place.plus(step)
         return place
 
     def access(self, buffer: Buffer, indices: Iterable[Expr]) -> _Access:
@@ -560,7 +566,7 @@ class ValueEmitter:
     def _load(self, expr: Load) -> ir.Value:
         access = self.access(expr.buffer, expr.indices)
         if access.exists:
-            access = _Access(access.storage, access.place, access.lanes, None)
+            access = replace(access, mask=None)
         if self.mask is None or access.lanes or access.exists:
             memory = access.storage.memory
             version = self._versions.setdefault(memory, 0)
@@ -622,6 +628,12 @@ class ValueEmitter:
             memref.StoreOp(value, base, [self.sum(first)])
         elif step == 1 and access.mask is None:
             vector.StoreOp(value, base, [self.sum(first)], alignment=_alignment(first, dtype))
+        elif step == 1 and access.storage.own and access.exists:
+            # LLVM keeps in registers what is always stored as a whole.
+            type_ = scalars.memory_type(dtype, access.lanes)
+            old = vector.LoadOp(type_, base, [self.sum(first)], alignment=_alignment(first, dtype))
+            kept = arith.SelectOp(access.mask, value, old.result).result
+            vector.StoreOp(kept, base, [self.sum(first)], alignment=_alignment(first, dtype))
         elif step == 1 and self.processor.is_llvm:
             vector.MaskedStoreOp(base, [self.sum(first)], access.mask, value)
         elif not self.processor.is_gpu:

@@ -1,0 +1,581 @@
+"""Ops that move elements: `tensor` and its counterparts in `flow`, packing, im2col, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+from iree.compiler import ir
+
+from tilewright.ir.reference.extended import outer_order
+from tilewright.ir.reference.tensors import dropped_to, reassociation, segments
+from tilewright.schedule.expr import Expr, cast, index
+from tilewright.schedule.functions import conjunction
+from tilewright.schedule.types import INDEX
+from tilewright.sketch.scalar_bodies import Untranslatable, dtype_of
+from tilewright.sketch.tensor_values import (
+    ALWAYS_A_STAGE,
+    ComputedValue,
+    Indices,
+    Moved,
+    TensorValue,
+    Uniform,
+    Unwritten,
+    either,
+    inside,
+)
+from tilewright.sketch.translation import (
+    ScalarBody,
+    SiteTranslation,
+    reads_of,
+    static_shape,
+    yielded,
+)
+
+TensorRule: TypeAlias = Callable[[SiteTranslation, ir.Operation], Sequence[TensorValue]]
+
+
+def _result_shape(op: ir.Operation) -> tuple[int, ...]:
+    return static_shape(op.results[0].type, op.name)
+
+
+def mixed(
+    translation: SiteTranslation, op: ir.Operation, name: str, given: Sequence[ir.Value]
+) -> list[int]:
+    """Positions or sizes that are partly an attribute and partly operands, all known.
+
+    Args:
+        translation: goes on.
+        op: the operation.
+        name: of the attribute.
+        given: the operands, in order.
+    """
+    unknown = ir.ShapedType.get_dynamic_size()
+    left = iter(given)
+    return [
+        translation.number(next(left)) if n == unknown else int(n)
+        for n in ir.DenseI64ArrayAttr(op.attributes[name])
+    ]
+
+
+# -- the same elements in order --------------------------------------------------------------------
+
+
+def reshaped(value: TensorValue, shape: Sequence[int]) -> TensorValue:
+    """The same elements, in their order, as a tensor of another shape.
+
+    Args:
+        value: the tensor.
+        shape: with as many elements.
+    """
+    if tuple(shape) == value.shape:
+        return value
+    if isinstance(value, Unwritten):
+        return Unwritten(shape, value.dtype)
+    if value.constant is not None:
+        return Uniform(shape, value.constant)
+
+    def place(indices: Indices) -> Indices:
+        return _delinearised(_linear(indices, shape), value.shape)
+
+    return Moved(value, shape, place)
+
+
+def _linear(indices: Indices, shape: Sequence[int]) -> Expr:
+    whole: Expr = index(0)
+    for at, extent in zip(indices, shape, strict=True):
+        whole = whole * extent + at
+    return whole
+
+
+def _delinearised(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
+    """Indices of a position, outermost first; the outermost is not reduced."""
+    if not sizes:
+        return []
+    parts: list[Expr] = []
+    for extent in reversed(sizes[1:]):
+        parts.append(whole % extent)
+        whole = whole // extent
+    return [whole, *reversed(parts)]
+
+
+def _same_order(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    return [reshaped(translation.tensor(op.operands[0]), _result_shape(op))]
+
+
+def _regrouped(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    """expand_shape and collapse_shape: every group of dimensions by itself."""
+    value, shape = translation.tensor(op.operands[0]), _result_shape(op)
+    if isinstance(value, Unwritten) or value.constant is not None:
+        return [reshaped(value, shape)]
+    groups, expands = reassociation(op), op.name == "tensor.expand_shape"
+
+    def place(indices: Indices) -> Indices:
+        if expands:
+            return [_linear([indices[d] for d in g], [shape[d] for d in g]) for g in groups]
+        found: list[Expr] = [index(0)] * len(value.shape)
+        for at, group in zip(indices, groups, strict=True):
+            parts = _delinearised(at, [value.shape[d] for d in group])
+            for d, part in zip(group, parts, strict=True):
+                found[d] = part
+        return found
+
+    return [Moved(value, shape, place)]
+
+
+def _handed_on(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    return [translation.tensor(op.operands[0])]
+
+
+def _bitcast(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    value = translation.tensor(op.operands[0])
+    if dtype_of(op.results[0].type, op.name) != value.dtype:
+        raise Untranslatable(op.name, "bits read as another type")
+    return [reshaped(value, _result_shape(op))]
+
+
+# -- made of numbers -------------------------------------------------------------------------------
+
+
+def _empty(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    return [Unwritten(_result_shape(op), dtype_of(op.results[0].type, op.name))]
+
+
+def _splat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    return [Uniform(_result_shape(op), translation.scalar(op.operands[0]))]
+
+
+def _from_elements(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    shape = _result_shape(op)
+    numbers = [translation.scalar(v) for v in op.operands]
+    return [choices(translation, "elements", shape, numbers)]
+
+
+def choices(
+    translation: SiteTranslation, name: str, shape: Sequence[int], numbers: Sequence[Expr]
+) -> TensorValue:
+    """A tensor of a few numbers, as choices among them.
+
+    Args:
+        translation: goes on.
+        name: of the stage, where it becomes one.
+        shape: of the tensor.
+        numbers: all elements in order.
+    """
+    if len(numbers) == 1:
+        return Uniform(shape, numbers[0])
+
+    def element(indices: Indices) -> Expr:
+        place = translation.workshop.arithmetic.simplify(_linear(indices, shape))
+        chosen = numbers[-1]
+        for position in reversed(range(len(numbers) - 1)):
+            chosen = either(place.equal(position), numbers[position], lambda c=chosen: c)  # type: ignore[misc]
+        return chosen
+
+    return ComputedValue(
+        translation.workshop, name, shape, numbers[0].dtype, element, (), cheap=True
+    )
+
+
+def _generated(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    """tensor.generate: a body over the indices."""
+    shape, block = _result_shape(op), op.regions[0].blocks[0]
+
+    def element(indices: Indices) -> Expr:
+        arguments = [(a, lambda i=i: i) for a, i in zip(block.arguments, indices, strict=True)]
+        return ScalarBody(translation, arguments, indices).expression(yielded(block)[0])
+
+    dtype = dtype_of(op.results[0].type, op.name)
+    uses = reads_of(op.results[0])
+    return [ComputedValue(translation.workshop, "generate", shape, dtype, element, (), uses)]
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _kept(extents: Sequence[int], type_: ir.Type) -> list[int]:
+    """Which dimensions of a part its type has kept; the others are of size 1."""
+    wanted = list(dropped_to(extents, type_))
+    kept: list[int] = []
+    for d, extent in enumerate(extents):
+        left = len(extents) - d
+        need = len(wanted) - len(kept)
+        if need and wanted[len(kept)] == extent and (extent != 1 or left == need):
+            kept.append(d)
+    return kept
+
+
+def extracted(
+    translation: SiteTranslation,
+    op: ir.Operation,
+    value: TensorValue,
+    where: Sequence[Sequence[ir.Value]],
+) -> TensorValue:
+    """The part of a tensor that an op's offsets, sizes and strides say.
+
+    Args:
+        translation: goes on.
+        op: with them; its result's type may have fewer dimensions.
+        value: the tensor.
+        where: the offsets, sizes and strides that are operands.
+    """
+    names = ("static_offsets", "static_sizes", "static_strides")
+    starts, extents, steps = (
+        mixed(translation, op, name, given) for name, given in zip(names, where, strict=True)
+    )
+    shape = _result_shape(op)
+    if isinstance(value, Unwritten):
+        return Unwritten(shape, value.dtype)
+    kept = _kept(extents, op.results[0].type)
+    if list(value.shape) == extents and not any(starts):
+        return reshaped(value, shape)
+
+    def place(indices: Indices) -> Indices:
+        found: list[Expr] = [index(n) for n in starts]
+        for d, at in zip(kept, indices, strict=True):
+            found[d] = at * steps[d] + starts[d]
+        return found
+
+    return Moved(value, shape, place)
+
+
+def inserted(
+    translation: SiteTranslation,
+    op: ir.Operation,
+    value: TensorValue,
+    target: TensorValue,
+    where: Sequence[Sequence[ir.Value]],
+) -> TensorValue:
+    """A tensor with a part of it replaced.
+
+    Args:
+        translation: goes on.
+        op: with the part's offsets, sizes and strides.
+        value: the part, which may have fewer dimensions.
+        target: the tensor.
+        where: the offsets, sizes and strides that are operands.
+    """
+    names = ("static_offsets", "static_sizes", "static_strides")
+    starts, extents, steps = (
+        mixed(translation, op, name, given) for name, given in zip(names, where, strict=True)
+    )
+    part = reshaped(value, extents)
+    if tuple(extents) == target.shape and not any(starts):
+        return part
+    where_written = list(zip(starts, extents, steps, strict=True))
+    spans = [(low, low + (n - 1) * step + 1) for low, n, step in where_written]
+
+    def element(indices: Indices) -> Expr:
+        condition = inside(translation.workshop, indices, spans)
+        from_start = [at - low for at, (low, *_) in zip(indices, where_written, strict=True)]
+        for at, step in zip(from_start, steps, strict=True):
+            if step > 1:
+                condition = conjunction([condition, (at % step).equal(0)])
+        here = part.read([at // step for at, step in zip(from_start, steps, strict=True)])
+        # What nobody has written may be anything.
+        anything = index(0).astype(target.dtype)
+        return either(
+            condition,
+            here,
+            lambda: anything if isinstance(target, Unwritten) else target.read(indices),
+        )
+
+    uses = reads_of(op.results[0]) if len(op.results) else 1
+    inputs = [part, target]
+    return ComputedValue(
+        translation.workshop, "inserted", target.shape, target.dtype, element, inputs, uses
+    )
+
+
+def _extract_slice(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, *where = segments(op, list(op.operands))
+    return [extracted(translation, op, translation.tensor(source[0]), where)]
+
+
+def _insert_slice(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, target, *where = segments(op, list(op.operands))
+    value, into = translation.tensor(source[0]), translation.tensor(target[0])
+    return [inserted(translation, op, value, into, where)]
+
+
+def _flow_slice(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, _, starts, *_ = segments(op, list(op.operands))
+    value = translation.tensor(source[0])
+    offsets = [translation.number(v) for v in starts]
+
+    def place(indices: Indices) -> Indices:
+        return [at + low for at, low in zip(indices, offsets, strict=True)]
+
+    return [Moved(value, _result_shape(op), place)]
+
+
+def _concat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    dimension = int(op.attributes["dim"])
+    parts = [translation.tensor(v) for v in op.operands]
+    ends = list(accumulate((part.shape[dimension] for part in parts), initial=0))
+    shape = _result_shape(op)
+
+    def element(indices: Indices) -> Expr:
+        def chosen(number: int) -> Expr:
+            low = ends[number]
+            at = [i - low if d == dimension else i for d, i in enumerate(indices)]
+            value = parts[number].read(at)
+            if number == len(parts) - 1:
+                return value
+            spans = [(0, n) for n in shape]
+            spans[dimension] = (0, ends[number + 1])
+            condition = inside(translation.workshop, indices, spans)
+            return either(condition, value, lambda: chosen(number + 1))
+
+        return chosen(0)
+
+    return [
+        ComputedValue(
+            translation.workshop,
+            "concat",
+            shape,
+            parts[0].dtype,
+            element,
+            parts,
+            reads_of(op.results[0]),
+        )
+    ]
+
+
+# -- padding and packing ---------------------------------------------------------------------------
+
+
+def padded(
+    translation: SiteTranslation,
+    value: TensorValue,
+    shape: Sequence[int],
+    place: Callable[[Indices], Indices],
+    filler: Callable[[Indices], Expr],
+    name: str,
+    uses: int,
+) -> TensorValue:
+    """A tensor with something else around it.
+
+    Args:
+        translation: goes on.
+        value: the tensor.
+        shape: of the result.
+        place: the indices in `value` for those of the result; some lie outside of it.
+        filler: gives what stands around.
+        name: of the stage.
+        uses: how often it is read.
+    """
+    spans = [(0, extent) for extent in value.shape]
+
+    def element(indices: Indices) -> Expr:
+        source = place(indices)
+        condition = inside(translation.workshop, source, spans)
+        return either(condition, value.read(source), lambda: filler(indices))
+
+    return ComputedValue(translation.workshop, name, shape, value.dtype, element, [value], uses)
+
+
+def _pad(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, low, high = segments(op, list(op.operands))
+    before = mixed(translation, op, "static_low", low)
+    after = mixed(translation, op, "static_high", high)
+    value, shape = translation.tensor(source[0]), _result_shape(op)
+    if not any(before) and not any(after):
+        return [value]
+    block = op.regions[0].blocks[0]
+
+    def place(indices: Indices) -> Indices:
+        return [at - n for at, n in zip(indices, before, strict=True)]
+
+    if all(n <= 0 for n in (*before, *after)):
+        return [Moved(value, shape, place)]
+
+    def filler(indices: Indices) -> Expr:
+        arguments = [(a, lambda i=i: i) for a, i in zip(block.arguments, indices, strict=True)]
+        return ScalarBody(translation, arguments, indices).expression(yielded(block)[0])
+
+    return [padded(translation, value, shape, place, filler, "padded", reads_of(op.results[0]))]
+
+
+def _tiles(
+    translation: SiteTranslation, op: ir.Operation, given: Sequence[ir.Value], rank: int
+) -> tuple[dict[int, int], list[int], list[int]]:
+    """The tile of each dimension that is cut, those dimensions, the order of the outer ones."""
+    sizes = mixed(translation, op, "static_inner_tiles", given)
+    cut = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
+    return dict(zip(cut, sizes, strict=True)), cut, outer_order(op, rank)
+
+
+def _pack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, _, padding, tiles = segments(op, list(op.operands))
+    value, shape = translation.tensor(source[0]), _result_shape(op)
+    rank = len(value.shape)
+    tile, cut, order = _tiles(translation, op, tiles, rank)
+
+    def place(indices: Indices) -> Indices:
+        outer = dict(zip(order, indices, strict=False))
+        inner = dict(zip(cut, indices[rank:], strict=True))
+        return [outer[d] * tile[d] + inner[d] if d in tile else outer[d] for d in range(rank)]
+
+    whole = [shape[order.index(d)] * tile.get(d, 1) for d in range(rank)]
+    if tuple(whole) == value.shape:
+        return [Moved(value, shape, place)]
+    if not padding:
+        raise Untranslatable(op.name, "incomplete tiles without a padding value")
+    filler = translation.scalar(padding[0])
+    uses = reads_of(op.results[0])
+    return [padded(translation, value, shape, place, lambda _: filler, "pack", uses)]
+
+
+def _unpack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    source, _, tiles, *_ = segments(op, list(op.operands))
+    value, shape = translation.tensor(source[0]), _result_shape(op)
+    tile, cut, order = _tiles(translation, op, tiles, len(shape))
+
+    def place(indices: Indices) -> Indices:
+        outer = [indices[d] // tile[d] if d in tile else indices[d] for d in order]
+        return [*outer, *(indices[d] % tile[d] for d in cut)]
+
+    return [Moved(value, shape, place)]
+
+
+def _numbers(op: ir.Operation, name: str) -> list[int]:
+    return [int(n) for n in ir.DenseI64ArrayAttr(op.attributes[name])]
+
+
+def _im2col(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    """Each window of an image where the matrix product wants it.
+
+    Every output dimension, in the canonical order batch, m, k, is split into coordinates by
+    `output_sizes`; an image coordinate is m * stride + window offset * dilation.
+    """
+    source, _, _, offsets, dims, low, _, out_low, out_high, *fill = segments(op, list(op.operands))
+    value, shape = translation.tensor(source[0]), _result_shape(op)
+    rank = len(value.shape)
+    batch_pos, m_pos, k_pos = (_numbers(op, n) for n in ("batch_pos", "m_pos", "k_pos"))
+    strides, dilations = _numbers(op, "strides"), _numbers(op, "dilations")
+    starts = mixed(translation, op, "static_offsets", offsets)
+    if dims:
+        raise Untranslatable(op.name, "a size that is known at run time only")
+    splits = [
+        [int(n) for n in ir.DenseI64ArrayAttr(group)]
+        for group in ir.ArrayAttr(op.attributes["static_output_sizes"])
+    ]
+    axis_of = _inverse(_numbers(op, "output_perm"))
+    in_window = _inverse(_numbers(op, "input_k_perm"))
+    before = mixed(translation, op, "static_input_pad_low", low) or [0] * rank
+    margins = [
+        mixed(translation, op, name, given) or [0] * len(shape)
+        for name, given in (
+            ("static_output_pad_low", out_low),
+            ("static_output_pad_high", out_high),
+        )
+    ]
+
+    def place(indices: Indices) -> Indices:
+        groups = [
+            _delinearised(indices[axis_of[d]] + starts[d], split) for d, split in enumerate(splits)
+        ]
+        batch = [c for group in groups[: len(batch_pos)] for c in group]
+        rest = [c for group in groups[len(batch_pos) :] for c in group]
+        m, k = rest[: len(m_pos)], rest[len(m_pos) :]
+        ordered = iter([k[p] for p in in_window])
+        inner = {d: next(ordered) for d in range(rank) if d not in batch_pos}
+        found: dict[int, Any] = dict(zip(batch_pos, batch, strict=True))
+        for i, d in enumerate(m_pos):
+            found[d] = m[i] * strides[i] + inner[d] * dilations[i]
+        for d in k_pos:
+            found[d] = inner[d]
+        return [found[d] - before[d] for d in range(rank)]
+
+    spans = [(0, extent) for extent in value.shape]
+    around = [(a, n - b) for n, a, b in zip(shape, *margins, strict=True)]
+
+    def element(indices: Indices) -> Expr:
+        at = place(indices)
+        workshop = translation.workshop
+        condition = conjunction([inside(workshop, at, spans), inside(workshop, indices, around)])
+
+        def filler() -> Expr:
+            return (
+                translation.scalar(fill[0][0]) if fill and fill[0] else index(0).astype(value.dtype)
+            )
+
+        return either(condition, value.read(at), filler)
+
+    uses = reads_of(op.results[0])
+    return [
+        ComputedValue(translation.workshop, "im2col", shape, value.dtype, element, [value], uses)
+    ]
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda i: order[i])
+
+
+def _gather(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
+    """Slices of a tensor at places that another one holds."""
+    if len(op.operands) != 3:
+        raise Untranslatable(op.name, "a mask")
+    source, places = (translation.tensor(v) for v in list(op.operands)[:2])
+    shape, order = _result_shape(op), _numbers(op, "dimension_map")
+    depth = len(order)
+    batch = len(shape) - (len(source.shape) - depth)
+    # The dimension over the depth may be left out when the depth is 1.
+    has_depth = len(places.shape) > batch
+    for value in (source, places):
+        value.prepare(ALWAYS_A_STAGE)
+
+    def element(indices: Indices) -> Expr:
+        found: dict[int, Expr] = {}
+        for number, d in enumerate(order):
+            at = [*indices[:batch], index(number)] if has_depth else indices[:batch]
+            found[d] = cast(INDEX, places.read(at))
+        return source.read([*(found[d] for d in range(depth)), *indices[batch:]])
+
+    uses = reads_of(op.results[0])
+    return [ComputedValue(translation.workshop, "gather", shape, source.dtype, element, (), uses)]
+
+
+# Encodings say how a tensor is laid out in memory, never what its elements are.
+_IDENTITIES = (
+    "tensor.cast",
+    "flow.tensor.encode",
+    "flow.tensor.transfer",
+    "flow.tensor.barrier",
+    "flow.tensor.clone",
+    "flow.dispatch.tie_shape",
+    "iree_encoding.set_encoding",
+    "iree_encoding.unset_encoding",
+    "iree_tensor_ext.compute_barrier.start",
+    "iree_tensor_ext.compute_barrier.end",
+    "util.optimization_barrier",
+)
+
+RULES: dict[str, TensorRule] = {
+    **dict.fromkeys(_IDENTITIES, _handed_on),
+    "tensor.empty": _empty,
+    "flow.tensor.empty": _empty,
+    "flow.tensor.alloca": _empty,
+    "tensor.splat": _splat,
+    "flow.tensor.splat": _splat,
+    "tensor.from_elements": _from_elements,
+    "tensor.generate": _generated,
+    "tensor.expand_shape": _regrouped,
+    "tensor.collapse_shape": _regrouped,
+    "tensor.reshape": _same_order,
+    "flow.tensor.reshape": _same_order,
+    "tensor.bitcast": _bitcast,
+    "flow.tensor.bitcast": _bitcast,
+    "iree_tensor_ext.bitcast": _bitcast,
+    "tensor.extract_slice": _extract_slice,
+    "tensor.insert_slice": _insert_slice,
+    "tensor.concat": _concat,
+    "tensor.pad": _pad,
+    "flow.tensor.slice": _flow_slice,
+    "iree_linalg_ext.gather": _gather,
+    "linalg.pack": _pack,
+    "linalg.unpack": _unpack,
+    "iree_linalg_ext.im2col": _im2col,
+}

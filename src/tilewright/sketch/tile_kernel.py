@@ -1,0 +1,379 @@
+"""The schedule of a contraction in tiles, for sizes that are given.
+
+The structure is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
+ACM TOMS 2008) and of BLIS (Van Zee and van de Geijn, ACM TOMS 2015), which is also what the sketch
+SSRSRS of Ansor (Zheng et al., OSDI 2020) covers: blocks of the result are pieces of parallel work;
+a tile of a block stays in vector registers over (a part of) the depth; operands are copied into
+panels of the tile's width, which the innermost loop reads from one end to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.schedule.expr import Binary, Cast, Expr, const, index
+from tilewright.schedule.functions import if_then_else
+from tilewright.schedule.functions import sum as summed
+from tilewright.schedule.schedule import create_schedule
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import (
+    ComputeOp,
+    IterVar,
+    Tensor,
+    TensorRead,
+    compute,
+    reduce_axis,
+)
+from tilewright.schedule.walk import transform
+from tilewright.sketch.contraction import MatrixForm, MatrixOperand, together
+from tilewright.sketch.interface import SketchedKernel
+from tilewright.sketch.packing import Packing
+from tilewright.sketch.structure import extent, rewritten, source_read
+
+#: How an operand is read: where it lies; packed before the kernel; packed by a dispatch before the
+#: others; packed in a workgroup's own memory, block by block.
+IN_PLACE, AHEAD, FIRST, BY_BLOCK = "in place", "ahead", "first", "by block"
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """What a schedule of a contraction is written for.
+
+    rows, columns: of the tile in registers. block_rows, block_columns: tiles of a block, which is a
+    piece of parallel work. depth: of the sums that a tile adds up at once; the whole depth keeps
+    the tile in registers until it is done, less keeps the block's sums in memory. unroll: steps of
+    the depth that are written out. left, right: how the operands are read. rows_inside: whether
+    tiles along the rows come one after the other, below those along the columns; rows_near: the
+    same for blocks.
+    """
+
+    rows: int
+    columns: int
+    block_rows: int
+    block_columns: int
+    depth: int
+    unroll: int
+    left: str
+    right: str
+    rows_inside: bool
+    rows_near: bool
+
+
+def tiles_of(size: int, tile: int) -> int:
+    """How many tiles cover an axis.
+
+    Args:
+        size: of the axis.
+        tile: places in a tile.
+    """
+    return -(-size // tile)
+
+
+def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
+    """The packing of a constant operand into panels of a tile's width.
+
+    Args:
+        operand: one with a position.
+        tile: rows or columns of the tile in registers.
+
+    Returns:
+        None where its dimensions are not the axes themselves, or tiles would cross from one row of
+        a dimension into the next.
+    """
+    read = source_read(operand.factor)
+    if read is None or operand.position is None:
+        return None
+    last = operand.tile[-1] if operand.tile else None
+    if last is None or (len(operand.tile) > 1 and extent(last) % tile):
+        return None
+    parts: list[tuple[int, ...]] = []
+    pads: list[int] = []
+    places: dict[IterVar | None, int] = {}
+    for place, size in zip(read.indices, read.tensor.shape, strict=True):
+        axis = place if isinstance(place, IterVar) else None
+        if size > 1 and (axis is None or axis in places or extent(axis) != size):
+            return None
+        first = sum(map(len, parts))
+        if axis is not None and axis is last:
+            count = tiles_of(size, tile)
+            parts.append((count, tile))
+            pads.append(count * tile - size)
+        else:
+            parts.append((size,))
+            pads.append(0)
+        if axis is not None and size > 1:
+            places[axis] = first
+    wanted = (*operand.batch, *operand.tile, *operand.depth)
+    if any(axis not in places for axis in wanted if extent(axis) > 1):
+        return None
+    order = [places[axis] for axis in wanted]
+    inner = places[last] + 1
+    ones = [i for i in range(sum(map(len, parts))) if i not in order and i != inner]
+    return Packing(tuple(pads), tuple(parts), (*ones, *order, inner))
+
+
+class _Side:
+    """An operand as the schedule reads it.
+
+    place: how. tile: the tile's width. panels: the computation that packs it, where there is one.
+    packing, argument: of one that is packed ahead. padded: whether there is more of it than is
+    needed, up to whole tiles.
+    """
+
+    def __init__(
+        self, operand: MatrixOperand, place: str, tile: int, depth: int, name: str
+    ) -> None:
+        self.operand, self.place, self.tile = operand, place, tile
+        self.panels: Tensor | None = None
+        self.packing: Packing | None = None
+        self.argument: Tensor | None = None
+        self.padded = place != IN_PLACE
+        if place == AHEAD:
+            read = source_read(operand.factor)
+            self.packing = ahead_packing(operand, tile)
+            assert read is not None
+            assert self.packing is not None
+            self.argument = self.packing.placeholder(read.tensor)
+        elif place != IN_PLACE:
+            self.panels = self._packed(depth, name)
+
+    @property
+    def tiles(self) -> int:
+        """How many panels there are."""
+        return tiles_of(self.operand.size, self.tile)
+
+    @property
+    def size(self) -> int:
+        """Rows or columns that can be read."""
+        return self.tiles * self.tile if self.padded else self.operand.size
+
+    def _packed(self, depth: int, name: str) -> Tensor:
+        operand, tile = self.operand, self.tile
+        factor = operand.factor
+        # Columns are loaded as vectors, which are converted as fast as they are loaded; of rows
+        # each element would be converted alone.
+        read = source_read(factor) if name == "right" else None
+        self._converted = read is not None
+
+        def packed(*axes: Expr) -> Expr:
+            *batch, panel, step, lane = axes
+            place = panel * tile + lane
+            value = operand.at(batch, place, step)
+            while self._converted and isinstance(value, Cast):
+                value = value.value
+            if self.tiles * tile == operand.size:
+                return value
+            return if_then_else(place < index(operand.size), value, const(0, value.dtype))
+
+        batches = [extent(axis) for axis in operand.batch]
+        made: Tensor = compute((*batches, self.tiles, depth, tile), packed, name=f"{name}.panels")
+        return made
+
+    def at(self, batch: Sequence[Expr], place: Expr, step: Expr) -> Expr:
+        """The factor at a place of the contraction's."""
+        if self.panels is not None:
+            indices = (*batch, place // self.tile, step, place % self.tile)
+            read: Expr = TensorRead(self.panels, indices)
+            dtype = self.operand.factor.dtype
+            return read if read.dtype == dtype else Cast(dtype, read)
+        factor = self.operand.at(batch, place, step)
+        packing, argument = self.packing, self.argument
+        if packing is None or argument is None:
+            return factor
+
+        def moved(node: Expr) -> Expr | None:
+            return packing.read(argument, node.indices) if isinstance(node, TensorRead) else None
+
+        return transform(factor, moved)
+
+
+class TileKernel:
+    """Writes the schedule of a contraction."""
+
+    def __init__(self, contraction: MatrixForm, choice: TileChoice) -> None:
+        self.contraction, self.choice = contraction, choice
+        depth = contraction.sizes[2]
+        self.left = _Side(contraction.left, choice.left, choice.rows, depth, "left")
+        self.right = _Side(contraction.right, choice.right, choice.columns, depth, "right")
+        self.parts = self._parts()
+        self.sums = self._sums()
+        self.output = self._output()
+        self.schedule = create_schedule(self.output)
+
+    # -- the expression ----------------------------------------------------------------------------
+
+    @property
+    def _chunks(self) -> int:
+        """Parts of the depth that are added up one after the other."""
+        return self.contraction.sizes[2] // self.choice.depth
+
+    def _parts(self) -> Tensor:
+        """The contraction as batches of rows times columns, for each part of the depth."""
+        contraction, chunks = self.contraction, self._chunks
+        step = reduce_axis(self.choice.depth, "k")
+
+        def element(*axes: Expr) -> Expr:
+            chunk, *batch, row, column = axes if chunks > 1 else (index(0), *axes)
+            by_axis = dict(zip(contraction.batch, batch, strict=True))
+            k = chunk * self.choice.depth + step
+            left, right = (
+                side.at([by_axis[a] for a in side.operand.batch], place, k)
+                for side, place in ((self.left, row), (self.right, column))
+            )
+            product = Binary("mul", left, right, left.dtype)
+            value: Expr = summed(product, axis=step)
+            return value
+
+        batches = [extent(axis) for axis in contraction.batch]
+        shape = (*batches, self.left.size, self.right.size)
+        made: Tensor = compute((chunks, *shape) if chunks > 1 else shape, element, name="parts")
+        return made
+
+    def _sums(self) -> Tensor:
+        """The parts added up."""
+        if self._chunks == 1:
+            return self.parts
+        chunk = reduce_axis(self._chunks, "chunk")
+
+        def element(*axes: Expr) -> Expr:
+            value: Expr = summed(TensorRead(self.parts, (chunk, *axes)), axis=chunk)
+            return value
+
+        made: Tensor = compute(self.parts.shape[1:], element, name="sums")
+        return made
+
+    def _output(self) -> Tensor:
+        """The site's output, of these sums."""
+        contraction = self.contraction
+        main = contraction.main
+
+        def element(indices: Sequence[Expr]) -> Expr:
+            at = dict(zip(main.spatial, indices, strict=True))
+            batch, rows, columns = (
+                [at[axis] for axis in axes]
+                for axes in (contraction.batch, contraction.left.tile, contraction.right.tile)
+            )
+            row = together(rows, contraction.left.tile)
+            column = together(columns, contraction.right.tile)
+            return TensorRead(self.sums, (*batch, row, column))
+
+        if contraction.is_output:
+            shape, name = main.output.shape, main.output.name
+            made: Tensor = compute(shape, lambda *axes: element(axes), name=f"{name}.result")
+        else:
+            made = rewritten(contraction.site.output, {main.output: element})
+        return made
+
+    # -- the schedule ------------------------------------------------------------------------------
+
+    def kernel(self) -> SketchedKernel:
+        """The schedule with its arguments."""
+        packings = {}
+        arguments = list(self.contraction.site.inputs)
+        for side in (self.left, self.right):
+            position = side.operand.position
+            if side.packing is not None and side.argument is not None and position is not None:
+                packings[position] = side.packing
+                arguments[position] = side.argument
+        self._inline()
+        tile, block = self._result()
+        self._accumulate(tile, block)
+        return SketchedKernel(self.schedule, (*arguments, self.output), packings)
+
+    def _inline(self) -> None:
+        kept = {self.parts, self.sums, self.output, self.left.panels, self.right.panels}
+        for stage in self.schedule.stages:
+            if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
+                stage.compute_inline()
+
+    def _result(self) -> tuple[IterVar, IterVar]:
+        """Loops over the output: blocks, tiles, and what is in a tile.
+
+        Returns:
+            The innermost loop over tiles, and the innermost over blocks.
+        """
+        choice, stage = self.choice, self.schedule[self.output]
+        axes, groups = stage.op.axis, self.contraction.result
+        used = {*groups.batch, *groups.rows, *groups.columns}
+        ones = [a for i, a in enumerate(axes) if i not in used]
+        batch = [*ones, *(axes[i] for i in groups.batch)]
+        rows, columns = ([axes[i] for i in group] for group in (groups.rows, groups.columns))
+        stage.reorder(*batch, *rows, *columns)
+        outer = [self._fused(stage, batch)] if batch else []
+        row_block, row_tile, row = self._cut(stage, rows, choice.rows, choice.block_rows)
+        column_block, column_tile, lane = self._cut(
+            stage, columns, choice.columns, choice.block_columns
+        )
+        blocks = [b for b in (row_block, column_block) if b is not None]
+        tiles = [t for t in (row_tile, column_tile) if t is not None]
+        blocks = blocks if not choice.rows_near else blocks[::-1]
+        tiles = tiles if not choice.rows_inside else tiles[::-1]
+        inside = [a for a in (row, lane) if a is not None]
+        stage.reorder(*outer, *blocks, *tiles, *inside)
+        for axis in (*outer, *blocks):
+            stage.parallel(axis)
+        if row is not None:
+            stage.unroll(row)
+        if lane is not None:
+            stage.vectorize(lane)
+        return tiles[-1], [*outer, *blocks][-1]
+
+    @staticmethod
+    def _fused(stage: Stage, axes: Sequence[IterVar]) -> IterVar:
+        return stage.fuse(*axes) if len(axes) > 1 else axes[0]
+
+    def _cut(
+        self, stage: Stage, axes: Sequence[IterVar], tile: int, block: int
+    ) -> tuple[IterVar | None, IterVar | None, IterVar | None]:
+        """An axis in blocks, tiles and what is in a tile; None where there is none."""
+        if not axes:
+            return None, None, None
+        tiles, inside = stage.split(self._fused(stage, axes), tile)
+        blocks, tiles = stage.split(tiles, block)
+        return blocks, tiles, inside
+
+    def _accumulate(self, tile: IterVar, block: IterVar) -> None:
+        """Where and in which order the sums are computed, and the operands packed."""
+        choice, parts = self.choice, self.schedule[self.parts]
+        at = (self.schedule[self.output], block)
+        if self._chunks == 1:
+            parts.compute_at(self.schedule[self.output], tile)
+        else:
+            sums = self.schedule[self.sums]
+            sums.compute_at(*at)
+            sums.set_scope("shared")
+            *batch, row, column = sums.op.axis
+            (chunk,) = sums.op.reduce_axis
+            row_tile, row = sums.split(row, choice.rows)
+            column_tile, column = sums.split(column, choice.columns)
+            tiles = (row_tile, column_tile)
+            tiles = tiles if not choice.rows_inside else tiles[::-1]
+            sums.reorder(*batch, chunk, *tiles, row, column)
+            sums.unroll(row)
+            sums.vectorize(column)
+            parts.compute_at(sums, tiles[-1])
+            at = (sums, chunk)
+        *batch, row, column = parts.op.axis
+        outer, inner = parts.split(parts.op.reduce_axis[0], choice.unroll)
+        parts.reorder(*batch, outer, inner, row, column)
+        parts.set_scope("local")
+        parts.unroll(inner)
+        parts.unroll(row)
+        parts.vectorize(column)
+        for side in (self.left, self.right):
+            if side.panels is not None:
+                self._pack(side, at)
+
+    def _pack(self, side: _Side, at: tuple[Stage, IterVar]) -> None:
+        stage = self.schedule[side.panels]
+        *batch, panel, _, lane = stage.op.axis
+        if side.place == BY_BLOCK:
+            stage.compute_at(*at)
+            stage.set_scope("shared")
+        else:
+            stage.parallel(self._fused(stage, [*batch, panel]))
+        if side.operand.contiguous[0]:
+            stage.vectorize(lane)
+        else:
+            stage.unroll(lane)

@@ -1,0 +1,279 @@
+"""Contractions in tiles: matrix products and what is like them, at the speed of BLAS libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.schedule.types import bits
+from tilewright.sketch.contraction import MatrixForm, MatrixOperand, contraction_of
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.structure import source_read
+from tilewright.sketch.tile_cost import ContractionFacts, OperandFacts, seconds
+from tilewright.sketch.tile_kernel import (
+    AHEAD,
+    BY_BLOCK,
+    FIRST,
+    IN_PLACE,
+    TileChoice,
+    TileKernel,
+    ahead_packing,
+    tiles_of,
+)
+from tilewright.space.arrays import FloatArray
+from tilewright.space.constraints import Constraint, product_at_most
+from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
+from tilewright.space.pipeline import space_near
+from tilewright.space.search_space import SearchSpace
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
+_VECTORS = (1, 2, 3, 4, 6, 8)
+_PIECES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 128)
+_UNROLLS = (1, 2, 4)
+# Statements of the innermost loop that are written out: more miss the cache of decoded
+# instructions, and remainders of rows, columns and depth each write them out again.
+_MOST_UNROLLED = 32
+_LEAST_DEPTH = 64
+# Of the second-level cache, for what a workgroup keeps in memory of its own.
+_CACHE_SHARE = 0.5
+# Steps from the first guess to the default.
+_STEPS = 40
+
+
+class TilesSketch(Sketch):
+    """Blocks of the result are pieces of parallel work; a tile of it stays in registers while the
+    depth passes by; operands come from panels that are packed for it.
+
+    Knobs: `rows`, `columns`, of the tile in registers; `row_pieces`, `column_pieces`, into how many
+    blocks the result is cut; `depth_pieces`, into how many parts the depth, each of which is summed
+    up in registers; `unroll`, steps of the depth that are written out; `left`, `right`, how the
+    operand with the rows, and that with the columns, is read; `rows_inside`, `rows_near`, whether
+    tiles, and blocks, follow each other along the rows first.
+    """
+
+    name = "tiles"
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self._contraction = contraction_of(site)
+        self._target = target
+        self._facts = _facts(self._contraction, target)
+        knobs = self._knobs()
+        constraints = self._constraints({knob.name for knob in knobs})
+        free = space_near(self.name, knobs, constraints, self._start(knobs), prior_many=self._prior)
+        self.space = SearchSpace(
+            self.name, knobs, constraints, _climbed(free), prior_many=self._prior
+        )
+
+    # -- the space ---------------------------------------------------------------------------------
+
+    def _knobs(self) -> list[Knob]:
+        contraction, target = self._contraction, self._target
+        rows, columns, depth = contraction.sizes
+        lanes = target.lanes(bits(contraction.main.output.dtype))
+        widths = [n * lanes for n in _VECTORS if (n - 1) * lanes < columns]
+        if columns < lanes:
+            widths = [1 << (columns - 1).bit_length()]
+        pieces = [p for p in range(1, depth + 1) if depth % p == 0 and depth // p >= _LEAST_DEPTH]
+        return [
+            TileKnob("rows", tuple(r for r in _ROWS if r <= rows)),
+            TileKnob("columns", tuple(widths)),
+            TileKnob("row_pieces", tuple(p for p in _PIECES if p <= rows)),
+            TileKnob("column_pieces", tuple(p for p in _PIECES if p <= tiles_of(columns, lanes))),
+            TileKnob("depth_pieces", tuple(pieces) or (1,)),
+            TileKnob("unroll", tuple(u for u in _UNROLLS if u <= depth)),
+            ChoiceKnob("left", self._places(contraction.left, False)),
+            ChoiceKnob("right", self._places(contraction.right, True)),
+            BoolKnob("rows_inside"),
+            BoolKnob("rows_near"),
+        ]
+
+    def _places(self, operand: MatrixOperand, vectors: bool) -> tuple[str, ...]:
+        """How an operand can be read. As vectors it is read in place where these lie in memory as
+        they are needed."""
+        if not operand.tile:
+            return (IN_PLACE,)
+        found = []
+        if operand.flat and (operand.contiguous[0] or not vectors):
+            found.append(IN_PLACE)
+        ahead = ahead_packing(operand, 1) is not None
+        return (*found, AHEAD, BY_BLOCK) if ahead else (*found, FIRST, BY_BLOCK)
+
+    def _constraints(self, knobs: set[str]) -> list[Constraint]:
+        target, contraction = self._target, self._contraction
+        dtype = contraction.main.output.dtype
+        lanes = target.lanes(bits(dtype))
+        registers = target.vector_registers
+        found = [
+            Constraint(
+                "registers",
+                ("rows", "columns"),
+                lambda r, c: r * -(-c // lanes) + -(-c // lanes) + 1 <= registers,
+                lambda r, c: (
+                    f"{r} rows of {-(-c // lanes)} vectors need {(r + 1) * -(-c // lanes) + 1} "
+                    f"registers, more than {registers}"
+                ),
+                vectorised=True,
+            ),
+            product_at_most("unrolled code", ("rows", "unroll"), _MOST_UNROLLED, unit="statements"),
+            self._pieces("row_pieces", "rows", contraction.sizes[0]),
+            self._pieces("column_pieces", "columns", contraction.sizes[1]),
+        ]
+        for name, operand in (("left", contraction.left), ("right", contraction.right)):
+            if len(operand.tile) > 1:
+                found.append(self._whole_panels(name, operand))
+        limit = int(target.l2_bytes * _CACHE_SHARE)
+        scope = ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "left", "right")
+        found.append(
+            Constraint(
+                "memory of a workgroup",
+                scope,
+                lambda *values: self._memory(*values) <= limit,
+                lambda *values: (
+                    f"a block with its panels needs {self._memory(*values)} bytes, more than "
+                    f"{limit}, which is {_CACHE_SHARE:.0%} of the second-level cache"
+                ),
+            )
+        )
+        return found
+
+    @staticmethod
+    def _pieces(pieces: str, tile: str, size: int) -> Constraint:
+        return Constraint(
+            f"{pieces} of tiles",
+            (pieces, tile),
+            lambda p, t: p <= -(-size // t),
+            lambda p, t: f"{p} pieces of {-(-size // t)} tiles",
+            vectorised=True,
+        )
+
+    @staticmethod
+    def _whole_panels(name: str, operand: MatrixOperand) -> Constraint:
+        """Panels that are packed ahead do not go from one row of a dimension into the next."""
+        size = operand.tile[-1].dom.extent if operand.tile[-1].dom else 1
+        tile = "rows" if name == "left" else "columns"
+        return Constraint(
+            f"{name} panels",
+            (name, tile),
+            lambda place, t: place != AHEAD or size % t == 0,
+            lambda place, t: f"a dimension of {size} elements is no whole number of panels of {t}",
+        )
+
+    def _memory(
+        self,
+        rows: int,
+        columns: int,
+        row_pieces: int,
+        column_pieces: int,
+        depth_pieces: int,
+        left: str,
+        right: str,
+    ) -> int:
+        """Bytes of a workgroup's own memory."""
+        height, width, depth = self._contraction.sizes
+        height = tiles_of(tiles_of(height, rows), row_pieces) * rows
+        width = tiles_of(tiles_of(width, columns), column_pieces) * columns
+        depth //= depth_pieces
+        total = height * width * self._facts.sum_bytes if depth_pieces > 1 else 0
+        if left == BY_BLOCK:
+            total += height * depth * self._facts.left.panel_bytes
+        if right == BY_BLOCK:
+            total += width * depth * self._facts.right.panel_bytes
+        return total
+
+    # -- the default and the prior -----------------------------------------------------------------
+
+    def _start(self, knobs: Sequence[Knob]) -> Configuration:
+        """A plain choice of which every value is in its domain, where the search for the default
+        begins."""
+        first = {knob.name: knob.value(0) for knob in knobs}
+        domains = {knob.name: knob for knob in knobs}
+        lanes = self._target.lanes(8 * self._facts.sum_bytes)
+        wanted: dict[str, Any] = {
+            "rows": 6,
+            "columns": 2 * lanes,
+            "row_pieces": 4,
+            "column_pieces": 4,
+            "unroll": 2,
+            "rows_inside": True,
+        }
+        for name, value in wanted.items():
+            first[name] = domains[name].nearest(value)
+        return Configuration.of(first)
+
+    def _prior(self, configurations: Sequence[Configuration]) -> FloatArray:
+        values = [dict(one.items) for one in configurations]
+        columns: dict[str, Any] = {
+            name: np.array([one[name] for one in values], dtype=np.float64)
+            for name in ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "unroll")
+        }
+        columns["rows_inside"] = np.array([one["rows_inside"] for one in values], dtype=np.bool_)
+        for side in ("left", "right"):
+            places = np.array([one[side] for one in values])
+            columns[f"{side}_packed"] = places != IN_PLACE
+            columns[f"{side}_first"] = places == FIRST
+            columns[f"{side}_block"] = places == BY_BLOCK
+        return -np.log(seconds(self._facts, columns))
+
+    # -- the schedule ------------------------------------------------------------------------------
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        values: dict[str, Any] = dict(configuration.items)
+        rows, columns, depth = self._contraction.sizes
+        choice = TileChoice(
+            rows=values["rows"],
+            columns=values["columns"],
+            block_rows=tiles_of(tiles_of(rows, values["rows"]), values["row_pieces"]),
+            block_columns=tiles_of(tiles_of(columns, values["columns"]), values["column_pieces"]),
+            depth=depth // values["depth_pieces"],
+            unroll=values["unroll"],
+            left=values["left"],
+            right=values["right"],
+            rows_inside=values["rows_inside"],
+            rows_near=values["rows_near"],
+        )
+        return TileKernel(self._contraction, choice).kernel()
+
+
+def _climbed(space: SearchSpace) -> Configuration:
+    """The best that the prior knows of, from the space's default by steps of one or two knobs."""
+    rng = np.random.default_rng(0)
+    best = space.default
+    (height,) = space.prior_many([best])
+    for _ in range(_STEPS):
+        near = list(space.neighbours(best, rng, 2))
+        if not near:
+            break
+        heights = space.prior_many(near)
+        top = int(heights.argmax())
+        if heights[top] <= height:
+            break
+        best, height = near[top], heights[top]
+    return best
+
+
+def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:
+    def operand(one: MatrixOperand, converted: bool) -> OperandFacts:
+        read = source_read(one.factor)
+        memory = bits(read.dtype if read is not None else one.factor.dtype) // 8
+        panel = memory if read is not None and not converted else bits(one.factor.dtype) // 8
+        return OperandFacts(memory, panel, one.stride * memory, one.contiguous[0])
+
+    rows, columns, depth = contraction.sizes
+    return ContractionFacts(
+        contraction.batches,
+        rows,
+        columns,
+        depth,
+        bits(contraction.main.output.dtype) // 8,
+        operand(contraction.left, True),
+        operand(contraction.right, False),
+        target,
+    )
+
+
+SKETCHES: tuple[type[Sketch], ...] = (TilesSketch,)

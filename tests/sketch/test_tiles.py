@@ -1,0 +1,186 @@
+"""Contractions in tiles: every configuration computes the same, whatever the operation is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from nest_evaluator import evaluate
+
+from tilewright import te
+from tilewright.schedule.types import numpy_type
+from tilewright.sketch.generators import sketches
+from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.tiles import TilesSketch
+from tilewright.space.pipeline import Unfit
+from tilewright.target import parse_target
+from tilewright.trial import Configuration
+
+TARGET = parse_target("cpu", 2)
+
+
+def product(
+    left: tuple[int, ...], right: tuple[int, ...], letters: str, constant: tuple[bool, ...] = ()
+) -> SiteExpression:
+    """A contraction of f32 by the letters of `numpy.einsum`."""
+    operands, result = letters.split("->")
+    sizes: dict[str, int] = {}
+    for names, shape in zip(operands.split(","), (left, right), strict=True):
+        sizes.update(zip(names, shape, strict=True))
+    a, b = te.placeholder(left, "f32", name="a"), te.placeholder(right, "f32", name="b")
+    summed = {n: te.reduce_axis(sizes[n], n) for n in sizes if n not in result}
+
+    def element(*axes: Any) -> Any:
+        at = dict(zip(result, axes, strict=True)) | summed
+        reads = [
+            t[tuple(at[n] for n in names)]
+            for t, names in zip((a, b), operands.split(","), strict=True)
+        ]
+        return te.sum(reads[0] * reads[1], axis=list(summed.values()))
+
+    c = te.compute(tuple(sizes[n] for n in result), element, name="c")
+    return SiteExpression((a, b), constant or (False, False), c)
+
+
+def check(site: SiteExpression, wanted: Callable[..., Any], configurations: int = 3) -> TilesSketch:
+    """Evaluates random configurations and the default with small integers, which add up exactly."""
+    sketch = TilesSketch(site, TARGET)
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-3, 4, t.shape).astype(numpy_type(t.dtype)) for t in site.inputs]
+    expected = wanted(*(v.astype("f8") for v in values))
+    for configuration in (sketch.space.default, *sketch.space.sample(rng, configurations)):
+        kernel = sketch.schedule(configuration)
+        given = list(values)
+        for position, packing in kernel.packings.items():
+            assert site.constant[position]
+            given[position] = packing.of(values[position])
+        (found,) = evaluate(kernel.lower().program, given, "random")
+        assert np.array_equal(found.astype("f8"), expected), configuration
+    return sketch
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "letters"),
+    [
+        ((7, 17), (17, 33), "mk,kn->mn"),
+        ((7, 17), (33, 17), "mk,nk->mn"),
+        ((17, 7), (17, 20), "km,kn->mn"),
+        ((1, 33), (33, 17), "mk,kn->mn"),
+        ((17, 33), (33, 1), "mk,kn->mn"),
+        ((2, 5, 6), (2, 6, 18), "bmk,bkn->bmn"),
+        ((2, 3, 5, 4), (2, 3, 7, 4), "bhqd,bhkd->bhqk"),
+        ((5, 2, 6), (2, 6, 18), "mbk,bkn->mbn"),
+        ((3, 4, 5), (5, 2, 9), "hwc,cij->hwij"),
+        ((3, 2, 8), (2, 8, 17), "mij,ijn->mn"),
+        ((4, 3), (4, 16), "km,kn->nm"),
+    ],
+)
+@pytest.mark.parametrize("constant", [(False, False), (True, True)])
+def test_products_of_all_kinds(
+    left: tuple[int, ...], right: tuple[int, ...], letters: str, constant: tuple[bool, ...]
+) -> None:
+    check(product(left, right, letters, constant), lambda a, b: np.einsum(letters, a, b))
+
+
+def test_a_strided_convolution_with_bias_and_residual() -> None:
+    x, w = (
+        te.placeholder((1, 9, 7, 5), "f32", name="x"),
+        te.placeholder((1, 1, 5, 18), "f32", name="w"),
+    )
+    b, r = te.placeholder((18,), "f32", name="b"), te.placeholder((1, 5, 4, 18), "f32", name="r")
+    axes = [te.reduce_axis(e, n) for e, n in ((1, "p"), (1, "q"), (5, "c"))]
+    p, q, c = axes
+    shape = (1, 5, 4, 18)
+    y = te.compute(
+        shape,
+        lambda n, h, v, o: te.sum(x[n, h * 2 + p, v * 2 + q, c] * w[p, q, c, o], axis=axes),
+        name="y",
+    )
+    biased = te.compute(shape, lambda n, h, v, o: y[n, h, v, o] + b[o], name="biased")
+    z = te.compute(
+        shape, lambda n, h, v, o: te.maximum(biased[n, h, v, o] + r[n, h, v, o], 0.0), name="z"
+    )
+    site = SiteExpression((x, w, b, r), (False, True, True, False), z)
+    check(site, lambda x, w, b, r: np.maximum(x[:, ::2, ::2] @ w[0, 0] + b + r, 0))
+
+
+def test_bytes_are_added_up_in_words_and_heads_put_together() -> None:
+    """The output's innermost two axes are one of the sums'."""
+    a, b = te.placeholder((5, 12), "i8", name="a"), te.placeholder((12, 18), "i8", name="b")
+    k = te.reduce_axis(12, "k")
+    c = te.compute(
+        (5, 18),
+        lambda i, j: te.sum(a[i, k].astype("i32") * b[k, j].astype("i32"), axis=k),
+        name="c",
+    )
+    d = te.compute((3, 5, 6), lambda h, i, e: c[i, h * 6 + e] * 2, name="d")
+    site = SiteExpression((a, b), (False, False), d)
+    check(site, lambda a, b: 2 * (a @ b).reshape(5, 3, 6).transpose(1, 0, 2))
+
+
+def test_what_comes_before_is_computed_where_it_is_read() -> None:
+    a, s = te.placeholder((6, 10), "f16", name="a"), te.placeholder((6,), "f32", name="s")
+    b = te.placeholder((16, 10), "f16", name="b")
+    wide = te.compute((6, 10), lambda i, k: a[i, k].astype("f32") * s[i], name="wide")
+    k = te.reduce_axis(10, "k")
+    c = te.compute(
+        (6, 16), lambda i, j: te.sum(wide[i, k] * b[j, k].astype("f32"), axis=k), name="c"
+    )
+    check(SiteExpression((a, s, b), (False,) * 3, c), lambda a, s, b: (a * s[:, None]) @ b.T)
+
+
+@pytest.mark.parametrize("size", [(100, 33, 70), (7, 1, 64), (33, 256, 128)])
+def test_builds_are_right(size: tuple[int, int, int]) -> None:
+    """Compiled, with epilogue, of a size that no tile divides."""
+    rows, columns, depth = size
+    site = product((rows, depth), (depth, columns), "mk,kn->mn", (False, True))
+    bias = te.placeholder((columns,), "f32", name="bias")
+    c = site.output
+    out = te.compute((rows, columns), lambda i, j: te.erf(c[i, j] + bias[j]), name="out")
+    site = SiteExpression((*site.inputs, bias), (False, True, True), out)
+    sketch = TilesSketch(site, TARGET)
+    for configuration in (sketch.space.default, *sketch.space.sample(np.random.default_rng(1), 2)):
+        kernel = sketch.schedule(configuration)
+        plain = te.build(te.create_schedule(out), [*site.inputs, out])
+        values = plain.random(0)
+        given = list(values)
+        for position, packing in kernel.packings.items():
+            given[position] = packing.of(values[position])
+        te.build(kernel.schedule, kernel.arguments).verify(plain(*values), *given)
+
+
+def test_constraints_say_why() -> None:
+    sketch = TilesSketch(product((512, 512), (512, 512), "mk,kn->mn"), TARGET)
+    lanes = TARGET.lanes(32)
+    wrong = dict(sketch.space.default.items) | {"rows": 16, "columns": 4 * lanes}
+    (violation, *_) = sketch.space.violations(Configuration.of(wrong))
+    assert violation.name == "registers"
+    assert f"{17 * 4 + 1} registers, more than {TARGET.vector_registers}" in violation.reason
+    names = {c.name for c in sketch.space.constraints}
+    assert {"registers", "unrolled code", "row_pieces of tiles", "memory of a workgroup"} <= names
+
+
+def test_default_is_the_best_of_the_prior_among_random_ones() -> None:
+    sketch = TilesSketch(product((768, 512), (512, 384), "mk,kn->mn"), TARGET)
+    others = sketch.space.sample(np.random.default_rng(3), 200)
+    (height,) = sketch.space.prior_many([sketch.space.default])
+    assert (sketch.space.prior_many(others) <= height + 0.05).mean() > 0.98
+
+
+def test_what_shares_no_operand_is_for_other_rules() -> None:
+    x, w = te.placeholder((9, 16), "f32", name="x"), te.placeholder((3, 16), "f32", name="w")
+    k = te.reduce_axis(3, "k")
+    depthwise = te.compute((7, 16), lambda i, c: te.sum(x[i + k, c] * w[k, c], axis=k), name="d")
+    with pytest.raises(Unfit, match="no operand is shared"):
+        TilesSketch(SiteExpression((x, w), (False, True), depthwise), TARGET)
+    r = te.reduce_axis(16, "r")
+    total = te.compute((9,), lambda i: te.sum(x[i, r], axis=r), name="total")
+    with pytest.raises(Unfit, match="no sum of products"):
+        TilesSketch(SiteExpression((x,), (False,), total), TARGET)
+
+
+def test_registered() -> None:
+    found = sketches(product((8, 8), (8, 8), "mk,kn->mn"), TARGET)
+    assert "tiles" in [sketch.name for sketch in found]

@@ -33,6 +33,14 @@ HEADER = "tilewright.spec"
 #: Names of our helper sequences start with this.
 PREFIX = "tilewright_"
 ENTRY_POINT = "__kernel_config"
+#: What the compiler runs of a preprocessing spec, on the program's module.
+PREPROCESSING_ENTRY_POINT = "__transform_main"
+#: A program's functions at the preprocessing phase.
+FUNCTION = "util.func"
+#: Attribute on the function of a preprocessing spec that computes a site with a kernel of ours: a
+#: dictionary of strings (name, target, sketch, knobs, loops, python); on the functions of the
+#: kernel's executables the name.
+KERNEL = "tilewright.kernel"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
 
 #: Attributes that configure an op. They are no part of what an op computes.
@@ -134,15 +142,23 @@ def new_module(header: dict[str, str]) -> ir.Module:
     """
     module = ir.Module.create()
     module.operation.attributes["transform.with_named_sequence"] = ir.UnitAttr.get()
-    values = {key: ir.StringAttr.get(value) for key, value in header.items()}
-    module.operation.attributes[HEADER] = ir.DictAttr.get(values)
+    module.operation.attributes[HEADER] = texts(header)
     return module
+
+
+def texts(values: Mapping[str, str]) -> ir.Attribute:
+    """A dictionary of strings as an attribute.
+
+    Args:
+        values: by key.
+    """
+    return ir.DictAttr.get({key: ir.StringAttr.get(value) for key, value in values.items()})
 
 
 def define(
     name: str,
     types: Sequence[ir.Type],
-    build: Callable[..., ir.Value | None],
+    build: Callable[..., ir.Value | Sequence[ir.Value] | None],
     *,
     results: Sequence[ir.Type] = (),
     consumes: bool = False,
@@ -152,8 +168,8 @@ def define(
     Args:
         name: its symbol.
         types: of its arguments.
-        build: emits its body, given the arguments; the value that it yields, if it yields one.
-        results: the type of that value.
+        build: emits its body, given the arguments; the value or values that it yields, if any.
+        results: the types of these.
         consumes: whether it may consume its arguments; else it only reads them.
 
     Returns:
@@ -165,8 +181,19 @@ def define(
     )
     with ir.InsertionPoint(sequence.body):
         built = build(*sequence.body.arguments)
-        transform.YieldOp([] if built is None else [built])
+        transform.YieldOp(values(built))
     return sequence.operation
+
+
+def values(built: ir.Value | Sequence[ir.Value] | None) -> list[ir.Value]:
+    """One value, several or none as a list.
+
+    Args:
+        built: what a sequence yields.
+    """
+    if built is None:
+        return []
+    return [built] if isinstance(built, ir.Value) else list(built)
 
 
 def define_entry_point(build: Callable[[ir.Value], ir.Value], consumes: bool) -> ir.Operation:
@@ -208,6 +235,36 @@ def match(
     return structured.MatchOp(any_op(), root, **filters).result
 
 
+def foreach(handle: ir.Value, build: Callable[[ir.Value], None]) -> None:
+    """Do something with each of the ops that a handle stands for.
+
+    Args:
+        handle: to the ops.
+        build: emits what is done, given a handle to one.
+    """
+    every = transform.ForeachOp([], [handle])
+    with ir.InsertionPoint(every.body):
+        build(every.body.arguments[0])
+        transform.YieldOp()
+
+
+def foreach_match(root: ir.Value, pairs: Sequence[tuple[str, str]]) -> ir.Value:
+    """Try matchers on each op below another, and act on the first that fits.
+
+    Args:
+        root: its handle, which is consumed.
+        pairs: names of matcher and action, in the order in which they are tried.
+
+    Returns:
+        The handle after it.
+    """
+    matchers, actions = (
+        ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in names])
+        for names in zip(*pairs, strict=True)
+    )
+    return transform.ForeachMatchOp(any_op(), [], root, [], matchers, actions).updated
+
+
 def include(name: str, operands: Sequence[ir.Value]) -> None:
     """Call a sequence; a check that fails in it fails the caller.
 
@@ -218,6 +275,21 @@ def include(name: str, operands: Sequence[ir.Value]) -> None:
     transform.IncludeOp(
         [], ir.FlatSymbolRefAttr.get(name), transform.FailurePropagationMode.Propagate, operands
     )
+
+
+def split(handle: ir.Value, count: int) -> Sequence[ir.Value]:
+    """One handle for each of the things that a handle stands for.
+
+    Args:
+        handle: to ops or values.
+        count: how many these are.
+
+    Returns:
+        The handles, in order.
+    """
+    if count == 1:
+        return [handle]
+    return list(transform.SplitHandleOp([handle.type] * count, handle).results)
 
 
 def integer_type() -> ir.Type:

@@ -41,10 +41,8 @@ PHASE = "preprocessing"
 #: Attributes on the program's module: how many convolutions of each site the spec found.
 MARKER = "tilewright.im2col."
 
-_ENTRY_POINT = "__transform_main"
 _LEAVE_ALONE = "leave_alone_unless_chosen"
 _CHOSEN = "tilewright.im2col"
-_FUNCTION = "util.func"
 _IM2COL = "iree-global-opt-convert-conv2d-to-img2col"
 _DETACH = "iree-global-opt-detach-elementwise-from-named-ops"
 # The ops that the pass converts, with the order of their dimensions.
@@ -164,7 +162,7 @@ def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
         with ir.InsertionPoint(module.body):
             if sites:
                 library.define(_LEAVE_ALONE, [library.any_op()], _leave_alone, consumes=True)
-            library.define(_ENTRY_POINT, [library.any_op()], lambda m: _convert(m, sites))
+            library.define(library.PREPROCESSING_ENTRY_POINT, [library.any_op()], lambda m: _convert(m, sites))
         module.operation.verify()
         return str(module.operation.get_asm())
 
@@ -216,7 +214,7 @@ def _convert(module: ir.Value, sites: Sequence[ConvSite]) -> None:
     """The whole of the spec: detach, choose, leave the others alone, convert."""
     if not sites:
         return
-    functions = library.match(module, [_FUNCTION])
+    functions = library.match(module, [library.FUNCTION])
     prepared = transform.apply_registered_pass(library.any_op(), functions, _DETACH)
     for site in sites:
         found = _match_site(module, site)

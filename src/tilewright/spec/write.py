@@ -257,7 +257,7 @@ def check_dispatch(dispatch: MatchedDispatch, func: ir.Value) -> Sequence[ir.Val
     tiled = library.match_tiled_ops(func)
     counts.expect(library.COUNT_OPS, tiled, len(dispatch.ops))
     library.include(library.UNCONFIGURED, [func])
-    handles = _split(tiled, len(dispatch.ops))
+    handles = library.split(tiled, len(dispatch.ops))
     for position in range(len(dispatch.ops)):
         _OpCheck(dispatch, position, handles, counts).emit()
     return handles
@@ -387,7 +387,7 @@ class _OpCheck:
             merged = transform.merge_handles([match.inputs], deduplicate=True)
             self.counts.expect(library.COUNT_VALUES, merged, len(inputs))
         if any(self._is_checked_input(value) for value in inputs):
-            for value, matched in zip(inputs, _split(match.inputs, len(inputs)), strict=True):
+            for value, matched in zip(inputs, library.split(match.inputs, len(inputs)), strict=True):
                 self._expect_input(matched, value)
 
     def _is_checked_input(self, value: ir.Value) -> bool:
@@ -454,13 +454,6 @@ class _Copy:
                     clone.operands[number] = next(new for old, new in known if old == value)
                 known += zip(op.results, clone.results, strict=True)
             transform.YieldOp()
-
-
-def _split(handle: ir.Value, count: int) -> Sequence[ir.Value]:
-    """One handle for each of the `count` things that `handle` stands for."""
-    if count == 1:
-        return [handle]
-    return list(transform.SplitHandleOp([handle.type] * count, handle).results)
 
 
 def _defining_op(value: ir.Value) -> ir.Operation | None:

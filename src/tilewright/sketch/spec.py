@@ -1,0 +1,243 @@
+"""Kernels in one preprocessing transform spec, which plain `iree-compile` takes.
+
+The spec has for each kernel its executables, a function that packs what is constant and dispatches
+them, a matcher of the site and the rewrite that puts the function's body in its place:
+
+    hal.executable.source private @tilewright_1f0c… { … no_pipeline … }
+    util.func private @tilewright_1f0c…_call(%x: …, %w: …) -> … attributes {tilewright.kernel = …} {
+      %0 = tensor.pad %w …   %1 = tensor.expand_shape %0 …   %2 = linalg.transpose ins(%1 …
+      %3 = flow.dispatch @tilewright_1f0c…::@tilewright_1f0c…(%x, %2)
+      util.return %3
+    }
+    transform.named_sequence @__transform_main(%module) {
+      %functions = transform.structured.match ops{["util.func"]} in %module
+      transform.foreach %functions {
+        transform.foreach_match …       // constants beside the ops that use them, see spec/pattern
+        transform.foreach_match …       // sites of most ops first: a site may be part of another
+        transform.apply_dce
+      }
+    }
+
+The body is put in at once (`inline_call`): what packs constants stands in the program then, where
+IREE hoists it, and evaluates it when it compiles or loads the program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, flow, linalg, tensor
+
+from tilewright.errors import UserError
+from tilewright.ir.walk import symbols
+from tilewright.schedule.codegen import Executables
+from tilewright.schedule.codegen.machine import machine_for
+from tilewright.schedule.codegen.module import context
+from tilewright.schedule.nest import Buffer
+from tilewright.site import KernelChoice
+from tilewright.sketch.interface import SketchedKernel
+from tilewright.sketch.packing import Packing
+from tilewright.spec import library
+from tilewright.spec.pattern import Rewrite, SitePattern, call, define_function
+from tilewright.target import Target
+
+#: The function of a site's module.
+FUNCTION = "main"
+
+
+@dataclass(frozen=True)
+class SpecKernel:
+    """A kernel that a spec puts in the place of a site.
+
+    name: that no other kernel of the spec has. site: the site's module, as `Site.module` has it.
+    kernel: the schedule. choice: what wrote it. target: what it is for.
+    """
+
+    name: str
+    site: bytes
+    kernel: SketchedKernel
+    choice: KernelChoice
+    target: Target
+
+
+def write_kernel_spec(kernels: Sequence[SpecKernel], header: Mapping[str, str]) -> str:
+    """The text of a verified spec that computes sites with kernels.
+
+    Args:
+        kernels: each with a name and a site of its own.
+        header: kept on the module (`tilewright.spec`).
+
+    Returns:
+        A module of the transform dialect, for `--iree-preprocessing-transform-spec-filename=`; it
+        changes nothing where there are no kernels.
+
+    Raises:
+        UserError: a site that cannot be recognised, or two kernels for one.
+        ScheduleError: a schedule that cannot be code.
+    """
+    with context(), ir.Location.unknown():
+        sites = [ir.Module.parse(one.site) for one in kernels]
+        module = library.new_module(dict(header))
+        with ir.InsertionPoint(module.body):
+            written: dict[str, _Written] = {}
+            for one, site in zip(kernels, sites, strict=True):
+                made = _Written(one, site)
+                if made.symbol in written:
+                    other = written[made.symbol].kernel.name
+                    raise UserError(f"kernels '{other}' and '{one.name}' are for one site")
+                made.define()
+                written[made.symbol] = made
+            _define_main(list(written.values()))
+        library.add_helpers(module)
+        module.operation.verify()
+        return str(module.operation.get_asm())
+
+
+class _Written:
+    """A kernel in the module that is being written."""
+
+    def __init__(self, kernel: SpecKernel, site: ir.Module) -> None:
+        self.kernel = kernel
+        functions = symbols(site)
+        if FUNCTION not in functions:
+            raise UserError(f"site of kernel '{kernel.name}': it has no function '{FUNCTION}'")
+        try:
+            self.pattern = SitePattern(functions[FUNCTION])
+        except UserError as error:
+            raise UserError(f"site of kernel '{kernel.name}': {error}") from error
+        self.symbol = f"tilewright_{self.pattern.digest}"
+        self.pair = (f"{self.symbol}_is", f"{self.symbol}_replace")
+
+    def define(self) -> None:
+        """Define executables, function, matcher and rewrite."""
+        matcher, action = self.pair
+        lowered = self.kernel.kernel.lower()
+        executables = Executables.of(
+            lowered.program, machine_for(self.kernel.target), self.symbol
+        )
+        function = define_function(
+            f"{self.symbol}_call",
+            self.pattern.input_types,
+            [self.pattern.output_type],
+            lambda *values: self._body(executables, values),
+        )
+        function.attributes[library.KERNEL] = library.texts(
+            {
+                "name": self.kernel.name,
+                "target": self.kernel.target.key,
+                "sketch": self.kernel.choice.sketch,
+                "knobs": ", ".join(f"{k} {v}" for k, v in self.kernel.choice.knobs.items),
+                "loops": lowered.text,
+                "python": self.kernel.kernel.schedule.trace().to_python(),
+            }
+        )
+        self.pattern.define_matcher(matcher)
+        handles = [library.any_op(), library.any_value(), library.any_value()]
+
+        def replace(root: ir.Value, inputs: ir.Value, output: ir.Value) -> None:
+            parent = ir.Operation.create(
+                "transform.util.get_nearest_symbol_table",
+                operands=[root],
+                results=[library.any_op()],
+            ).results[0]
+            for name in executables.names:
+                ir.Operation.create(
+                    "transform.util.import_symbol",
+                    operands=[parent],
+                    results=[library.any_op()],
+                    attributes={
+                        "symbol": ir.FlatSymbolRefAttr.get(name),
+                        "if_undefined": ir.UnitAttr.get(),
+                    },
+                )
+            call(f"{self.symbol}_call", self.pattern.ordered(inputs), output, root)
+
+        library.define(action, handles, replace)
+
+    def _body(self, executables: Executables, values: Sequence[ir.Value]) -> list[ir.Value]:
+        program = executables.program
+        if len(program.inputs) != len(values) or len(program.outputs) != 1:
+            raise UserError(
+                f"kernel '{self.kernel.name}' takes {len(program.inputs)} inputs, "
+                f"its site {len(values)}"
+            )
+        inputs = []
+        for number, (value, buffer) in enumerate(zip(values, program.inputs, strict=True)):
+            packing = self.kernel.kernel.packings.get(number)
+            packed = _packed(value, packing) if packing is not None else value
+            inputs.append(self._as(packed, executables.tensor(buffer), buffer))
+        (result,) = executables.call(inputs)
+        return [self._as(result, self.pattern.output_type, program.outputs[0])]
+
+    def _as(self, value: ir.Value, type_: ir.Type, buffer: Buffer) -> ir.Value:
+        """The value with another shape of as many elements."""
+        if value.type == type_:
+            return value
+        old, new = ir.RankedTensorType(value.type), ir.RankedTensorType(type_)
+        if old.element_type != new.element_type:
+            raise UserError(
+                f"kernel '{self.kernel.name}': '{buffer.name}' is {new}, in the site {old}"
+            )
+        return flow.TensorReshapeOp(new, value, [], []).result
+
+
+def _packed(value: ir.Value, packing: Packing) -> ir.Value:
+    """An operand as a kernel reads it; `Packing.of` in linalg."""
+    element = ir.RankedTensorType(value.type).element_type
+    padded = [prod(parts) for parts in packing.split]
+    if any(packing.pad):
+        is_integer = isinstance(element, ir.IntegerType)
+        zero = ir.IntegerAttr.get(element, 0) if is_integer else ir.FloatAttr.get(element, 0.0)
+        made = tensor.PadOp(
+            ir.RankedTensorType.get(padded, element),
+            value,
+            [],
+            [],
+            [0] * len(padded),
+            list(packing.pad),
+        )
+        index = ir.IndexType.get()
+        with ir.InsertionPoint(made.operation.regions[0].blocks.append(*[index] * len(padded))):
+            tensor.YieldOp(arith.ConstantOp(element, zero).result)
+        value = made.result
+    parts = list(packing.parts)
+    if parts != padded:
+        numbers = iter(range(len(parts)))
+        groups = [[next(numbers) for _ in split] for split in packing.split]
+        type_ = ir.RankedTensorType.get(parts, element)
+        value = tensor.ExpandShapeOp(type_, value, groups, [], parts).result
+    if list(packing.order) != sorted(packing.order):
+        empty = tensor.EmptyOp(list(packing.shape), element).result
+        op = linalg.transpose(value, outs=[empty], permutation=list(packing.order))
+        value = op.operation.results[0]
+    return value
+
+
+def _define_main(kernels: Sequence[_Written]) -> None:
+    """The entry point, with what brings constants beside the ops of bodies."""
+    rewrites: dict[str, Rewrite] = {}
+    for one in kernels:
+        for rewrite in one.pattern.rewrites():
+            rewrites.setdefault(rewrite.key, rewrite)
+    # An op that fits two is to have all its constants brought: those with more of them first.
+    ordered = sorted(rewrites.values(), key=lambda r: sum(c is None for c in r.constants))
+    pairs = [r.define(f"tilewright_constant_{n}") for n, r in enumerate(ordered)]
+    levels: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for one in kernels:
+        levels[len(one.pattern.ops)].append(one.pair)
+
+    def convert(function: ir.Value) -> None:
+        for each in (pairs, *(levels[size] for size in sorted(levels, reverse=True))):
+            if each:
+                function = library.foreach_match(function, each)
+                ir.Operation.create("transform.apply_dce", operands=[function])
+
+    def main(module: ir.Value) -> None:
+        if kernels:
+            library.foreach(library.match(module, [library.FUNCTION]), convert)
+
+    library.define(library.PREPROCESSING_ENTRY_POINT, [library.any_op()], main)

@@ -21,10 +21,12 @@ _WRITTEN = "Indirect"
 
 @dataclass(frozen=True)
 class Binding:
-    """A buffer of an executable: its memref type, and whether it is only read."""
+    """A buffer of an executable: its memref type, whether it is only read, and bytes that it begins
+    at a multiple of."""
 
     type: ir.MemRefType
     read_only: bool
+    alignment: int = ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def executable(
             zero = index(0)
             buffers = tuple(
                 hal.InterfaceBindingSubspanOp(
-                    binding.type, layout, number, [], byte_offset=zero, alignment=ALIGNMENT
+                    binding.type, layout, number, [], byte_offset=zero, alignment=binding.alignment
                 ).result
                 for number, binding in enumerate(bindings)
             )

@@ -60,7 +60,9 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
         write_whole(request.keep, str(module_for(program, target)).encode())
     flags = compile_flags(request.flags)
     compiler = session(state, flags)
-    module, kernels = executables_for(program, target, _executable_target(state, flags))
+    module, kernels = executables_for(
+        program, target, _executable_target(state, flags), kernel.unaligned(program)
+    )
     digest = hashlib.sha256(
         f"{digest_of(module)} {sorted(kernel.packings.items())}".encode()
     ).hexdigest()[:20]

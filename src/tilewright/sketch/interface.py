@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.schedule.lower import Lowered, lower
+from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tensor import Tensor
 from tilewright.sketch.packing import Packing
@@ -52,6 +53,21 @@ class SketchedKernel:
             ScheduleError: the schedule cannot be carried out.
         """
         return lower(self.schedule, self.arguments, name)
+
+    def unaligned(self, program: LoopProgram) -> frozenset[Buffer]:
+        """The buffers of which a kernel must not believe that they begin at an aligned place.
+
+        A compiler may put a result right into a part of a larger tensor (a concatenation, say), and
+        hand over a part of one as an input. What is packed is a tensor of its own.
+
+        Args:
+            program: the kernel's, lowered.
+
+        Returns:
+            The output and the inputs that are not packed.
+        """
+        own = {program.inputs[n] for n, p in self.packings.items() if p.moves}
+        return frozenset(program.arguments) - own
 
 
 class Sketch(ABC):

@@ -46,6 +46,11 @@ class Packing:
         return tuple(extent for part in self.split for extent in part)
 
     @property
+    def moves(self) -> bool:
+        """Whether elements move, so that the packed operand is another tensor."""
+        return any(self.pad) or list(self.order) != sorted(self.order)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the packed operand."""
         return tuple(self.parts[one] for one in self.order)

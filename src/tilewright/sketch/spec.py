@@ -34,10 +34,15 @@ from iree.compiler.dialects import arith, flow, linalg, tensor
 
 from tilewright.errors import UserError
 from tilewright.ir.walk import symbols
-from tilewright.schedule.codegen import Executables
 from tilewright.schedule.codegen.machine import machine_for
-from tilewright.schedule.codegen.module import context
-from tilewright.schedule.nest import Buffer
+from tilewright.schedule.codegen.module import (
+    EmittedKernel,
+    call_kernels,
+    context,
+    emit_kernels,
+    tensor_type,
+)
+from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
@@ -116,14 +121,20 @@ class _Written:
         """Define executables, function, matcher and rewrite."""
         matcher, action = self.pair
         lowered = self.kernel.kernel.lower()
-        executables = Executables.of(
-            lowered.program, machine_for(self.kernel.target), self.symbol
+        program = lowered.program
+        kernels = emit_kernels(
+            program,
+            machine_for(self.kernel.target),
+            self.symbol,
+            self.kernel.kernel.unaligned(program),
         )
+        for one in kernels:
+            one.function.attributes[library.KERNEL] = ir.StringAttr.get(self.kernel.name)
         function = define_function(
             f"{self.symbol}_call",
             self.pattern.input_types,
             [self.pattern.output_type],
-            lambda *values: self._body(executables, values),
+            lambda *values: self._body(program, kernels, values),
         )
         function.attributes[library.KERNEL] = library.texts(
             {
@@ -144,13 +155,13 @@ class _Written:
                 operands=[root],
                 results=[library.any_op()],
             ).results[0]
-            for name in executables.names:
+            for kernel in kernels:
                 ir.Operation.create(
                     "transform.util.import_symbol",
                     operands=[parent],
                     results=[library.any_op()],
                     attributes={
-                        "symbol": ir.FlatSymbolRefAttr.get(name),
+                        "symbol": ir.FlatSymbolRefAttr.get(kernel.name),
                         "if_undefined": ir.UnitAttr.get(),
                     },
                 )
@@ -158,8 +169,9 @@ class _Written:
 
         library.define(action, handles, replace)
 
-    def _body(self, executables: Executables, values: Sequence[ir.Value]) -> list[ir.Value]:
-        program = executables.program
+    def _body(
+        self, program: LoopProgram, kernels: Sequence[EmittedKernel], values: Sequence[ir.Value]
+    ) -> list[ir.Value]:
         if len(program.inputs) != len(values) or len(program.outputs) != 1:
             raise UserError(
                 f"kernel '{self.kernel.name}' takes {len(program.inputs)} inputs, "
@@ -169,8 +181,8 @@ class _Written:
         for number, (value, buffer) in enumerate(zip(values, program.inputs, strict=True)):
             packing = self.kernel.kernel.packings.get(number)
             packed = _packed(value, packing) if packing is not None else value
-            inputs.append(self._as(packed, executables.tensor(buffer), buffer))
-        (result,) = executables.call(inputs)
+            inputs.append(self._as(packed, tensor_type(program, buffer), buffer))
+        (result,) = call_kernels(program, kernels, inputs)
         return [self._as(result, self.pattern.output_type, program.outputs[0])]
 
     def _as(self, value: ir.Value, type_: ir.Type, buffer: Buffer) -> ir.Value:

@@ -162,7 +162,9 @@ def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
         with ir.InsertionPoint(module.body):
             if sites:
                 library.define(_LEAVE_ALONE, [library.any_op()], _leave_alone, consumes=True)
-            library.define(library.PREPROCESSING_ENTRY_POINT, [library.any_op()], lambda m: _convert(m, sites))
+            library.define(
+                library.PREPROCESSING_ENTRY_POINT, [library.any_op()], lambda m: _convert(m, sites)
+            )
         module.operation.verify()
         return str(module.operation.get_asm())
 

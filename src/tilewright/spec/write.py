@@ -387,7 +387,9 @@ class _OpCheck:
             merged = transform.merge_handles([match.inputs], deduplicate=True)
             self.counts.expect(library.COUNT_VALUES, merged, len(inputs))
         if any(self._is_checked_input(value) for value in inputs):
-            for value, matched in zip(inputs, library.split(match.inputs, len(inputs)), strict=True):
+            for value, matched in zip(
+                inputs, library.split(match.inputs, len(inputs)), strict=True
+            ):
                 self._expect_input(matched, value)
 
     def _is_checked_input(self, value: ir.Value) -> bool:

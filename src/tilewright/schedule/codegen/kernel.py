@@ -309,15 +309,15 @@ class KernelEmitter(ValueEmitter):
         self,
         processor: Processor,
         entry: ir.Operation,
-        bindings: Mapping[Buffer, ir.Value],
+        bindings: Mapping[Buffer, Storage],
         scratch: Sequence[ir.Value],
         block: Mapping[str, int],
     ) -> None:
         super().__init__(processor)
         self.large: list[tuple[int, str]] = []
-        self.storages = {b: Storage(m, b.size, b.dtype) for b, m in bindings.items()}
+        self.storages = dict(bindings)
         self._entry = entry
-        self._bindings = list(bindings.values())
+        self._bindings = [storage.memory for storage in bindings.values()]
         self._scratch = scratch
         self._block = block
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from types import MappingProxyType
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal
@@ -16,6 +16,7 @@ from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.kernel import KernelEmitter, distinct
 from tilewright.schedule.codegen.machine import Processor, machine_for
+from tilewright.schedule.codegen.values import Storage
 from tilewright.schedule.codegen.view import part_of
 from tilewright.schedule.nest import Buffer, Kernel, LoopProgram, Stmt
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
@@ -26,6 +27,7 @@ from tilewright.target import Target
 FUNCTION = "main"
 
 _AXES = "xyz"
+_AS_THEY_ARE: Mapping[Buffer, tuple[int, ...]] = MappingProxyType({})
 
 
 @functools.cache
@@ -52,14 +54,16 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            made = _kernels(program, machine_for(target), module)
-            _host(program, made, {})
+            _host(program, emit_kernels(program, machine_for(target)), {})
     module.operation.verify()
     return module
 
 
 def executables_for(
-    program: LoopProgram, target: Target, executable_target: ir.Attribute
+    program: LoopProgram,
+    target: Target,
+    executable_target: ir.Attribute,
+    unaligned: Collection[Buffer] = (),
 ) -> tuple[ir.Module, list[EmittedKernel]]:
     """The kernels of a program alone, as IREE has them at the executable-sources phase.
 
@@ -67,6 +71,7 @@ def executables_for(
         program: loop nests, with threads or without.
         target: what they are compiled for.
         executable_target: IREE's attribute of that, whose context the module is made in.
+        unaligned: as in `emit_kernels`.
 
     Returns:
         The module, and the kernels in their order.
@@ -77,7 +82,10 @@ def executables_for(
     with executable_target.context, ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            return module, _kernels(program, machine_for(target), module, executable_target)
+            kernels = emit_kernels(
+                program, machine_for(target), unaligned=unaligned, target=executable_target
+            )
+            return module, kernels
 
 
 def host_for(
@@ -116,7 +124,8 @@ class EmittedKernel:
     """A kernel's executable: bindings first for `reads`, then for `writes`, then scratch.
 
     scratch: for each buffer that a workgroup has no room for, elements and type of what all
-        workgroups together need. workgroups: in x, y and z.
+        workgroups together need. workgroups: in x, y and z. unaligned: of its buffers, those that
+        may begin at any element.
     """
 
     name: str
@@ -125,54 +134,90 @@ class EmittedKernel:
     scratch: tuple[tuple[int, str], ...]
     workgroups: tuple[int, ...]
     executable: Executable
+    unaligned: Collection[Buffer] = ()
 
     @property
     def bindings(self) -> list[Binding]:
         """Its buffers as the executable binds them."""
-        return _bindings(self.reads, self.writes, self.scratch)
+        return _bindings(self.reads, self.writes, self.scratch, self.unaligned)
+
+    @property
+    def function(self) -> ir.Operation:
+        """The function with its code."""
+        return self.executable.body.owner.operation
 
 
 def _bindings(
-    reads: Sequence[Buffer], writes: Sequence[Buffer], scratch: Sequence[tuple[int, str]]
+    reads: Sequence[Buffer],
+    writes: Sequence[Buffer],
+    scratch: Sequence[tuple[int, str]],
+    unaligned: Collection[Buffer],
 ) -> list[Binding]:
     return [
-        *(Binding(_flat(b.size, b.dtype), True) for b in reads),
-        *(Binding(_flat(b.size, b.dtype), False) for b in writes),
+        *(
+            Binding(_flat(b.size, b.dtype), b not in writes, _alignment(b, unaligned))
+            for b in (*reads, *writes)
+        ),
         *(Binding(_flat(*more), False) for more in scratch),
     ]
 
 
-def _kernels(
+def _alignment(buffer: Buffer, unaligned: Collection[Buffer]) -> int:
+    """Bytes that a binding begins at a multiple of."""
+    return max(1, bits(buffer.dtype) // 8) if buffer in unaligned else ALIGNMENT
+
+
+def emit_kernels(
     program: LoopProgram,
     processor: Processor,
-    module: ir.Module,
+    name: str = "",
+    unaligned: Collection[Buffer] = (),
     target: ir.Attribute | None = None,
 ) -> list[EmittedKernel]:
-    """The executables of a program's kernels, at the insertion point."""
+    """Emit the executables of a program's kernels at the insertion point: the end of a module.
+
+    Args:
+        program: loop nests, with threads or without.
+        processor: that they are for.
+        name: of the first executable, others have a number behind it; by default they are called as
+            the kernels are.
+        unaligned: buffers that may begin at any element; the others are aligned as the runtime
+            aligns what it allocates.
+        target: IREE's attribute of the target; None where IREE is to put it in.
+
+    Returns:
+        The kernels, in the order in which they run.
+
+    Raises:
+        ScheduleError: as `module_for`.
+    """
     if processor.is_gpu:
         kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
     else:
         kernels = threads.serialize(program).kernels
-    return [
-        _kernel(number, kernel, processor, module, target) for number, kernel in enumerate(kernels)
-    ]
+    made = []
+    for number, kernel in enumerate(kernels):
+        called = f"{name or kernel.name}_{number}" if number or not name else name
+        if target is not None:
+            # Where one is compiled alone, its name must not tell it from others of the same host.
+            called = f"kernel_{number}"
+        made.append(_kernel(called, kernel, processor, unaligned, target))
+    return made
 
 
 def _kernel(
-    number: int,
+    name: str,
     kernel: Kernel,
     processor: Processor,
-    module: ir.Module,
+    unaligned: Collection[Buffer],
     target: ir.Attribute | None,
 ) -> EmittedKernel:
-    # Where one is compiled alone, its name must not tell it from others with the same host.
-    name = f"{kernel.name}_{number}" if target is None else f"kernel_{number}"
-    made, large = _emitted(name, kernel, processor, (), target)
+    made, large = _emitted(name, kernel, processor, (), unaligned, target)
     if large:
         # Only now it is known what there is no room for: once more, with memory for that.
-        operations = module.body.operations
+        operations = ir.InsertionPoint.current.block.operations
         operations[len(operations) - 1].erase()
-        made, _ = _emitted(name, kernel, processor, large, target)
+        made, _ = _emitted(name, kernel, processor, large, unaligned, target)
     return made
 
 
@@ -181,6 +226,7 @@ def _emitted(
     kernel: Kernel,
     processor: Processor,
     scratch: tuple[tuple[int, str], ...],
+    unaligned: Collection[Buffer],
     target: ir.Attribute | None,
 ) -> tuple[EmittedKernel, tuple[tuple[int, str], ...]]:
     """Emits a kernel; returns it with the scratch that it needs."""
@@ -192,7 +238,7 @@ def _emitted(
     buffers = [*reads, *kernel.writes]
     made = executable(
         name,
-        _bindings(reads, kernel.writes, scratch),
+        _bindings(reads, kernel.writes, scratch, unaligned),
         counts,
         workgroup_size=block if processor.is_gpu else None,
         subgroup_size=processor.subgroup or None,
@@ -210,7 +256,10 @@ def _emitted(
             _own(own, size // prod(counts), ids, grid)
             for own, (size, _) in zip(memory[len(buffers) :], scratch, strict=True)
         ]
-        bindings = dict(zip(buffers, memory, strict=False))
+        bindings = {
+            b: Storage(m, b.size, b.dtype, alignment=_alignment(b, unaligned))
+            for b, m in zip(buffers, memory, strict=False)
+        }
         emitter = KernelEmitter(processor, entry, bindings, parts, kernel.block)
         values = {}
         for tag, loop in loops.items():
@@ -221,7 +270,8 @@ def _emitted(
             workgroup = [values[loop.var] for loop in grid if loop is not None]
             emitter.workgroup(body, frozenset().union(*(v.variables for v in workgroup)))
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
-    emitted = EmittedKernel(name, reads, tuple(kernel.writes), scratch, counts, made)
+    writes = tuple(kernel.writes)
+    emitted = EmittedKernel(name, reads, writes, scratch, counts, made, unaligned)
     return emitted, large
 
 
@@ -283,27 +333,58 @@ def _host(
     kernels: Sequence[EmittedKernel],
     shapes: Mapping[Buffer, tuple[int, ...]],
 ) -> None:
-    outside = set(program.arguments)
-
-    def tensor(buffer: Buffer) -> ir.Type:
-        if buffer in outside:
-            name = "i1" if buffer.dtype == BOOL else buffer.dtype
-            shape = shapes.get(buffer, buffer.shape)
-            return ir.RankedTensorType.get(list(shape), ir.Type.parse(name))
-        return ir.RankedTensorType.get([buffer.size], scalars.memory_element(buffer.dtype))
-
-    inputs = list(program.inputs)
-    type_ = ir.FunctionType.get([tensor(b) for b in inputs], [tensor(b) for b in program.outputs])
-    function = func.FuncOp(FUNCTION, type_)
+    inputs, outputs = (
+        [tensor_type(program, b, shapes) for b in buffers]
+        for buffers in (program.inputs, program.outputs)
+    )
+    function = func.FuncOp(FUNCTION, ir.FunctionType.get(inputs, outputs))
     block = function.add_entry_block()
-    values: dict[Buffer, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
     with ir.InsertionPoint(block):
-        for kernel in kernels:
-            _dispatch(kernel, values, tensor)
-        func.ReturnOp([values[b] for b in program.outputs])
+        func.ReturnOp(call_kernels(program, kernels, list(block.arguments), shapes))
 
 
-def _dispatch(kernel: EmittedKernel, values: dict[Buffer, ir.Value], tensor: Any) -> None:
+def tensor_type(
+    program: LoopProgram, buffer: Buffer, shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE
+) -> ir.Type:
+    """The type that a buffer has outside the kernels.
+
+    Args:
+        program: the buffer's.
+        buffer: an argument of the program, or a temporary.
+        shapes: of arguments that are handed over in other shapes than their buffers'.
+    """
+    if buffer in program.arguments:
+        name = "i1" if buffer.dtype == BOOL else buffer.dtype
+        return ir.RankedTensorType.get(list(shapes.get(buffer, buffer.shape)), ir.Type.parse(name))
+    return ir.RankedTensorType.get([buffer.size], scalars.memory_element(buffer.dtype))
+
+
+def call_kernels(
+    program: LoopProgram,
+    kernels: Sequence[EmittedKernel],
+    inputs: Sequence[ir.Value],
+    shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE,
+) -> list[ir.Value]:
+    """Emit the dispatches of a program at the insertion point.
+
+    Args:
+        program: the program.
+        kernels: of it.
+        inputs: a tensor for each of its inputs, of the type that `tensor_type` tells.
+        shapes: as there.
+
+    Returns:
+        A tensor for each of its outputs.
+    """
+    values: dict[Buffer, ir.Value] = dict(zip(program.inputs, inputs, strict=True))
+    for kernel in kernels:
+        _dispatch(kernel, values, lambda buffer: tensor_type(program, buffer, shapes))
+    return [values[buffer] for buffer in program.outputs]
+
+
+def _dispatch(
+    kernel: EmittedKernel, values: dict[Buffer, ir.Value], tensor: Callable[[Buffer], ir.Type]
+) -> None:
     """Call a kernel: what it writes for the first time is a new tensor, the rest is updated."""
     operands = [values[b] for b in kernel.reads]
     types, ties = [], []

@@ -15,6 +15,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
 
+from tilewright.ir.hand_written import ALIGNMENT
 from tilewright.schedule.arith import Arithmetic, Atom, Linear, holds, number
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.exponential import exponential
@@ -36,15 +37,17 @@ from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
 from tilewright.schedule.walk import nodes
 
-# Buffers start at multiples of this many bytes.
-_ALIGNMENT = 64
 _NOTHING = number(0)
 
 
 @dataclass(frozen=True)
 class Storage:
     """Where a buffer is: a memref of one dimension, and elements between neighbours (in vectorized
-    loops, with the lanes' elements in between). `own`: whether nobody else sees it."""
+    loops, with the lanes' elements in between).
+
+    own: whether nobody else sees it. alignment: bytes that the address of its first element is a
+    multiple of.
+    """
 
     memory: ir.Value
     size: int
@@ -52,6 +55,7 @@ class Storage:
     spread: int = 1
     lane: Linear = _NOTHING
     own: bool = False
+    alignment: int = ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -601,7 +605,7 @@ class ValueEmitter:
         type_ = scalars.memory_type(dtype, access.lanes)
         if step == 1 and access.mask is None:
             read = vector.LoadOp(
-                type_, base, [self.sum(first)], alignment=_alignment(first, dtype)
+                type_, base, [self.sum(first)], alignment=_alignment(first, access.storage)
             ).result
         elif step == 1 and self.processor.is_llvm:
             nothing = scalars.filled(type_, 0)
@@ -627,13 +631,15 @@ class ValueEmitter:
         if not access.lanes:
             memref.StoreOp(value, base, [self.sum(first)])
         elif step == 1 and access.mask is None:
-            vector.StoreOp(value, base, [self.sum(first)], alignment=_alignment(first, dtype))
+            alignment = _alignment(first, access.storage)
+            vector.StoreOp(value, base, [self.sum(first)], alignment=alignment)
         elif step == 1 and access.storage.own and access.exists:
             # LLVM keeps in registers what is always stored as a whole.
             type_ = scalars.memory_type(dtype, access.lanes)
-            old = vector.LoadOp(type_, base, [self.sum(first)], alignment=_alignment(first, dtype))
+            alignment = _alignment(first, access.storage)
+            old = vector.LoadOp(type_, base, [self.sum(first)], alignment=alignment)
             kept = arith.SelectOp(access.mask, value, old.result).result
-            vector.StoreOp(kept, base, [self.sum(first)], alignment=_alignment(first, dtype))
+            vector.StoreOp(kept, base, [self.sum(first)], alignment=alignment)
         elif step == 1 and self.processor.is_llvm:
             vector.MaskedStoreOp(base, [self.sum(first)], access.mask, value)
         elif not self.processor.is_gpu:
@@ -691,8 +697,8 @@ class ValueEmitter:
             yield lane, place, wanted
 
 
-def _alignment(first: Linear, dtype: str) -> int:
+def _alignment(first: Linear, storage: Storage) -> int:
     """Bytes that the address of the first element is known to be a multiple of."""
-    size = bits(dtype) // 8
+    size = bits(storage.dtype) // 8
     step = gcd(first.constant, *first.terms.values())
-    return max(size, gcd(step * size, _ALIGNMENT) if step else _ALIGNMENT)
+    return max(size, gcd(step * size, storage.alignment))

@@ -286,6 +286,8 @@ def _check(emitter: ValueEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Ch
 MOST_STATEMENTS = 8192
 # Vectors of one vectorized loop that are written out; more become a loop over them.
 _PIECES_UNROLLED = 8
+# Vectors of different lengths behind the longest ones that are made instead of one with a mask.
+_MOST_PIECES = 2
 _LINE_BYTES = 64
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
@@ -401,23 +403,36 @@ class KernelEmitter(ValueEmitter):
 
     def _versions_of(self, loop: nest.For) -> None:
         """The loop cut where its checks begin and cease to hold."""
+        first, end, known = self._held(loop, self._checks)
+        if not known or first >= end:
+            self._range(loop, 0, loop.extent)
+            return
+        self._remainder(loop, 0, first)
+        self._range(loop, first, end, known)
+        self._remainder(loop, end, loop.extent)
+
+    def _remainder(self, loop: nest.For, first: int, end: int) -> None:
+        """Iterations in which a check does not hold. Of a single one, which is code of its own in
+        any case, loops within come in versions as well: it may be a good part of all the work."""
+        outer = self._versioned
+        single = end - first == 1 and statements(loop.body) <= MOST_VERSIONED // 2
+        self._versioned = outer and single
+        self._range(loop, first, end)
+        self._versioned = outer
+
+    def _held(
+        self, loop: nest.For, found: Callable[[Stmt, frozenset[Var]], list[Check]]
+    ) -> tuple[int, int, list[Expr]]:
+        """The iterations, from one up to another, in which the checks of a loop's variable alone
+        hold, and what is compared in these."""
         first, end = 0, loop.extent
         var = self.loop_var(loop.var.name, loop.extent)
         with self.bound({loop.var: self.sums.variable(var)}):
-            fixed = [c for c in self._checks(loop.body, frozenset((var,))) if c.is_of(var)]
+            fixed = [c for c in found(loop.body, frozenset((var,))) if c.is_of(var)]
         for check in fixed:
             low, high = check.range(loop.extent)
             first, end = max(first, low), min(end, high)
-        if not fixed or first >= end:
-            self._range(loop, 0, loop.extent)
-            return
-        self._versioned = False
-        self._range(loop, 0, first)
-        self._versioned = True
-        self._range(loop, first, end, [check.part for check in fixed])
-        self._versioned = False
-        self._range(loop, end, loop.extent)
-        self._versioned = True
+        return first, end, [check.part for check in fixed]
 
     def _checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
         """The checks that decide on versions of a body, by the variables around it."""
@@ -425,14 +440,30 @@ class KernelEmitter(ValueEmitter):
             return []
         return checks(self, list(comparisons(body)), outer)
 
-    def workgroup(self, body: Stmt, numbers: frozenset[Var]) -> None:
-        """The code of a workgroup: a branch where checks depend on its numbers.
+    def workgroup(self, body: Stmt, loops: Sequence[nest.For]) -> None:
+        """The code of a workgroup: branches where checks depend on its numbers.
 
         Args:
             body: what a workgroup does.
-            numbers: the variables of its numbers.
+            loops: whose iterations are workgroups.
         """
-        known = self._checks(body, numbers)
+        variables = {loop: self.linear(loop.var) for loop in loops if loop.extent > 1}
+        known = self._checks(body, frozenset().union(*(v.variables for v in variables.values())))
+        for loop, number_ in variables.items():
+            last = loop.extent - 1
+            mine = [c for c in known if any(c.is_of(var) for var in number_.variables)]
+            if not mine or any(c.range(loop.extent) != (0, last) for c in mine):
+                continue
+            # Only the last one is not whole: its number is known, and with it where loops end.
+            others = [other for other in variables if other is not loop]
+            branch = scf.IfOp(self.compared("lt", number_.plus(-last)), has_else=True)
+            with self.block(branch.then_block), self.bound({}, [c.part for c in mine]):
+                self.workgroup(body, others)
+                scf.YieldOp([])
+            with self.block(branch.else_block), self.bound({loop.var: number(last)}):
+                self.workgroup(body, others)
+                scf.YieldOp([])
+            return
         holds: bool | ir.Value = True
         for check in known:
             holds = self.logical("logical_and", holds, self.compared(check.op, check.bound))
@@ -447,6 +478,7 @@ class KernelEmitter(ValueEmitter):
         with self.block(branch.else_block):
             self.statement(body)
             scf.YieldOp([])
+        self._versioned = True
 
     def _unrolled(self, loop: nest.For) -> None:
         if loop.extent * statements(loop.body) > MOST_STATEMENTS:
@@ -460,14 +492,33 @@ class KernelEmitter(ValueEmitter):
                 self.statement(loop.body)
 
     def _vectors(self, loop: nest.For) -> None:
+        """A vectorized loop as vectors, cut where its checks end if few are left then: a mask costs
+        more than a shorter vector."""
+        first, end, known = self._held(loop, self._lane_checks)
+        rest = self.processor.widths.pieces(max(0, end - first), widest_bytes(loop.body))[1]
+        if known and first < end and len(rest) <= _MOST_PIECES:
+            self._pieces(loop, 0, first)
+            with self.bound({}, known):
+                self._pieces(loop, first, end)
+            self._pieces(loop, end, loop.extent)
+        else:
+            self._pieces(loop, 0, loop.extent)
+
+    def _lane_checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
+        return [] if self.processor.is_gpu else checks(self, list(comparisons(body)), outer)
+
+    def _pieces(self, loop: nest.For, first: int, end: int) -> None:
+        """The iterations from `first` up to `end` in vectors."""
         widths = self.processor.widths
-        (count, lanes), rest = widths.pieces(loop.extent, widest_bytes(loop.body))
-        done = 0
+        (count, lanes), rest = widths.pieces(end - first, widest_bytes(loop.body))
+        done = first
         if count > _PIECES_UNROLLED:
             self._loop(
-                loop.var.name, count, lambda value: self._vector(loop, value.times(lanes), lanes)
+                loop.var.name,
+                count,
+                lambda value: self._vector(loop, value.times(lanes).plus(first), lanes),
             )
-            done = count * lanes
+            done += count * lanes
         else:
             rest = [lanes] * count + rest
         for lanes in rest:

@@ -267,8 +267,7 @@ def _emitted(
             emitter.loops[var] = ids[tag]
             values[loop.var] = emitter.sums.variable(var)
         with emitter.bound(values):
-            workgroup = [values[loop.var] for loop in grid if loop is not None]
-            emitter.workgroup(body, frozenset().union(*(v.variables for v in workgroup)))
+            emitter.workgroup(body, [loop for loop in grid if loop is not None])
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
     writes = tuple(kernel.writes)
     emitted = EmittedKernel(name, reads, writes, scratch, counts, made, unaligned)

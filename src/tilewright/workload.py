@@ -29,8 +29,11 @@ KINDS = (
     "pack",
     "unpack",
     "mmt4d",
+    "chain",
     "other",
 )
+CHAIN = "chain"
+"""The kind of several dispatches that compute one thing together."""
 
 ROLES = (
     "batch",

@@ -7,11 +7,10 @@ from tilewright.argument import ArgumentType
 from tilewright.ir.candidate import make_candidate
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import dispatch_functions
-from tilewright.measure.benchmark_worker import TimeRequest, _timed_call, open_device, setup
+from tilewright.measure.benchmark_worker import _timed_call, open_device, setup
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.measure.timing import TimingPolicy
 
 FLAGS = (
     "--iree-hal-target-device=local",
@@ -65,8 +64,7 @@ def test_every_set_is_used_and_the_result_is_the_programs(made, state, tmp_path,
     assert program.argument_count("main") == 2
     assert program.argument_count("bench") == 2 * sets
     inputs = random_inputs(tmp_path, TYPES, seed=0)
-    request = TimeRequest(str(made[sets]), inputs, TimingPolicy(), repeats=7)
-    call, executions = _timed_call(state, request, program, 7)
+    call, executions = _timed_call(state, inputs, program, "main", 7)
     assert executions == 7
     (result,) = program.outputs(call())
     a, b = (argument.load() for argument in inputs.arguments)

@@ -91,7 +91,7 @@ def interpreted(module, arrays):
 
 
 CHAINED = {
-    **dict.fromkeys(("bottleneck", "layernorm", "attention"), compiled),
+    **dict.fromkeys(("bottleneck", "mlp", "layernorm", "attention"), compiled),
     **{f"network {layout}": interpreted for layout in networks.LAYOUTS},
 }
 

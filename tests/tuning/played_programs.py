@@ -87,12 +87,15 @@ class PlayedRun:
     def task(self, name: str, **fields: object) -> SimpleNamespace:
         """A task of the run; its configurations are strings."""
         workload = SimpleNamespace(key=name, kind=name, sizes=(1,), name=name, flops=0, bytes=0)
-        template = SimpleNamespace(default=SimpleNamespace(describe=lambda root: "own"), root=0)
         given = {
             "name": name,
+            "identity": name,
             "names": [name],
+            "site": None,
+            "is_chain": False,
+            "own_choice": "own",
+            "kernel": lambda configuration: None,
             "workload": workload,
-            "template": template,
             "count": 1,
             "share": 0.5,
             "variant": "default",
@@ -112,6 +115,9 @@ class PlayedRun:
             "key": TaskKey(workload, "cpu", "compiler"),
             "dispatch": ExtractedDispatch(name, name, 1, self.context.work / f"{name}.mlir"),
             "tester": lambda device, limit: CandidateTester(device, _REFERENCE, 1, limit),
+            "finalist_tester": lambda device, limit, one: CandidateTester(
+                device, _REFERENCE, 1, limit
+            ),
             "lower": lambda configuration: configuration,
             "describe": str,
             "gflops": lambda seconds: None,

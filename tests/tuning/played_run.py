@@ -20,10 +20,10 @@ from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration
 from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.defaults import make_reference
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.reference_tasks import make_reference
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.workload import Dim, Workload
@@ -92,6 +92,8 @@ def played_task(
         space=space,
         own="Played",
         default=space.default,
+        opening=(),
+        kernel=lambda one: None,
         lower=lambda one: CompilationInfo(Translation(f"tile {one['tile']}"), ()),
     )
     template = SimpleNamespace(to_json=dict, translation=Translation("Played"))

@@ -134,6 +134,7 @@ def isolated_for(name: str, folder: Path) -> tuple[Any, Any]:
         folder=folder,
         dispatch=dispatch,
         inputs=inputs,
+        is_chain=False,
     )
     return target, task
 
@@ -177,7 +178,7 @@ def test_where_the_processor_cannot_the_report_says_what_served(tmp_path: Path) 
         flags=target.flags,
         folder=tmp_path,
         dispatch=SimpleNamespace(file=tmp_path / "d.mlir"),
-        inputs="inputs",
+        is_chain=False,
     )
     assert _independent_reference(context, task) == ""
     assert task.reference.method == "the default itself (an op)"

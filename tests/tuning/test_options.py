@@ -165,6 +165,7 @@ OTHER_RUN: dict[str, object] = {
     "iree_flags": ("--x",),
     "variants": (DEFAULT_VARIANT,),
     "only": "x",
+    "kernels": "only",
     "threads": 1,
     "strategy_options": ("pool=64",),
     "config": ConfigFile(Path("a.cfg"), restrictions={"tile_m": (8,)}),
@@ -217,7 +218,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
     assert flags == {
         "--target", "--effort", "--max-trials", "--time-limit", "--strategy",
         "--strategy-option", "--seed",
-        "--function", "--input", "--parameters", "--iree-flag", "--variants", "--only",
+        "--function", "--input", "--parameters", "--iree-flag", "--variants", "--kernels", "--only",
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
         "--device", "--runner", "--compile-only",
         "--json",

@@ -48,6 +48,9 @@ class Task:
     rotations: int = 1
     trials: list = field(default_factory=list)
 
+    def kernel(self, configuration):
+        return None
+
     def lower(self, configuration):
         return CompilationInfo(Translation(f"P{configuration['tile']}"), ())
 

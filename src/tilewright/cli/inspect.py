@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,13 @@ from tilewright.cli import output
 from tilewright.cli.tuning_options import PATH, input_type_option, json_option, tuning_options
 
 if TYPE_CHECKING:
-    from tilewright.tuning.inspect import DispatchInfo, Inspection, SpaceInfo, VariantInfo
+    from tilewright.tuning.inspect import (
+        DispatchInfo,
+        Inspection,
+        SiteInfo,
+        SpaceInfo,
+        VariantInfo,
+    )
 
 # A constraint that rejects less than this is not worth a place in the line.
 _LEAST_SHARE = 0.0005
@@ -27,7 +34,9 @@ Examples:
   tilewright inspect model.mlir --json > spaces.json""",
 )
 @click.argument("program", type=PATH)
-@tuning_options("target", "function", "inputs", "iree_flags", "variants", "only", "threads")
+@tuning_options(
+    "target", "function", "inputs", "iree_flags", "variants", "kernels", "only", "threads"
+)
 @input_type_option
 @json_option
 def command(program: Path, target: str | None, as_json: bool, **given: Any) -> None:
@@ -36,7 +45,7 @@ def command(program: Path, target: str | None, as_json: bool, **given: Any) -> N
     For each variant (by default the compiler's own): the dispatches with how often they run, what
     they compute, the compiler's choice in words, how large their search spaces are, which
     constraint removes how much, which knobs have no effect, and which dispatches cannot be tuned
-    and why.
+    and why; and what kernels of our own can compute, by which sketches, and what they cannot.
     """
     from tilewright.tuning.inspect import inspect
 
@@ -71,12 +80,33 @@ def _print_variant(variant: VariantInfo) -> None:
         click.echo()
         for line in dispatch_lines(dispatch):
             click.echo(line)
+    if variant.sites:
+        click.echo("\nkernels of our own:")
+    for site in variant.sites:
+        for line in site_lines(site):
+            click.echo(f"  {line}")
     if variant.skipped:
         click.echo("\nnot tuned:")
     for skipped in variant.skipped:
         what = f" ({skipped.workload})" if skipped.workload else ""
         often = words.plural(skipped.count, "run")
         click.echo(f"  {skipped.name}{what}, {often}: {skipped.reason}")
+
+
+def site_lines(site: SiteInfo) -> list[str]:
+    """What kernels of our own there can be for a part of the program, in words.
+
+    Args:
+        site: as it was inspected.
+    """
+    kinds = Counter(op.partition(".")[2] if op.startswith("linalg.") else op for op in site.ops)
+    ops = ", ".join(f"{n} {op}" if n > 1 else op for op, n in kinds.items())
+    lines = [f"{site.name}, {words.plural(site.count, 'run')}{f': {ops}' if ops else ''}"]
+    if len(site.dispatches) > 1:
+        lines.append(f"  in place of  {', '.join(site.dispatches)}")
+    sizes = [f"{name} (about {words.count(points)})" for name, points in site.sketches]
+    lines.append(f"  sketches  {', '.join(sizes)}" if sizes else f"  none      {site.reason}")
+    return lines
 
 
 def dispatch_lines(dispatch: DispatchInfo) -> list[str]:

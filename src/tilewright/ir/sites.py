@@ -36,8 +36,6 @@ _ANYWHERE = ("arith.constant", "flow.", "iree_tensor_ext.", "linalg.fill", "tens
 _VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.empty", "tensor.expand_shape")
 # No access to the data.
 _SIZES = ("tensor.dim",)
-# Moves of data, which happen where it is made or in a dispatch of their own, not where it is used.
-_MOVES = ("tensor.concat", "tensor.insert_slice")
 # What is not part of any dispatch, where a dispatch would be.
 _OUTSIDE = -1
 _NOTHING = "no op of the program was found in it"
@@ -93,10 +91,6 @@ def find_program_sites(
     return list(merged.values())
 
 
-# By place: the number of an op, and whether the place is in its body.
-_Marks = dict[int, tuple[int, bool]]
-
-
 @dataclass(frozen=True)
 class _Dispatch:
     """A dispatch where the program has it: how often it runs, and the numbers of the ops in it;
@@ -112,17 +106,26 @@ def _formed(
 ) -> list[_Dispatch]:
     """The dispatches that the compiler makes of a program."""
     copy = module.operation.clone()
-    marks: _Marks = {}
+    number_of: dict[int, int] = {}
     with copy.context:
         for number, op in enumerate(_program_ops(copy)):
-            for nested, one in ((False, op), *((True, inner) for inner in walk(op))):
-                one.location = ir.Location.file("site", number, int(nested))
-                marks.update(dict.fromkeys(places(one.location), (number, nested)))
+            location = ir.Location.file("site", number, 0)
+            for place in places(location):
+                number_of[place] = number
+            for one in (op, *walk(op)):
+                one.location = location
     compiler.run(copy, SITE_PHASE, _FORMED_PHASE)
     formed: dict[str, list[tuple[ir.Location, frozenset[int]]]] = defaultdict(list)
     for op in walk(copy):
         if op.name == _FORMED:
-            formed[_function_of(op)].append((op.location, _ops_of(op, ops, marks)))
+            numbers = {
+                number_of[place]
+                for one in walk(op)
+                for place in places(one.location)
+                if place in number_of
+                and (not one.name.startswith(_ANYWHERE) or ops.is_cheap(ops.ops[number_of[place]]))
+            }
+            formed[_function_of(op)].append((op.location, frozenset(numbers)))
     compiler.run(copy, _FORMED_PHASE, _OUTLINED_PHASE)
     counts = count_calls(copy, function)
     found = []
@@ -134,28 +137,6 @@ def _formed(
         inside = None if at is None else left.pop(at)[1]
         found.append(_Dispatch(called_entries(op)[0][1], counts[op], inside))
     return found
-
-
-def _ops_of(dispatch: ir.Operation, ops: _ProgramOps, marks: _Marks) -> frozenset[int]:
-    """The numbers of the ops that a dispatch was made of.
-
-    Fusing two elementwise ops keeps the ops of both bodies, where they were. The location of the
-    fused op is that of either, or of both and of what they use; so it counts only where there is
-    nothing else, in a copy, say. And an op can be split: its bias is added in another dispatch.
-    """
-    surely, perhaps, hardly = set[int](), set[int](), set[int]()
-    for op in walk(dispatch):
-        outer = op.parent.operation
-        anywhere = op.name.startswith(_ANYWHERE)
-        split = anywhere or is_elementwise(op) or is_elementwise(outer)
-        for number, nested in (marks[place] for place in places(op.location) if place in marks):
-            if not is_cheap(ops.ops[number]):
-                surely |= set() if split else {number}
-            elif nested and not op.name.endswith(".yield"):
-                surely.add(number)
-            else:
-                (hardly if anywhere else perhaps).add(number)
-    return frozenset(surely or perhaps or hardly)
 
 
 def _function_of(op: ir.Operation) -> str:
@@ -177,21 +158,6 @@ def _computes(op: ir.Operation) -> bool:
         and op.name != "arith.constant"
         and len(op.results) > 0
         and all(isinstance(value.type, ir.RankedTensorType) for value in op.results)
-    )
-
-
-def is_elementwise(op: ir.Operation) -> bool:
-    """Whether an op has loops, and reduces in none of them."""
-    kinds = iterator_kinds(op)
-    return kinds is not None and not any(kinds)
-
-
-def is_cheap(op: ir.Operation) -> bool:
-    """Whether the compiler may compute an op in several dispatches instead of storing it."""
-    return (
-        op.name.startswith(("arith.", "complex.", "math.", "tensor."))
-        or op.name in ("linalg.broadcast", "linalg.fill", "linalg.transpose")
-        or is_elementwise(op)
     )
 
 
@@ -247,6 +213,13 @@ class _ProgramOps:
                     self._data[op] += _bits(value) if ahead else self._data_of(owner)
         return self._data[op]
 
+    def is_cheap(self, op: ir.Operation) -> bool:
+        """Whether the compiler may compute it in several dispatches instead of storing it."""
+        if op.name.startswith(("tensor.", "arith.", "math.", "complex.")):
+            return True
+        kinds = iterator_kinds(op)
+        return op.name == "linalg.fill" or (kinds is not None and not any(kinds))
+
     def users(self, value: ir.Value) -> set[int]:
         """The ops that use a value; _OUTSIDE stands for all that are no part of a site."""
         found = set()
@@ -281,13 +254,12 @@ class _Grouping:
         self._group = self._joined()
         self._where = [{self._group[index] for index in where} for where in self._where]
         self._absorb()
-        self._hand_on()
 
     def _joined(self) -> list[int]:
         """Dispatches that are parts of one computation: a product on packed data, with packing."""
         group = list(range(len(self._dispatches)))
         for number, where in enumerate(self._where):
-            if len(where) > 1 and not is_cheap(self._ops.ops[number]):
+            if len(where) > 1 and not self._ops.is_cheap(self._ops.ops[number]):
                 first = min(group[index] for index in where)
                 joined = {group[index] for index in where}
                 group = [first if one in joined else one for one in group]
@@ -302,9 +274,7 @@ class _Grouping:
             users = {user for value in op.results for user in self._ops.users(value)}
             where = set().union(*(self._at(user) for user in users))
             view = op.name in _VIEWS
-            if op.name in _MOVES:
-                where = {_OUTSIDE}
-            if len(where) == 1 or view or (is_cheap(op) and _OUTSIDE not in where):
+            if len(where) == 1 or view or (self._ops.is_cheap(op) and _OUTSIDE not in where):
                 self._where[number] = where
             if not view and where & {_OUTSIDE}:
                 lost.append(number)
@@ -312,61 +282,13 @@ class _Grouping:
             makers = {
                 place
                 for value in needed(self._ops.ops[number])
-                if self._ops.known(value) == _DATA
-                for place in self._at(self._maker(value)) - {_OUTSIDE}
+                if not isinstance(value.owner, ir.Block)
+                and value.owner.operation in self._ops.number
+                and self._ops.known(value) == _DATA
+                for place in self._where[self._ops.number[value.owner.operation]]
             }
             if len(makers) == 1:
                 self._where[number] = makers
-
-    def _hand_on(self) -> None:
-        """Where elementwise ops of one result of a group make others: they go to who uses these.
-
-        IREE stores both where several dispatches use the first. A kernel has one result.
-        """
-        for group, values in self._results().items():
-            for first in values:
-                moved = self._behind(first, values, group) if len(values) > 1 else set()
-                for number in sorted(moved, reverse=True):
-                    users = {u for v in self._ops.ops[number].results for u in self._ops.users(v)}
-                    self._where[number] -= {group}
-                    self._where[number] |= set().union(*map(self._at, users)) - {group}
-                if moved:
-                    break
-
-    def _behind(self, first: ir.Value, results: Sequence[ir.Value], group: int) -> set[int]:
-        """The ops between one result of a group and all the others; none where that is not all."""
-        before = self._behind_value(first, group)
-        found: set[int] = set()
-        for value in results:
-            if value != first:
-                found |= self._behind_value(value, group) - before
-        for number in found:
-            op = self._ops.ops[number]
-            makers = {self._maker(v) for v in needed(op) if v != first}
-            users = {u for v in op.results for u in self._ops.users(v)}
-            if not is_cheap(op) or makers & before or _OUTSIDE in users:
-                return set()
-        used = any(v == first for number in found for v in needed(self._ops.ops[number]))
-        return found if used else set()
-
-    def _behind_value(self, value: ir.Value, group: int) -> set[int]:
-        """The ops of data that a group computes for a value."""
-        found: set[int] = set()
-        left = [value]
-        while left:
-            one = left.pop()
-            number = self._maker(one)
-            if number in found or group not in self._at(number) or self._ops.known(one) != _DATA:
-                continue
-            found.add(number)
-            left += needed(self._ops.ops[number])
-        return found
-
-    def _maker(self, value: ir.Value) -> int:
-        """The op that a value is of; _OUTSIDE where it is no part of a site."""
-        if isinstance(value.owner, ir.Block):
-            return _OUTSIDE
-        return self._ops.number.get(value.owner.operation, _OUTSIDE)
 
     def _at(self, user: int) -> set[int]:
         return {_OUTSIDE} if user == _OUTSIDE else self._where[user]
@@ -420,7 +342,7 @@ class _Grouping:
         return found
 
     def _is_used_outside(self, value: ir.Value, where: set[int]) -> bool:
-        if self._ops.known(value) != _DATA:
-            # Whoever uses it computes it, or takes it for an input that is known ahead.
+        if self._ops.known(value) == _FREE:
+            # Whoever uses it computes it.
             return _OUTSIDE in self._ops.users(value)
         return any(self._at(user) - where for user in self._ops.users(value))

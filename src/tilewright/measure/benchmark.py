@@ -160,6 +160,8 @@ class Benchmark:
             baseline.due if baseline else False,
             parameters,
             function,
+            baseline.inputs if baseline else None,
+            baseline.parameters if baseline else None,
         )
         reply = self.ask(tasks.time_program, request, timeout_s)
         if isinstance(reply, WorkerFailure):
@@ -173,7 +175,7 @@ class Benchmark:
     def compare_interleaved(
         self,
         vmfbs: Sequence[Vmfb],
-        inputs: InputSet,
+        inputs: InputSet | Sequence[InputSet],
         *,
         repeats: int | Sequence[int] = 1,
         policy: ComparisonPolicy | None = None,
@@ -187,7 +189,7 @@ class Benchmark:
 
         Args:
             vmfbs: paths or bytes of the programs; the first is the default.
-            inputs: the arguments of all.
+            inputs: the arguments, of all or of each.
             repeats: executions in one call, one number for all or one for each.
             policy: how they are compared.
             parameters: weights, for all or for each.
@@ -206,7 +208,8 @@ class Benchmark:
         counts = (repeats,) * len(vmfbs) if isinstance(repeats, int) else tuple(repeats)
         given = parameters or Parameters()
         weights = (given,) * len(vmfbs) if isinstance(given, Parameters) else tuple(given)
-        request = CompareRequest(tuple(vmfbs), inputs, policy, counts, weights, function)
+        sets = (inputs,) * len(vmfbs) if isinstance(inputs, InputSet) else tuple(inputs)
+        request = CompareRequest(tuple(vmfbs), sets, policy, counts, weights, function)
         value = self.ask(tasks.compare, request, timeout_s)
         return value if isinstance(value, WorkerFailure) else judge_all(value, policy)
 

@@ -27,8 +27,8 @@ from tilewright.measure.timing import repeat as repeat_calls
 
 MAIN, BENCH = "main", "bench"
 
-# Sets of inputs and programs kept; one is in use at a time.
-_KEPT_INPUTS = 2
+# Sets of inputs and programs kept; those of a candidate and of its baseline are in use at a time.
+_KEPT_INPUTS = 3
 _KEPT_PROGRAMS = 2
 _KEPT_SIZES = 64
 
@@ -75,7 +75,8 @@ class TimeRequest:
     repeats: 1 times `function`; more times `bench`, which runs the dispatch this often in one call.
     best_s: best time so far on the machine as it is now (for dropping slow candidates).
     baseline: path of the default's vmfb, to be timed before the candidate if `baseline_first`, and
-    after it if the candidate takes less than `best_s`.
+    after it if the candidate takes less than `best_s`; with `baseline_inputs` and
+    `baseline_parameters` where they are not the candidate's.
     """
 
     vmfb: Vmfb
@@ -87,6 +88,8 @@ class TimeRequest:
     baseline_first: bool = False
     parameters: Parameters = NO_PARAMETERS
     function: str = MAIN
+    baseline_inputs: InputSet | None = None
+    baseline_parameters: Parameters | None = None
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,11 @@ class TimeReply:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """Time programs in interleaved rounds. All are loaded at once. `repeats` and `function` as in
-    TimeRequest."""
+    """Time programs in interleaved rounds. All are loaded at once, each with its own inputs.
+    `repeats` and `function` as in TimeRequest."""
 
     vmfbs: tuple[Vmfb, ...]
-    inputs: InputSet
+    inputs: tuple[InputSet, ...]
     policy: ComparisonPolicy
     repeats: tuple[int, ...]
     parameters: tuple[Parameters, ...]
@@ -238,7 +241,9 @@ def time_program(state: WorkerState, request: TimeRequest) -> TimeReply:
     if request.baseline and request.baseline_first:
         before = _time_baseline(state, request)
     program = open_device(state).load(request.vmfb, request.parameters)
-    call, executions = _timed_call(state, request, program, request.repeats)
+    call, executions = _timed_call(
+        state, request.inputs, program, request.function, request.repeats
+    )
     measurement = measure(
         call,
         request.policy,
@@ -267,8 +272,8 @@ def compare(state: WorkerState, request: CompareRequest) -> list[Measurement]:
     # The programs must outlive their calls' use of them.
     programs = [device.load(v, p) for v, p in zip(request.vmfbs, request.parameters, strict=True)]
     bound = [
-        _timed_call(state, request, program, repeats)
-        for program, repeats in zip(programs, request.repeats, strict=True)
+        _timed_call(state, inputs, program, request.function, repeats)
+        for program, inputs, repeats in zip(programs, request.inputs, request.repeats, strict=True)
     ]
     calls, executions = [b[0] for b in bound], [b[1] for b in bound]
     return interleave(calls, request.policy, executions=executions)
@@ -329,19 +334,19 @@ def _run_once(state: WorkerState, request: RunRequest | VerifyRequest) -> list[A
 
 
 def _timed_call(
-    state: WorkerState, request: TimeRequest | CompareRequest, program: LoadedProgram, repeats: int
+    state: WorkerState, inputs: InputSet, program: LoadedProgram, function: str, repeats: int
 ) -> tuple[Callable[[], Any], int]:
     """The call that is timed, and how often it runs what is measured.
 
     A `bench` that takes the arguments several times over uses copies of them in turn.
     """
-    arguments = _arguments(state, request.inputs)
+    arguments = _arguments(state, inputs)
     if repeats == 1:
-        return program.bind(request.function, arguments), 1
+        return program.bind(function, arguments), 1
     taken = program.argument_count(BENCH)
     sets = taken // len(arguments) if arguments else 1
     if sets > 1:
-        arguments = [*arguments, *_copies(state, request.inputs, sets - 1)]
+        arguments = [*arguments, *_copies(state, inputs, sets - 1)]
     return program.bind(BENCH, arguments), repeats
 
 
@@ -358,6 +363,8 @@ def _copies(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
 
 def _time_baseline(state: WorkerState, request: TimeRequest) -> float:
     assert request.baseline is not None
-    program = kept_program(state, request.baseline, request.parameters)
-    call, executions = _timed_call(state, request, program, request.repeats)
+    parameters = request.baseline_parameters or request.parameters
+    program = kept_program(state, request.baseline, parameters)
+    inputs = request.baseline_inputs or request.inputs
+    call, executions = _timed_call(state, inputs, program, request.function, request.repeats)
     return measure(call, request.policy, executions=executions).quartile_s

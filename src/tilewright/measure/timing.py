@@ -31,6 +31,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.errors import UserError
+from tilewright.measure.inputs import InputSet
+from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement, median_interval
 
 
@@ -257,6 +259,7 @@ class InterleavedBaseline:
     limit: the drift that is corrected at most, as a factor either way.
     reference_s: seconds at the reference; the first timing of the baseline unless given (a resumed
         run gives that of the earlier part, so that its times can be compared).
+    inputs, parameters: its own, where the candidates have others.
     """
 
     vmfb: str
@@ -266,6 +269,8 @@ class InterleavedBaseline:
     reference_s: float | None = None
     now_s: float | None = None
     since: int = 0
+    inputs: InputSet | None = None
+    parameters: Parameters | None = None
 
     @property
     def due(self) -> bool:

@@ -214,7 +214,7 @@ def _subjects(
                 found[i] = read.failure.message
                 continue
             flags = (*folders[i].operation.flags, *options.iree_flags)
-            own = TuneOptions(iree_flags=flags)
+            own = TuneOptions(iree_flags=flags, kernels="off")
             opened = OpenProgram(
                 read.value, options.target, own, Toolchain(), pool, reading[i].folder
             )
@@ -314,6 +314,7 @@ def _named(
 ) -> tuple[str, TunedConfiguration | None]:
     """A configuration with its name; the default's for what comes to the same."""
     lowered = task.space.lower(configuration)
+    assert task.template is not None
     if lowered == task.template.default:
         return DEFAULT, None
     root = dict(lowered.tilings)[task.template.root]

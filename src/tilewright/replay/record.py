@@ -143,7 +143,8 @@ class RecordSession:
 
         Raises UserError for what the user can mend.
         """
-        options = self.request.options
+        # What is recorded is a space of the compiler's own configurations.
+        options = replace(self.request.options, kernels="off")
         target = parse_target(options.target, options.threads)
         with (
             open_program(self.request.program, target, options, listener=self._listen) as opened,
@@ -292,6 +293,7 @@ class RecordSession:
             "repeats": task.repeats,
             "timing": asdict(self.timing),
         }
+        assert task.template is not None
         return Recording.of(
             self.request.name or self.request.output.stem,
             _all_values(selection),

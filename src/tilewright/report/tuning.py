@@ -31,6 +31,7 @@ class _Dispatch:
     short: str
     terms: list[tuple[str, str]]
     entry: str
+    entry_is: str
     trials: int
     convergence: str = ""
     importance: str = ""
@@ -227,7 +228,10 @@ def _dispatch(
 ) -> _Dispatch:
     trials = result.trials.get((row["name"], row["variant"]))
     status = str(row["status"])
-    entry = result.entries.get(row.get("entry") or "")
+    entry, kernel = result.entries.get(row.get("entry") or ""), row.get("kernel")
+    shown = f"{entry.pipeline}\n{entry.configuration}" if entry else ""
+    if kernel:
+        shown = f"{kernel['loops'].strip()}\n\n{kernel['python'].strip()}"
     made = _Dispatch(
         name,
         row["name"],
@@ -235,7 +239,8 @@ def _dispatch(
         _TONES.get(status, "bad"),
         _short(row),
         _terms(row, peak),
-        f"{entry.pipeline}\n{entry.configuration}" if entry else "",
+        shown,
+        "Its loops, and the calls that schedule them" if kernel else "As it stands in the spec",
         trials.count if trials else 0,
     )
     if trials is None:
@@ -260,6 +265,8 @@ def _terms(row: Mapping[str, Any], peak: Peak | None) -> list[tuple[str, str]]:
     terms = [("What it computes", row["workload"])]
     if row.get("names") and len(row["names"]) > 1:
         terms.append(("The same in", ", ".join(row["names"])))
+    if row.get("dispatches"):
+        terms.append(("In the place of", ", ".join(row["dispatches"])))
     terms += [
         ("Configuration now", row["configuration"] or "-"),
         ("The compiler's own", row.get("default_configuration") or "-"),

@@ -1,7 +1,8 @@
-"""The space of a dispatch: the union over the codegen pipelines that fit it.
+"""The space of a dispatch: the union over the codegen pipelines, and kernels, that fit it.
 
 A pipeline is a class in a module of its own, and that module's line here. The compiler's own choice
-is always in the space. On GPUs the compiler's constraints make a space for each pipeline that it
+is always in the space, unless it is held to kernels. A kernel of our own is one more member, by the
+sketch that writes it. On GPUs the compiler's constraints make a space for each pipeline that it
 states them for; the classes here are for the others.
 """
 
@@ -13,31 +14,87 @@ from functools import partial
 
 from tilewright.gpu import GpuTemplate
 from tilewright.registration import registered
+from tilewright.site import KernelChoice
 from tilewright.space.cpu_tiles import CpuPipeline
 from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone
 from tilewright.space.gpu_smt import StatedPipeline
-from tilewright.space.interface import Restriction
+from tilewright.space.interface import Restriction, Space
 from tilewright.space.pipeline import Pipeline, Unfit
+from tilewright.space.search_space import SearchSpace
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.target import GpuTarget, Target
 from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
 
+KERNEL_MEMBER = "kernel-"
+"""What the name of a member that is a sketch begins with."""
+
+# What stands for a pipeline where the compiler makes several dispatches.
+_SEVERAL_DISPATCHES = "iree"
+
 
 class DispatchSpace:
-    """The union over the pipelines that fit a dispatch.
+    """The union over the pipelines, and sketches of kernels, that fit a dispatch.
 
     `space` is what strategies search; `lower` gives the form in which candidates are compiled and
-    specs carry a configuration. `own` names the pipeline of the compiler's own choice, and
-    `members` has the pipelines by name.
+    specs carry a configuration, `kernel` the kernel that a configuration stands for. `own` names
+    the pipeline of the compiler's own choice ('' where no pipeline models it), and `members` has
+    the pipelines by name.
     """
 
-    def __init__(self, pipelines: Sequence[Pipeline], own: str, template: DispatchTemplate) -> None:
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        own: str,
+        template: DispatchTemplate | None,
+        kernels: Mapping[str, SearchSpace] | None = None,
+        kernels_alone: bool = False,
+    ) -> None:
+        """The union over members, of which there must be one.
+
+        Args:
+            pipelines: of different names.
+            own: name of the pipeline whose default is the compiler's own choice; '' for none.
+            template: the dispatch as the compiler configures it; None where it makes several
+                dispatches of what a kernel computes.
+            kernels: spaces by the name of their sketch.
+            kernels_alone: pipelines are not searched, though the compiler's own choice is known.
+        """
         self.members = {pipeline.name: pipeline for pipeline in pipelines}
         self.own = own
-        self.space = UnionSpace("dispatch", [p.space for p in pipelines], default=own)
         self._template = template
+        self._sketches = {f"{KERNEL_MEMBER}{name}": name for name in kernels or {}}
+        searched: list[Space] = [] if kernels_alone else [p.space for p in pipelines]
+        # A kernel is taken to be as fast as the compiler's own choice until it has been measured:
+        # priors are comparable within a member, and those of sketches are in other units.
+        level = 0.0
+        if searched and own and self.members[own].space.has_prior:
+            level = self.members[own].space.prior(self.members[own].space.default)
+        if kernels:
+            searched += [
+                space.as_member(f"{KERNEL_MEMBER}{name}", level) for name, space in kernels.items()
+            ]
+        self.space = UnionSpace("dispatch", searched, default=self._own_choice(searched))
+
+    def _own_choice(self, searched: Sequence[Space]) -> str | Configuration:
+        """The compiler's own choice: the name of the member, or a configuration outside."""
+        if any(space.name == self.own for space in searched):
+            return self.own
+        if self.own:
+            values = dict(self.members[self.own].space.default.items)
+            return Configuration.of({**values, MEMBER_KNOB: self.own})
+        pipeline = self._template.translation.pipeline if self._template else _SEVERAL_DISPATCHES
+        return Configuration.of({MEMBER_KNOB: pipeline})
+
+    @property
+    def opening(self) -> tuple[Configuration, ...]:
+        """What each sketch takes for best: what a search should look at first."""
+        return tuple(
+            Configuration.of({**dict(member.default.items), MEMBER_KNOB: member.name})
+            for member in self.space.members
+            if member.name in self._sketches and member.default_is_member
+        )
 
     @property
     def default(self) -> Configuration:
@@ -70,12 +127,23 @@ class DispatchSpace:
         """What the compiler reads for a configuration; its own choice, exactly, for the default.
 
         Args:
-            configuration: a member of the space.
+            configuration: a member of the space that is no kernel.
         """
         if configuration == self.default:
+            assert self._template is not None
             return self._template.default
         values = dict(configuration.items)
         return self.members[str(values.pop(MEMBER_KNOB))].configure(Configuration.of(values))
+
+    def kernel(self, configuration: Configuration) -> KernelChoice | None:
+        """The kernel of our own that a configuration stands for; None for one of a pipeline.
+
+        Args:
+            configuration: a member of the space.
+        """
+        values = dict(configuration.items)
+        sketch = self._sketches.get(str(values.pop(MEMBER_KNOB, "")))
+        return None if sketch is None else KernelChoice(sketch, Configuration.of(values))
 
 
 # Modules of this package, each of which has its pipelines in `PIPELINES`. Of several of one name
@@ -103,22 +171,30 @@ GPU_PIPELINES: tuple[type[GpuPipeline], ...] = tuple(
 
 
 def dispatch_space(
-    template: DispatchTemplate, workload: Workload, target: Target
+    template: DispatchTemplate | None,
+    workload: Workload,
+    target: Target,
+    kernels: Mapping[str, SearchSpace] | None = None,
+    kernels_alone: bool = False,
 ) -> DispatchSpace | None:
     """The space of a dispatch.
 
     Args:
-        template: the dispatch as the compiler configures it.
+        template: the dispatch as the compiler configures it; None for several dispatches.
         workload: what it computes.
         target: what it is compiled for.
+        kernels: spaces of the kernels of our own that compute the same, by the name of the sketch.
+        kernels_alone: only these are searched.
 
     Returns:
-        None when no pipeline models the compiler's own choice for it (on a GPU: when nothing but
-        that choice is known), or when some size is known at run time only.
+        None when there are no kernels and no pipeline models the compiler's own choice for it (on a
+        GPU: when nothing but that choice is known), or when some size is known at run time only.
     """
     if not workload.is_static:
         return None
-    if isinstance(template, GpuTemplate) and isinstance(target, GpuTarget):
+    if template is None:
+        found = []
+    elif isinstance(template, GpuTemplate) and isinstance(target, GpuTarget):
         of = template, workload, target
         stated = [partial(StatedPipeline, program, *of) for program in template.programs]
         found = _fitting([*stated, *(partial(pipeline, *of) for pipeline in GPU_PIPELINES)])
@@ -126,8 +202,10 @@ def dispatch_space(
             found.append(OwnChoiceAlone(template))
     else:
         found = _fitting(partial(m, template, workload, target) for m in CPU_PIPELINES)
-    own = next((pipeline.name for pipeline in found if pipeline.is_own), None)
-    return None if own is None else DispatchSpace(found, own, template)
+    own = next((pipeline.name for pipeline in found if pipeline.is_own), "")
+    if not (kernels or (own and not kernels_alone)):
+        return None
+    return DispatchSpace(found if own else [], own, template, kernels, kernels_alone)
 
 
 def _fitting(makers: Iterable[Callable[[], Pipeline]]) -> list[Pipeline]:

@@ -434,6 +434,34 @@ class SearchSpace(Space):
     def admits(self, knob: str, value: Value) -> bool:
         return knob in self._computed or super().admits(knob, value)
 
+    def as_member(self, name: str, level: float) -> SearchSpace:
+        """The space under another name, with a prior that is comparable with that of others.
+
+        Args:
+            name: what it is called in a union.
+            level: what the prior shall be for the default; differences stay as they are.
+
+        Returns:
+            A space of the same configurations.
+        """
+        own, default = self._prior, self.default
+        shift = level - (float(own([default])[0]) if own is not None else 0.0)
+
+        def prior(configs: Sequence[Configuration]) -> FloatArray:
+            found = np.zeros(len(configs), dtype=np.float64) if own is None else own(configs)
+            return np.asarray(found + shift)
+
+        return SearchSpace(
+            name,
+            self.knobs,
+            self.constraints,
+            default,
+            prior_many=prior,
+            descriptors=self._descriptors,
+            computed=self._computed,
+            default_outside=True,
+        )
+
     def _with(self, knobs: Sequence[Knob], constraints: Sequence[Constraint]) -> SearchSpace:
         return SearchSpace(
             self.name,

@@ -4,15 +4,15 @@ hold up there."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
-from tilewright.tuning.confirm import Confirmed, configuration_entry
+from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.entries import ConfigurationEntry
+from tilewright.tuning.entries import Entry, KernelEntry
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
@@ -27,8 +27,9 @@ Choice = Configuration | None
 class Company:
     """The choices that hold up together: a configuration for each task, None to leave it alone.
 
-    build: the program with them, whose spec has them as entries; it has none where no choice is
-    left. dropped: keys of the tasks whose winner did not hold up.
+    choices: by the tasks' identities. build: the program with them, whose specs have them as
+    entries; it has none where no choice is left. dropped: identities of the tasks whose winner did
+    not hold up.
     """
 
     prepared: PreparedVariant
@@ -36,8 +37,8 @@ class Company:
     choices: dict[str, Choice] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
 
-    def entries(self) -> tuple[ConfigurationEntry, ...]:
-        """What the spec of the build was written for.
+    def entries(self) -> tuple[Entry, ...]:
+        """What the specs of the build were written for.
 
         Returns:
             An entry for each choice that is a configuration.
@@ -60,7 +61,7 @@ class Outcome:
 def spec_request(
     context: RunContext,
     prepared: PreparedVariant,
-    entries: tuple[ConfigurationEntry, ...],
+    entries: tuple[Entry, ...],
     path: Path,
 ) -> SpecRequest:
     """A spec of a run's, which says what it is for.
@@ -106,20 +107,25 @@ def try_in_company(
     """
     context = programs.context
     winners: dict[str, Choice] = {
-        c.task.workload.key: c.winner.configuration for c in confirmed if c.winner is not None
+        c.task.identity: c.winner.configuration for c in confirmed if c.winner is not None
     }
     if not winners:
         return Company(prepared, plain)
     nothing = Company(prepared, plain, dropped=set(winners))
+    # A kernel for a site of several dispatches takes the place of what was found for these.
+    alone, parts = dict(winners), _parts(prepared, winners)
+    winners |= {part: None for covered in parts.values() for part in covered}
     rivals = [dict(winners)]
     for outcome in _hottest(context, confirmed):
-        key = outcome.task.workload.key
+        key = outcome.task.identity
+        if winners[key] is None:
+            continue
         others: list[Choice] = [
             c.configuration for c in outcome.faster[1 : context.options.effort_preset.company]
         ]
-        if len(winners) > 1:
-            others.append(None)
         rivals += [{**winners, key: other} for other in others]
+        if len(winners) > 1:
+            rivals.append({**winners, key: None, **{part: alone[part] for part in parts[key]}})
     rivals = rivals[: affordable(within_s, programs.seconds_each)]
     built = _build(programs, prepared, rivals, "company")
     if not built:
@@ -130,6 +136,9 @@ def try_in_company(
         return nothing
     best = _combine(programs, winners, built, judged)
     best.dropped = {key for key in winners if best.choices.get(key) is None}
+    for key in best.choices:
+        if best.choices[key] is not None:
+            best.dropped -= set(parts[key])
     final = _compare(programs, [plain, best.build])
     if final is not None and final[1].ratio.value >= 1.0:
         context.note(
@@ -137,6 +146,20 @@ def try_in_company(
         )
         return nothing
     return best
+
+
+def _parts(prepared: PreparedVariant, winners: Mapping[str, Choice]) -> dict[str, list[str]]:
+    """For each winner the others that are of dispatches which it takes the place of."""
+    found: dict[str, list[str]] = {key: [] for key in winners}
+    for task in prepared.tasks:
+        if task.identity in winners and task.is_chain and task.site is not None:
+            covered = set(task.site.site.dispatches)
+            found[task.identity] = [
+                one.identity
+                for one in prepared.tasks
+                if one.identity in winners and not one.is_chain and covered.issuperset(one.names)
+            ]
+    return found
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:
@@ -160,12 +183,19 @@ def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confir
     return won[: _HOT[context.options.effort]]
 
 
-def _entries(
-    prepared: PreparedVariant, choices: Mapping[str, Choice]
-) -> tuple[ConfigurationEntry, ...]:
-    by_key = {task.workload.key: task for task in prepared.tasks}
-    chosen = [(by_key[key], one) for key, one in choices.items() if one is not None]
-    return tuple(configuration_entry(task, one) for task, one in chosen)
+def _entries(prepared: PreparedVariant, choices: Mapping[str, Choice]) -> tuple[Entry, ...]:
+    chosen: dict[object, Entry] = {}
+    for task in prepared.tasks:
+        configuration = choices.get(task.identity)
+        if configuration is not None:
+            # Tasks of one workload differ in the kernels that they can have; a configuration is
+            # for all of them, and a kernel for a site whatever of it is constant.
+            is_kernel = task.kernel(configuration) is not None
+            at = (
+                task.site.site.module.read_bytes() if is_kernel and task.site else task.workload.key
+            )
+            chosen.setdefault(at, entry_of(task, configuration))
+    return tuple(chosen.values())
 
 
 def _build(
@@ -176,20 +206,31 @@ def _build(
 ) -> list[Company]:
     """The rivals whose programs compile and compute the right results."""
     context = programs.context
-    names = [f"{prepared.variant.name}_{stem}_{index}" for index in range(len(rivals))]
-    specs = [programs.folder / f"{name}.spec.mlir" for name in names]
-    problems = write_specs(
-        context,
-        [
-            spec_request(context, prepared, _entries(prepared, choices), spec)
-            for choices, spec in zip(rivals, specs, strict=True)
-        ],
-    )
-    written = [index for index, problem in enumerate(problems) if not problem]
-    builds = programs.build_all(
-        [Build(names[index], prepared.variant, specs[index]) for index in written]
-    )
-    problems = [problem for problem in problems if problem]
+    wanted: list[Build] = []
+    requests: list[SpecRequest] = []
+    of: list[int] = []
+    for index, choices in enumerate(rivals):
+        name = f"{prepared.variant.name}_{stem}_{index}"
+        build = Build(name, prepared.variant, programs.folder / f"{name}.spec.mlir")
+        entries = _entries(prepared, choices)
+        kernels = tuple(one for one in entries if isinstance(one, KernelEntry))
+        others = tuple(one for one in entries if not isinstance(one, KernelEntry))
+        assert build.spec is not None
+        requests.append(spec_request(context, prepared, others, build.spec))
+        of.append(index)
+        if kernels:
+            build = replace(build, preprocessing=programs.folder / f"{name}.preprocessing.mlir")
+            assert build.preprocessing is not None
+            requests.append(spec_request(context, prepared, kernels, build.preprocessing))
+            of.append(index)
+        wanted.append(build)
+    failed: dict[int, str] = {}
+    for index, problem in zip(of, write_specs(context, requests), strict=True):
+        if problem:
+            failed.setdefault(index, problem)
+    written = [index for index in range(len(rivals)) if index not in failed]
+    builds = programs.build_all([wanted[index] for index in written])
+    problems = list(failed.values())
     built = []
     for index, build in zip(written, builds, strict=True):
         wrong = build.error if not build.ok else programs.check(build)
@@ -227,14 +268,15 @@ def _combine(
     rivals = _compare(programs, [one.build for one in built])
     if rivals is None:
         return first
-    changed: dict[str, tuple[float, Choice]] = {}
+    changed: dict[str, tuple[float, dict[str, Choice]]] = {}
     for one, finalist in zip(built[1:], rivals[1:], strict=True):
         if finalist.verdict is not Verdict.FASTER:
             continue
-        key = next(k for k in winners if one.choices.get(k) != winners[k])
+        others = {k: one.choices.get(k) for k in winners if one.choices.get(k) != winners[k]}
+        key = next(iter(others))
         if key not in changed or finalist.ratio.value < changed[key][0]:
-            changed[key] = (finalist.ratio.value, one.choices.get(key))
-    together = {**winners, **{key: choice for key, (_, choice) in changed.items()}}
+            changed[key] = (finalist.ratio.value, others)
+    together = {**winners, **{k: v for _, more in changed.values() for k, v in more.items()}}
     for one in built:
         if one.choices == together:
             return one

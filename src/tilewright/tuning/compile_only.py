@@ -240,6 +240,8 @@ def _sizes(task: DispatchTask) -> dict[str, float]:
 def _size_found(task: DispatchTask, one: CompiledCandidate) -> bool | None:
     """Whether the code has workgroups of the size that the configuration asks for; None where the
     code does not tell."""
+    if task.kernel(one.configuration) is not None:
+        return None
     configuration = task.lower(one.configuration)
     if not isinstance(configuration, GpuCompilationInfo) or not configuration.workgroup_size:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.pool import Job, WorkerFailure
@@ -14,10 +15,11 @@ from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_vmfb
-from tilewright.tuning.entries import ConfigurationEntry
+from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
+from tilewright.tuning.reference_tasks import SITE_FLAG, compile_site_program
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import compile_candidate
@@ -69,6 +71,30 @@ def entry_name(task: DispatchTask) -> str:
     return f"{task.workload.kind}_{'x'.join(map(str, task.workload.sizes))}_{task.workload.key[:8]}"
 
 
+def entry_of(task: DispatchTask, configuration: Configuration) -> Entry:
+    """What a spec does for a configuration of a task: a configuration of the compiler's code, or a
+    kernel in the place of the task's site.
+
+    Args:
+        task: the dispatch that it is for.
+        configuration: a point of the task's space.
+
+    Returns:
+        The entry.
+    """
+    choice = task.kernel(configuration)
+    if choice is None:
+        return configuration_entry(task, configuration)
+    assert task.site is not None
+    return KernelEntry(
+        name=f"{entry_name(task)}_{task.site.digest[:8]}",
+        site=task.site.site.module,
+        expression=task.site.expression,
+        choice=choice,
+        target=task.target,
+    )
+
+
 def configuration_entry(task: DispatchTask, configuration: Configuration) -> ConfigurationEntry:
     """A configuration of a task as an entry of a spec.
 
@@ -89,7 +115,8 @@ def configuration_entry(task: DispatchTask, configuration: Configuration) -> Con
 
 
 def configuration_claim(task: DispatchTask, configuration: Configuration, stem: Path) -> Claim:
-    """That a spec with a configuration reaches its dispatch, compiled alone.
+    """That a spec with a configuration reaches its dispatch, or the site of a kernel, compiled
+    alone.
 
     Args:
         task: the dispatch.
@@ -99,11 +126,21 @@ def configuration_claim(task: DispatchTask, configuration: Configuration, stem: 
     Returns:
         What :func:`tilewright.tuning.proof.prove` takes.
     """
+    if task.kernel(configuration) is not None:
+        assert task.site is not None
+        return Claim(
+            task.data.program if task.data is not None else task.site.site.module,
+            task.flags,
+            stem,
+            (entry_of(task, configuration),),
+            extra=(SITE_FLAG, WITHOUT_THREADS),
+            timeout_s=_TIMEOUT_S,
+        )
     return Claim(
         task.dispatch.file,
         task.flags,
         stem,
-        (configuration_entry(task, configuration),),
+        (entry_of(task, configuration),),
         before=task.dispatch.configured,
         # There is one dispatch, and as many compiles as cores.
         extra=(ISOLATED_FLAG, WITHOUT_THREADS),
@@ -132,22 +169,22 @@ def confirm(
     selector = selector or FastestFirst()
     tasks = [task for task in tasks if task.trials]
     candidates = {
-        task.workload.key: [
+        task.identity: [
             FinalCandidate(trial.configuration, task.folder / f"finalist_{index}.vmfb")
             for index, trial in enumerate(_promising(context, task, selector))
         ]
         for task in tasks
     }
     _compile_through_specs(
-        context, [(task, c) for task in tasks for c in candidates[task.workload.key]]
+        context, [(task, c) for task in tasks for c in candidates[task.identity]]
     )
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("finalists"):
             for task in tasks:
-                _judge(context, task, candidates[task.workload.key])
+                _judge(context, task, candidates[task.identity])
     confirmed = []
     for task in tasks:
-        outcome = _judge(context, task, candidates[task.workload.key])
+        outcome = _judge(context, task, candidates[task.identity])
         confirmed.append(outcome)
         _record(context, outcome)
         _announce(context, outcome)
@@ -155,10 +192,20 @@ def confirm(
 
 
 def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> list[Trial]:
-    """The trials that may be faster than the default, as the selector has them."""
+    """The trials that may be faster than the default, as the selector has them.
+
+    Of kernels and of configurations the best are among them: which of them is faster in the program
+    shows only when they are compared there.
+    """
+    count = context.options.effort_preset.finalists
+    chosen = selector.select(task.trials, count)
+    for world in (True, False):
+        of = [t for t in task.trials if (task.kernel(t.configuration) is not None) is world]
+        if of and not any(trial in of for trial in chosen):
+            chosen = [*chosen[: count - 1], *selector.select(of, 1)]
     return [
         trial
-        for trial in selector.select(task.trials, context.options.effort_preset.finalists)
+        for trial in chosen
         if trial.configuration != task.space.default
         and trial.time_s is not None
         and task.default_s is not None
@@ -173,13 +220,12 @@ def _compile_through_specs(
     claims = [
         configuration_claim(task, c.configuration, c.vmfb.with_suffix("")) for task, c in pairs
     ]
-    proven = []
+    proven: list[tuple[FinalCandidate, Job[Any, Any]]] = []
     for (task, c), proof in zip(pairs, prove_all(context, claims), strict=True):
         if isinstance(proof, ProofFailure):
             c.failure = proof.message
             continue
-        request = task.request(c.vmfb, configured=proof.configured)
-        proven.append((c, Job(compile_candidate, request, _TIMEOUT_S)))
+        proven.append((c, _program_job(task, c, proof.configured)))
     results = context.compilers.run(job for _, job in proven)
     for (c, _), result in zip(proven, results, strict=True):
         if result.failure is not None:
@@ -187,6 +233,13 @@ def _compile_through_specs(
     for task, c in pairs:
         if c.failure:
             _note_dropped(context, task, c)
+
+
+def _program_job(task: DispatchTask, c: FinalCandidate, configured: Path) -> Job[Any, Any]:
+    """What makes the program that is measured of what a spec has configured."""
+    if task.kernel(c.configuration) is not None:
+        return Job(compile_site_program, task.site_request(c.vmfb, configured), _TIMEOUT_S)
+    return Job(compile_candidate, task.request(c.vmfb, configured=configured), _TIMEOUT_S)
 
 
 def _note_dropped(context: RunContext, task: DispatchTask, c: FinalCandidate) -> None:
@@ -213,11 +266,16 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
         min_sample_s=max(0.006, 0.5 * task.default_s * task.repeats),
         seed=context.options.seed,
     )
+    testers = [
+        task.tester(context.benchmark, _TIMEOUT_S),
+        *(task.finalist_tester(context.benchmark, _TIMEOUT_S, c.configuration) for c in good),
+    ]
     judged = context.benchmark.compare_interleaved(
         [str(default_vmfb(task)), *(str(c.vmfb) for c in good)],
-        task.inputs,
+        [one.reference.inputs for one in testers],
         repeats=task.repeats,
         policy=policy,
+        parameters=[one.parameters for one in testers],
         timeout_s=600.0,
     )
     if isinstance(judged, WorkerFailure):
@@ -243,7 +301,8 @@ def _nearest(candidates: Sequence[FinalCandidate]) -> str:
 
 
 def _verify(context: RunContext, task: DispatchTask, c: FinalCandidate) -> str:
-    tested = task.tester(context.benchmark, _TIMEOUT_S).check(c.vmfb)
+    tester = task.finalist_tester(context.benchmark, _TIMEOUT_S, c.configuration)
+    tested = tester.check(c.vmfb)
     wrong = tested.status is Status.WRONG_RESULT
     return f"wrong result: {tested.message}" if wrong else tested.message
 

@@ -8,26 +8,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.argument import ArgumentType
+from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.compile_worker import session
-from tilewright.measure.inputs import index_bounds, load_arguments, random_inputs, write_outputs
-from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.runtime import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
-from tilewright.measure.verify import is_float_type
+from tilewright.space.union import MEMBER_KNOB
 from tilewright.target import parse_target
 from tilewright.trial import Status
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
-from tilewright.tuning.extract_tasks import ISOLATED_FLAG, ExtractedDispatch
+from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.prepare import PreparedVariant, Skipped
+from tilewright.tuning.reference_tasks import (
+    FLOAT64,
+    SITE_FLAG,
+    ReferenceRequest,
+    SiteData,
+    SiteDataRequest,
+    compile_site_program,
+    make_reference,
+    make_site_data,
+)
 from tilewright.tuning.task import DispatchTask, rotations_for
-from tilewright.tuning.worker_tasks import compile_candidate, parse_module
-
-FLOAT64 = "float64 NumPy"
+from tilewright.tuning.worker_tasks import compile_candidate
 
 # Another way through the compiler: no vectors, no fused multiply-adds, no loop transformations.
 INDEPENDENT_FLAGS = (
@@ -56,22 +61,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         prepared: its tasks are timed; those that cannot be become `skipped`.
         program_s: seconds of the whole program.
     """
-    jobs: list[Job[Any, Any]] = [
-        Job(make_reference, _reference_request(context, task), 600.0, tag=task)
-        for task in prepared.tasks
-    ]
-    jobs += [
-        Job(compile_candidate, task.request(default_vmfb(task)), _TIMEOUT_S, tag=task)
-        for task in prepared.tasks
-    ]
-    for result in context.compilers.run(jobs):
-        task: DispatchTask = result.job.tag
-        if result.failure is not None:
-            task.failure = task.failure or result.failure.message
-        elif result.job.task is make_reference:
-            task.reference = result.value
-        else:
-            task.compile_s = result.seconds
+    _make_data(context, prepared)
     ready = [t for t in prepared.tasks if not t.failure and t.reference is not None]
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("the dispatches as the compiler configures them"):
@@ -91,11 +81,63 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
     # Alone, without what they wait for and share in the program, dispatches may take more time
     # together than the program; then their sum is the whole.
-    whole = max(program_s, sum(seconds.values()))
+    # A site of several dispatches is there beside the dispatches that it is of.
+    whole = max(program_s, sum(seconds[t.name] for t in prepared.tasks if not t.is_chain))
     for task in prepared.tasks:
         task.share = seconds[task.name] / whole
     prepared.tasks.sort(key=lambda t: -t.share)
     _announce(context, prepared)
+
+
+def _make_data(context: RunContext, prepared: PreparedVariant) -> None:
+    """Inputs, results and the default's program of every task, or why there are none."""
+    dispatches = [task for task in prepared.tasks if not task.is_chain]
+    jobs: list[Job[Any, Any]] = [
+        Job(make_reference, _reference_request(context, task), 600.0, tag=task)
+        for task in dispatches
+    ]
+    jobs += [
+        Job(make_site_data, _site_request(context, task), 600.0, tag=task)
+        for task in prepared.tasks
+        if task.site is not None
+    ]
+    jobs += [
+        Job(compile_candidate, task.request(default_vmfb(task)), _TIMEOUT_S, tag=task)
+        for task in dispatches
+    ]
+    for result in context.compilers.run(jobs):
+        task: DispatchTask = result.job.tag
+        if result.job.task is make_site_data:
+            if result.failure is not None:
+                _drop_kernels(context, task, result.failure.message)
+            else:
+                _take(task, result.value)
+        elif result.failure is not None:
+            task.failure = task.failure or result.failure.message
+        elif result.job.task is make_reference:
+            task.reference = result.value
+        else:
+            task.compile_s = result.seconds
+    chains = [
+        Job(compile_site_program, task.site_request(default_vmfb(task)), _TIMEOUT_S, tag=task)
+        for task in prepared.tasks
+        if task.is_chain and task.data is not None
+    ]
+    for result in context.compilers.run(chains):
+        task = result.job.tag
+        task.failure = result.failure.message if result.failure is not None else task.failure
+        task.compile_s = result.seconds
+
+
+def _drop_kernels(context: RunContext, task: DispatchTask, why: str) -> None:
+    """Go on without kernels for a task; one that has nothing else fails."""
+    context.note(f"{task.name}: no kernels of our own are tried: {why}", warning=True)
+    pipelines = [name for name in task.space.members if not task.is_chain]
+    task.site = task.data = None
+    try:
+        task.restricted = task.restricted.restrict({MEMBER_KNOB: pipelines}).space
+    except UserError:
+        task.failure = why
 
 
 def _seed(seed: int, key: str) -> int:
@@ -113,6 +155,16 @@ def _reference_request(
     seed = _seed(context.options.seed, task.workload.key)
     terms = math.prod(d.size for d in task.workload.dims if d.reduction)
     return ReferenceRequest(task.dispatch, task.flags, seed, task.folder, terms, sensitivity)
+
+
+def _site_request(
+    context: RunContext, task: DispatchTask, sensitivity: bool = False
+) -> SiteDataRequest:
+    assert task.site is not None
+    seed = _seed(context.options.seed, task.site.digest)
+    terms = math.prod(d.size for d in task.workload.dims if d.reduction)
+    folder = task.folder / "site"
+    return SiteDataRequest(task.site.site, task.flags, seed, folder, terms, sensitivity)
 
 
 def _tester(context: RunContext, task: DispatchTask) -> CandidateTester:
@@ -134,7 +186,9 @@ def _time_default(context: RunContext, task: DispatchTask) -> str:
         problem = _fewer_repeats(context, task)
         if problem:
             return problem
-    task.baseline = InterleavedBaseline(str(path), reference_s=task.default_s)
+    task.baseline = InterleavedBaseline(
+        str(path), reference_s=task.default_s, inputs=task.inputs, parameters=task.parameters
+    )
     if context.benchmark.round_size > 1:
         # What is asked for in a round does not know what came before it, nor on which device.
         task.baseline.every = 0
@@ -143,17 +197,38 @@ def _time_default(context: RunContext, task: DispatchTask) -> str:
         problem = _independent_reference(context, task)
         if problem:
             return f"no reference: {task.reference.unsupported}; {problem}"
+    if task.data is not None and task.data.reference.expected is None:
+        _refer_site(context, task, task.data)
     tested = _tester(context, task).check(path)
     if tested.status is Status.WRONG_RESULT and task.reference.method == FLOAT64:
         # Random data can be ill-conditioned; then no evaluation is closer than it is sensitive.
+        _refer_sensitively(context, task)
+        tested = _tester(context, task).check(path)
+    if tested.status is Status.WRONG_RESULT:
+        return f"the compiler's default itself differs from the reference: {tested.message}"
+    return tested.message
+
+
+def _refer_sensitively(context: RunContext, task: DispatchTask) -> None:
+    """References that know how much each result moves with the inputs' last digit."""
+    if not task.is_chain:
         request = _reference_request(context, task, sensitivity=True)
         reference = context.compilers.ask(make_reference, request, 900.0)
         if not isinstance(reference, WorkerFailure):
             task.reference = reference
-            tested = _tester(context, task).check(path)
-    if tested.status is Status.WRONG_RESULT:
-        return f"the compiler's default itself differs from the reference: {tested.message}"
-    return tested.message
+    if task.site is not None:
+        again = _site_request(context, task, sensitivity=True)
+        data = context.compilers.ask(make_site_data, again, 900.0)
+        if not isinstance(data, WorkerFailure):
+            _take(task, data)
+
+
+def _take(task: DispatchTask, data: SiteData) -> None:
+    """The data of a task's site; of several dispatches it is the task's own."""
+    task.data = data
+    if task.is_chain:
+        task.reference = replace(data.reference, inputs=data.inputs)
+        task.parameters = data.parameters
 
 
 def _measure(context: RunContext, task: DispatchTask) -> str:
@@ -180,48 +255,92 @@ def _fewer_repeats(context: RunContext, task: DispatchTask) -> str:
     return _measure(context, task)
 
 
+@dataclass(frozen=True)
+class _Alone:
+    """What is compiled once more for a reference: from which phase, and with what it is run."""
+
+    program: Path
+    phase: str
+    reference: Reference
+    parameters: Parameters = NO_PARAMETERS
+
+
+def _site_alone(data: SiteData) -> _Alone:
+    reference = replace(data.reference, inputs=data.inputs)
+    return _Alone(data.program, SITE_FLAG, reference, data.parameters)
+
+
 def _independent_reference(context: RunContext, task: DispatchTask) -> str:
-    """The results of another compile of the dispatch as its reference; '' or what failed.
+    """The results of another compile of the dispatch as its reference; '' or what failed."""
+    assert task.reference is not None
+    chain = task.data if task.is_chain else None
+    alone = _Alone(task.dispatch.file, ISOLATED_FLAG, task.reference)
+    found = _compiled_again(context, task, alone if chain is None else _site_alone(chain))
+    if isinstance(found, str):
+        return found
+    task.reference = found
+    if chain is not None:
+        task.data = replace(chain, reference=replace(found, inputs=chain.reference.inputs))
+    return ""
+
+
+def _refer_site(context: RunContext, task: DispatchTask, data: SiteData) -> None:
+    """As an independent reference, of a task's site; without one no kernels are tried."""
+    found = _compiled_again(context, task, _site_alone(data))
+    if isinstance(found, str):
+        _drop_kernels(context, task, f"no reference: {data.reference.unsupported}; {found}")
+    else:
+        task.data = replace(data, reference=replace(found, inputs=data.reference.inputs))
+
+
+def _compiled_again(context: RunContext, task: DispatchTask, alone: _Alone) -> Reference | str:
+    """The reference with the results of another compile, or what failed.
 
     For a GPU it is compiled for this machine's processor, since the compiler has one way only for
     the GPU itself. Where that cannot be done, candidates are compared with its own choice, and the
     report says so.
     """
-    assert task.reference is not None
     if not context.target.is_gpu:
         flags = (*task.flags, *INDEPENDENT_FLAGS)
-        return _refer(context, task, flags, context.benchmark, "an unoptimised compile")
+        return _refer(context, task, alone, flags, context.benchmark, "an unoptimised compile")
     own = set(context.target.flags)
     processor = parse_target("cpu")
     flags = (*processor.flags, *(f for f in task.flags if f not in own), *INDEPENDENT_FLAGS)
     with Benchmark(DeviceOptions.cpu(processor.cores)) as here:
-        problem = _refer(context, task, flags, here, "an unoptimised compile for the processor")
-    if problem:
-        return _refer(context, task, task.flags, context.benchmark, "the default itself")
-    return ""
+        method = "an unoptimised compile for the processor"
+        found = _refer(context, task, alone, flags, here, method)
+    if isinstance(found, str):
+        method = "the default itself"
+        return _refer(context, task, alone, task.flags, context.benchmark, method)
+    return found
 
 
 def _refer(
     context: RunContext,
     task: DispatchTask,
+    alone: _Alone,
     flags: tuple[str, ...],
     benchmark: Benchmark,
     method: str,
-) -> str:
-    """The results of a compile with these flags become the task's reference; '' or what failed."""
-    assert task.reference is not None
+) -> Reference | str:
+    """The reference with the results of a compile with these flags, or what failed."""
+    reference = alone.reference
     vmfb = task.folder / "independent.vmfb"
-    every = (*flags, ISOLATED_FLAG)
-    outcome = context.toolchain.compile(task.dispatch.file, vmfb, every, timeout_s=_TIMEOUT_S)
+    every = (*flags, alone.phase)
+    outcome = context.toolchain.compile(alone.program, vmfb, every, timeout_s=_TIMEOUT_S)
     if not outcome.ok:
         return outcome.error
-    expected = task.folder / "expected.npz"
-    outputs = benchmark.run(str(vmfb), task.inputs, expected, timeout_s=_TIMEOUT_S)
+    expected = task.folder / f"{alone.program.stem}.expected.npz"
+    outputs = benchmark.run(
+        str(vmfb),
+        reference.inputs,
+        expected,
+        parameters=alone.parameters,
+        timeout_s=_TIMEOUT_S,
+    )
     if isinstance(outputs, WorkerFailure):
         return outputs.message
-    method = f"{method} ({task.reference.unsupported})"
-    task.reference = replace(task.reference, expected=expected, method=method)
-    return ""
+    return replace(reference, expected=expected, method=f"{method} ({reference.unsupported})")
 
 
 def _announce(context: RunContext, prepared: PreparedVariant) -> None:
@@ -243,80 +362,3 @@ def _announce(context: RunContext, prepared: PreparedVariant) -> None:
         for s in prepared.skipped
     ]
     context.emit(DispatchesRanked(prepared.variant.name, tuple(rows)))
-
-
-# In the workers
-
-
-@dataclass(frozen=True)
-class ReferenceRequest:
-    """Make random inputs of a dispatch and compute its results in float64.
-
-    `with_sensitivity`: find out as well how much each result moves with the inputs' last digit,
-    which takes a few evaluations more. `terms`: what is taken for the length of its sums where that
-    cannot be read from it.
-    """
-
-    dispatch: ExtractedDispatch
-    flags: tuple[str, ...]
-    seed: int
-    folder: Path
-    terms: int
-    with_sensitivity: bool = False
-
-
-def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
-    """Task: see ReferenceRequest.
-
-    Args:
-        request: which dispatch, its arguments, and where the data goes.
-
-    Returns:
-        The inputs and results in files; no results where the interpreter does not know an op.
-    """
-    from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.reference import Unsupported, accuracy, evaluate, sensitivity
-
-    dispatch = request.dispatch
-    request.folder.mkdir(parents=True, exist_ok=True)
-    inputs = random_inputs(
-        request.folder,
-        dispatch.arguments,
-        seed=request.seed,
-        bounds=index_bounds(dict(dispatch.limits)),
-        values=dict(dispatch.values),
-    )
-    compiler = session(state, request.flags)
-    module = parse_module(compiler, dispatch.file.read_bytes())
-    values = load_arguments(inputs)
-    outputs, terms = dispatch.output_types, request.terms
-    try:
-        limits = accuracy(module, ISOLATED_FUNCTION, _largest(dispatch.arguments))
-        terms = limits.reduction_length
-        expected = evaluate(module, ISOLATED_FUNCTION, values)
-    except Unsupported as error:
-        return Reference(inputs, None, outputs, terms, unsupported=str(error))
-    # A result of floats is as coarse as the coarsest format that the program rounds to inside.
-    types = tuple((limits.working_type or own) if is_float_type(own) else own for own in outputs)
-    path = request.folder / "expected.npz"
-    write_outputs(path, expected)
-    moves: Path | None = None
-    if request.with_sensitivity:
-        moves = request.folder / "sensitivity.npz"
-        widest = next((t for t in types if is_float_type(t)), "f32")
-        write_outputs(moves, sensitivity(module, ISOLATED_FUNCTION, values, widest))
-    return Reference(
-        inputs,
-        path,
-        types,
-        limits.reduction_length,
-        limits.accumulation_type or None,
-        int(limits.rounds_to_integer),
-        moves,
-        FLOAT64,
-    )
-
-
-def _largest(arguments: tuple[ArgumentType, ...]) -> int:
-    """No size of a dispatch that its types leave open is taken to be larger than this."""
-    return max((size for a in arguments for size in a.shape or ()), default=1)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.site import KernelChoice
+from tilewright.sketch.interface import SiteExpression
 from tilewright.target import Target
 from tilewright.tiling import CompilationInfo
 from tilewright.tuning.variants import PREPROCESSING_FLAG
@@ -165,5 +167,53 @@ class ConvolutionEntry:
         }
 
 
+@dataclass(frozen=True)
+class KernelEntry:
+    """A kernel of our own in the place of a site, wherever it occurs.
+
+    site: the site's module, at the preprocessing phase. expression: what it computes.
+    """
+
+    name: str
+    site: Path
+    expression: SiteExpression
+    choice: KernelChoice
+    target: Target
+
+    @staticmethod
+    def flag(target: Target) -> str:
+        """See :meth:`Entry.flag`."""
+        return f"{PREPROCESSING_FLAG}="
+
+    @staticmethod
+    def write(
+        entries: Sequence[KernelEntry], compiler: CompilerSession, header: Mapping[str, str]
+    ) -> str:
+        """See :meth:`Entry.write`."""
+        from tilewright.sketch.generators import sketches
+        from tilewright.sketch.spec import SpecKernel, write_kernel_spec
+
+        written = []
+        for one in entries:
+            fitting = {sketch.name: sketch for sketch in sketches(one.expression, one.target)}
+            kernel = fitting[one.choice.sketch].schedule(one.choice.knobs)
+            site = one.site.read_bytes()
+            written.append(SpecKernel(one.name, site, kernel, one.choice, one.target))
+        return write_kernel_spec(written, header)
+
+    @staticmethod
+    def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:
+        """See :meth:`Entry.reached`."""
+        from tilewright.ir.walk import string_attribute, walk
+        from tilewright.spec.library import KERNEL
+
+        found: dict[str, tuple[str, ...]] = {}
+        for function in walk(program.operation, lambda op: op.name != "func.func"):
+            if function.name == "func.func" and KERNEL in function.attributes:
+                name = string_attribute(function, KERNEL)
+                found[name] = (*found.get(name, ()), string_attribute(function, "sym_name"))
+        return found
+
+
 #: Every kind of entry.
-KINDS: tuple[type[Entry], ...] = (ConfigurationEntry, ConvolutionEntry)
+KINDS: tuple[type[Entry], ...] = (ConfigurationEntry, ConvolutionEntry, KernelEntry)

@@ -29,8 +29,10 @@ def space_to_json(task: DispatchTask) -> Json:
     """What the search space of a task is made from, for the database.
 
     Args:
-        task: whose template and target it is.
+        task: whose template and target it is; one of several dispatches has no template.
     """
+    if task.template is None:
+        return None
     return cast(Json, {"template": task.template.to_json(), "target": task.target.to_json()})
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
 from tilewright.target import parse_target
+from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.prepare import Skipped, take_apart, use_given_arguments
 from tilewright.tuning.request import make_request
@@ -76,6 +77,22 @@ class DispatchInfo:
 
 
 @dataclass(frozen=True)
+class SiteInfo:
+    """What a kernel of our own can take the place of.
+
+    `dispatches`: what the compiler computes it with. `ops`: what computes in it. `sketches`: the
+    size of the space of each sketch that fits, by name; where there is none `reason` says why.
+    """
+
+    name: str
+    dispatches: tuple[str, ...]
+    count: int
+    ops: tuple[str, ...]
+    sketches: tuple[tuple[str, int], ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class VariantInfo:
     """The program as a whole-program variant compiles it."""
 
@@ -83,6 +100,7 @@ class VariantInfo:
     flags: tuple[str, ...]
     dispatches: tuple[DispatchInfo, ...]
     skipped: tuple[Skipped, ...]
+    sites: tuple[SiteInfo, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,6 +127,8 @@ class Inspection:
             for dispatch in variant["dispatches"]:
                 for space in dispatch["spaces"]:
                     space["rejections"] = dict(space["rejections"])
+            for site in variant["sites"]:
+                site["sketches"] = dict(site["sketches"])
         return data
 
 
@@ -118,6 +138,7 @@ def inspect(
     target: str = "cpu",
     threads: int | str | None = None,
     function: str | None = None,
+    kernels: str = "off",
     only: str | None = None,
     variants: str | Iterable[str | Variant] | None = None,
     iree_flags: Iterable[str] = (),
@@ -134,6 +155,7 @@ def inspect(
         target: what it is compiled for.
         threads: that its kernels run on; by default as many as there are cores.
         function: the entry point whose dispatches are counted; by default all.
+        kernels: `on`, `only` or `off`: whether kernels of our own are looked for.
         only: a part of the names of the dispatches that are looked at.
         variants: whole-program variants, by name or with flags.
         iree_flags: of `iree-compile`.
@@ -152,6 +174,7 @@ def inspect(
             "target": target,
             "threads": threads,
             "function": function,
+            "kernels": kernels,
             "only": only,
             "variants": ["default"] if variants is None else variants,
             "iree_flags": iree_flags,
@@ -192,6 +215,16 @@ def _variant(opened: OpenProgram, variant: Variant) -> VariantInfo:
         flags=tuple(variant.flags),
         dispatches=tuple(_dispatch(task) for task in prepared.tasks),
         skipped=tuple(prepared.skipped),
+        sites=tuple(_site(facts) for facts in prepared.sites),
+    )
+
+
+def _site(facts: SiteFacts) -> SiteInfo:
+    spaces = facts.tunable.spaces if facts.tunable is not None else {}
+    sizes = {n: s.size_estimate(np.random.default_rng(_SEED)).points for n, s in spaces.items()}
+    site = facts.site
+    return SiteInfo(
+        site.name, site.dispatches, site.count, facts.ops, tuple(sizes.items()), facts.reason
     )
 
 
@@ -205,7 +238,7 @@ def _dispatch(task: DispatchTask) -> DispatchInfo:
         workload=task.workload.name,
         key=task.workload.key,
         flops=task.workload.flops,
-        configuration=task.template.default.describe(task.template.root),
+        configuration=task.own_choice,
         points=sum(s.points for s in spaces),
         low=sum(s.low for s in spaces),
         high=sum(s.high for s in spaces),

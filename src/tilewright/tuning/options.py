@@ -22,6 +22,7 @@ from tilewright.tuning.effort import EFFORTS, Effort, find_effort
 from tilewright.tuning.parse import (
     ParameterFile,
     as_given,
+    read_choice,
     read_count,
     read_count_or_zero,
     read_duration,
@@ -34,6 +35,8 @@ from tilewright.tuning.variants import Variant, effort_variants, read_variants
 
 T = TypeVar("T")
 DEFAULT_OUTPUT = Path("tilewright-out")
+# Of `--kernels`: beside IREE's configurations, in their place, not at all.
+KERNELS = ("on", "only", "off")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ def _option(default: T, metavar: str, help: str, **more: Any) -> T:
 
 def _config_or_path(value: Any, option: str) -> ConfigFile | Path:
     return value if isinstance(value, ConfigFile) else read_path(value, option)
+
+
+def _kernels(value: Any, option: str) -> str:
+    return read_choice(value, option, KERNELS)
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,13 @@ class TuneOptions:
         measures=True,
         read=read_variants,
     )
+    kernels: str = _option(
+        "off",
+        "|".join(KERNELS),
+        "kernels of our own beside the compiler's configurations, in their place, or none",
+        identifies=True,
+        read=_kernels,
+    )
     only: str | None = _option(
         None, "REGEX", "only the dispatches whose name has this in it", identifies=True
     )
@@ -184,6 +198,7 @@ class TuneOptions:
 
     def __post_init__(self) -> None:
         find_effort(self.effort)
+        _kernels(self.kernels, "--kernels")
         for flag, value, least in (
             ("--max-trials", self.max_trials, 1),
             ("--threads", self.threads, 1),

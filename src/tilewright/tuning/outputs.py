@@ -19,13 +19,17 @@ from tilewright.measure.statistics import Verdict
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
 from tilewright.tuning.company import Company, Outcome, spec_request
-from tilewright.tuning.confirm import entry_name
+from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.install import install_folder
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, TuneResult
-from tilewright.tuning.variants import preprocessing_spec, relocate_preprocessing
+from tilewright.tuning.variants import (
+    PREPROCESSING_FLAG,
+    preprocessing_spec,
+    relocate_preprocessing,
+)
 
 MANIFEST = "manifest.json"
 SPEC = "tuning_spec.mlir"
@@ -196,7 +200,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         context.flags(build.variant),
         programs.folder / "proof",
         entries,
-        given=(f"{context.target.spec_flag}{build.spec}",),
+        given=_given(context, build),
         timeout_s=programs.compile_timeout_s,
     )
     proof = prove(context, claim)
@@ -204,13 +208,21 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         return Final(company, build, comparison, wrong=proof.message)
     missed = proof.missed(entries)
     for task in company.prepared.tasks:
-        if entry_name(task) in missed:
-            company.choices[task.workload.key] = None
-            company.dropped.add(task.workload.key)
+        choice = company.choices.get(task.identity)
+        if choice is not None and entry_of(task, choice).name in missed:
+            company.choices[task.identity] = None
+            company.dropped.add(task.identity)
             context.note(f"{task.name}: its entry applies to no dispatch of the program")
     # A dispatch that no entry touched can differ: the compiler does not always choose alike.
     changed = tuple(place for one in entries for place in proof.reached.get(one.name, ()))
     return Final(company, build, comparison, changed)
+
+
+def _given(context: RunContext, build: Build) -> tuple[str, ...]:
+    """The flags that name the specs of a build."""
+    kernels = build.preprocessing
+    own = () if kernels is None else (f"{PREPROCESSING_FLAG}={kernels}",)
+    return (f"{context.target.spec_flag}{build.spec}", *own)
 
 
 def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> None:
@@ -278,7 +290,7 @@ def _write_files(
         shutil.copyfile(path, staging / Path(path).name)
         parameters.append(f"--parameters={scope}={destination / Path(path).name}")
     parameters += [f"--parameters={p.scope}={p.path}" for p in context.options.parameters]
-    variant_flags = final.build.variant.flags
+    variant_flags = final.build.as_compiled.flags
     preprocessing = preprocessing_spec(variant_flags)
     if preprocessing is not None:
         shutil.copyfile(preprocessing, staging / PREPROCESSING)

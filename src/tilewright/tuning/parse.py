@@ -118,6 +118,15 @@ def as_given(value: Any, option: str) -> Any:
     return value
 
 
+def read_choice(value: Any, option: str, allowed: tuple[str, ...]) -> str:
+    """One of the allowed words."""
+    if value not in allowed:
+        names = ", ".join(allowed)
+        near = did_you_mean(str(value), allowed)
+        raise UserError(f"{option}: '{value}' is not a choice{near} (allowed: {names})")
+    return str(value)
+
+
 def read_path(value: str | os.PathLike[str], option: str = "") -> Path:
     """A path; `~` is the home directory."""
     return Path(os.path.expanduser(value))

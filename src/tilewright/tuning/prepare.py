@@ -17,6 +17,7 @@ from tilewright.measure.pool import Job, Result, WorkerPool
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
+from tilewright.target import Target
 from tilewright.tuning.extract_tasks import (
     ConfigureRequest,
     DispatchFacts,
@@ -26,15 +27,18 @@ from tilewright.tuning.extract_tasks import (
     configure_dispatch,
     extract_dispatches,
 )
+from tilewright.tuning.kernel_sites import SiteFacts, TunableSite, find_kernel_sites
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.programs import program_inputs
-from tilewright.tuning.task import DispatchTask, repeats_for, rotations_for
+from tilewright.tuning.task import DispatchTask, identity, repeats_for, rotations_for
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
     Variant,
     flags_key,
+    kernels_key,
     without_preprocessing,
 )
+from tilewright.workload import Workload
 
 # Names of the preceding system's configuration file, and the knobs that they are here.
 CLASSIC_NAMES = {
@@ -56,6 +60,7 @@ GPU_CLASSIC_NAMES = {
 
 _EXTRACT_TIMEOUT_S = 1800.0
 _LEFT_OUT = "left out by --only"
+NO_KERNEL = "no kernel of our own can be made for it"
 
 
 @dataclass
@@ -70,12 +75,14 @@ class Skipped:
 
 @dataclass
 class PreparedVariant:
-    """The dispatches of a program as one variant compiles it."""
+    """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
+    can compute."""
 
     variant: Variant
     flags: tuple[str, ...]
     tasks: list[DispatchTask] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    sites: tuple[SiteFacts, ...] = ()
 
     def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
         """Leave a dispatch out.
@@ -111,6 +118,8 @@ def nothing_to_tune(
             f"{source}: no tunable dispatch: the program runs no kernels (what it computes is "
             "known at compile time, or it hands its arguments back)"
         )
+    if all(one.reason == NO_KERNEL for one in skipped):
+        return UserError(f"{source}: --kernels only: no kernel of our own can be made for it")
     if all(one.reason == _LEFT_OUT for one in skipped):
         names = ", ".join(dict.fromkeys(one.name for one in skipped))
         return UserError(
@@ -255,7 +264,7 @@ def read_all_tasks(
     jobs: list[Job[ConfigureRequest, DispatchFacts]] = []
     for opened, extraction in extracted:
         flags = without_preprocessing(opened.flags(variant))
-        prepared = PreparedVariant(variant, flags)
+        prepared = PreparedVariant(variant, flags, sites=_sites(opened, variant))
         wanted = _select(opened, extraction, prepared)
         for d in wanted:
             request = ConfigureRequest(d, flags, constraints=opened.target.is_gpu)
@@ -266,8 +275,23 @@ def read_all_tasks(
         by_workload: dict[str, DispatchTask] = {}
         for result in itertools.islice(results, count):
             _add(opened, prepared, by_workload, result)
+        for facts in prepared.sites:
+            if facts.tunable is not None:
+                _add_chain(opened, prepared, by_workload, facts.tunable)
         prepared.tasks = list(by_workload.values())
     return [prepared for _, prepared, _ in found]
+
+
+def _sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts, ...]:
+    """The sites that kernels of our own are tried for; none where they are not."""
+    if opened.options.kernels == "off":
+        return ()
+    if opened.target.is_gpu:
+        text = "kernels of our own are for CPUs: for this target the compiler's are tuned alone"
+        if text not in opened.notes:
+            opened.note(text)
+        return ()
+    return find_kernel_sites(opened, variant)
 
 
 def _configured(
@@ -320,42 +344,97 @@ def _add(
     if info.workload is None or info.template is None:
         prepared.skip(dispatch, info.reason)
         return
-    known = by_workload.get(info.workload.key)
+    site = _site_of(prepared, dispatch)
+    known = by_workload.get(identity(info.workload, site))
     if known is not None:
         known.names.append(dispatch.entry)
         known.count += dispatch.count
         return
-    space = dispatch_space(info.template, info.workload, target)
+    alone = opened.options.kernels == "only" and not target.is_gpu
+    space = dispatch_space(
+        info.template, info.workload, target, site.spaces if site else None, alone
+    )
     if space is None:
-        reason = (
-            "a size that is known at run time only"
-            if not info.workload.is_static
-            else f"no search space for pipeline {info.template.translation.pipeline}"
-        )
+        reason = f"no search space for pipeline {info.template.translation.pipeline}"
+        if not info.workload.is_static:
+            reason = "a size that is known at run time only"
+        elif alone:
+            reason = NO_KERNEL
         prepared.skip(dispatch, reason, info.workload.name)
         return
+    task = _task(opened, prepared, dispatch, info.workload, space, target, site)
+    task.template = info.template
+    if target.is_gpu:
+        size = info.workload.bytes
+        task.rotations = rotations_for(size, target.l2_bytes, task.repeats)
+    by_workload[task.identity] = task
+
+
+def _site_of(prepared: PreparedVariant, dispatch: ExtractedDispatch) -> TunableSite | None:
+    """The site that the dispatch alone computes; of several the one that runs most."""
+    found = [
+        one.tunable
+        for one in prepared.sites
+        if one.tunable is not None and one.site.dispatches == (dispatch.entry,)
+    ]
+    return max(found, key=lambda one: one.site.count, default=None)
+
+
+def _add_chain(
+    opened: OpenProgram,
+    prepared: PreparedVariant,
+    by_workload: dict[str, DispatchTask],
+    tunable: TunableSite,
+) -> None:
+    """A task of its own for a site of several dispatches, or of one that cannot be tuned alone."""
+    site = tunable.site
+    taken = {name for task in by_workload.values() for name in task.names}
+    if len(site.dispatches) == 1 and site.dispatches[0] in taken:
+        return
+    if not any(map(opened.options.selects, (site.name, *site.dispatches))):
+        return
+    dispatch = ExtractedDispatch("", site.name, site.count, site.module)
+    workload = tunable.workload
+    space = dispatch_space(None, workload, opened.target, tunable.spaces)
+    if space is not None:
+        target = opened.target
+        task = _task(opened, prepared, dispatch, workload, space, target, tunable)
+        by_workload.setdefault(task.identity, task)
+
+
+def _task(
+    opened: OpenProgram,
+    prepared: PreparedVariant,
+    dispatch: ExtractedDispatch,
+    workload: Workload,
+    space: DispatchSpace,
+    target: Target,
+    site: TunableSite | None,
+) -> DispatchTask:
+    """A task for a dispatch, or for a site of several; the caller knows the template."""
     # The flags, besides the target's, that decide which code is made.
     decisive = (*without_preprocessing(prepared.variant.flags), *opened.options.iree_flags)
+    flags = flags_key(decisive)
+    if site is not None:
+        flags = kernels_key(flags, site.digest)
     task = DispatchTask(
         names=[dispatch.entry],
         dispatch=dispatch,
         count=dispatch.count,
-        workload=info.workload,
-        template=info.template,
+        workload=workload,
+        template=None,
         space=space,
         restricted=_restrict(opened, dispatch.entry, space),
         variant=prepared.variant.name,
         flags=prepared.flags,
         target=target,
-        key=TaskKey(info.workload, target.key, opened.compiler_version, flags_key(decisive)),
-        repeats=repeats_for(info.workload, target.cores, target.is_gpu),
+        key=TaskKey(workload, target.key, opened.compiler_version, flags),
+        repeats=repeats_for(workload, target.cores, target.is_gpu),
+        site=site,
     )
-    if target.is_gpu:
-        size = info.workload.bytes
-        task.rotations = rotations_for(size, target.l2_bytes, task.repeats)
     task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
-    by_workload[info.workload.key] = task
+    return task
 
 
 def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:

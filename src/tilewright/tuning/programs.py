@@ -19,7 +19,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.variants import Variant
+from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_preprocessing
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
@@ -29,9 +29,11 @@ RUN_TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Build:
-    """A program as a variant, with a tuning spec or without: to be compiled, or compiled.
+    """A program as a variant, with specs or without: to be compiled, or compiled.
 
-    name: of its file. vmfb: None before it is compiled, and, with an `error`, when it does not.
+    name: of its file. spec: a tuning spec. vmfb: None before it is compiled, and, with an `error`,
+    when it does not. preprocessing: a spec with kernels, in the place of the one that the variant
+    may have.
     """
 
     name: str
@@ -39,11 +41,20 @@ class Build:
     spec: Path | None = None
     vmfb: Path | None = None
     error: str = ""
+    preprocessing: Path | None = None
 
     @property
     def ok(self) -> bool:
         """Whether it compiled."""
         return self.vmfb is not None
+
+    @property
+    def as_compiled(self) -> Variant:
+        """The variant with the preprocessing spec that the program is compiled with."""
+        if self.preprocessing is None:
+            return self.variant
+        own = without_preprocessing(self.variant.flags)
+        return replace(self.variant, flags=(f"{PREPROCESSING_FLAG}={self.preprocessing}", *own))
 
 
 @dataclass
@@ -94,7 +105,7 @@ class Programs:
             The program, or why there is none.
         """
         vmfb = self.folder / f"{wanted.name}.vmfb"
-        flags = self.context.flags(wanted.variant, wanted.spec)
+        flags = self.context.flags(wanted.as_compiled, wanted.spec)
         outcome = self.toolchain.compile(
             self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
         )

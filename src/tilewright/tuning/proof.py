@@ -19,6 +19,7 @@ from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.toolchain import CompileJob
 from tilewright.tuning.entries import KINDS, ConfigurationEntry, Entry
 from tilewright.tuning.opening import OpenProgram
+from tilewright.tuning.variants import PREPROCESSING_FLAG, without_preprocessing
 from tilewright.tuning.worker_tasks import parse_module
 
 _WORKER_TIMEOUT_S = 300.0
@@ -191,7 +192,10 @@ def _write(
 def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, CompileJob]]:
     """The compiles that a proof is read from, and the one that makes the program."""
     to_phase = f"--compile-to={CONFIGURED_PHASE}"
-    with_specs = (*claim.flags, *named)
+    # A spec of the preprocessing phase takes the place of the variant's, and does what that did.
+    replaced = any(flag.startswith(PREPROCESSING_FLAG) for flag in named)
+    own = without_preprocessing(claim.flags) if replaced else claim.flags
+    with_specs = (*own, *named)
 
     def job(output: Path, *flags: str) -> CompileJob:
         return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
@@ -272,7 +276,7 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
             if name in old and name not in told and str(found.function) != str(old[name].function)
         ]
     reached = {
-        name: tuple(place for place in where if place in changed or place not in new)
+        name: tuple(p for p in where if p in changed or p not in new or p not in old)
         for name, where in places.items()
     }
     return Proof(tuple(new), tuple(changes), reached, compiled)

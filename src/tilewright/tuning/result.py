@@ -21,6 +21,17 @@ class ProgramSummary:
 
 
 @dataclass(frozen=True)
+class KernelSummary:
+    """A kernel of our own that is handed back: what wrote it with which knobs, its loops, and the
+    calls of the schedule language that make them."""
+
+    sketch: str
+    knobs: dict[str, Any]
+    loops: str
+    python: str
+
+
+@dataclass(frozen=True)
 class DispatchSummary:
     """One workload of the program.
 
@@ -28,7 +39,9 @@ class DispatchSummary:
     `configuration` is what the compiler is told now, in words; `speedup_ci` the interval of the
     interleaved comparison with the default; `verification` what the results were compared with.
     `space_points` is the estimated size of the search space, `tried_share` how much of it was
-    tried. `flops` and `bytes` are of one execution, `entry` is its name in the spec.
+    tried. `flops` and `bytes` are of one execution, `entry` is its name in the spec. `dispatches`:
+    of several that were tuned together, what they are. `kernel`: what computes it now, where that
+    is no longer the compiler's code.
     """
 
     name: str
@@ -55,6 +68,8 @@ class DispatchSummary:
     flops: int = 0
     bytes: int = 0
     entry: str = ""
+    dispatches: tuple[str, ...] = ()
+    kernel: KernelSummary | None = None
 
 
 @dataclass(frozen=True)
@@ -87,5 +102,6 @@ class TuneResult:
         data = asdict(self)
         data["output"] = str(self.output)
         for dispatch in data["dispatches"]:
-            dispatch["names"] = list(dispatch["names"])
+            for name in ("names", "dispatches"):
+                dispatch[name] = list(dispatch[name])
         return data

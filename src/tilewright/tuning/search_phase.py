@@ -19,7 +19,13 @@ from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import experience, space_to_json
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.search_loop import Observer, SearchLoop
-from tilewright.tuning.stages import CandidateMeasurer, DispatchCompiler, Stages, discard
+from tilewright.tuning.stages import (
+    CandidateMeasurer,
+    DispatchCompiler,
+    OpeningFirst,
+    Stages,
+    discard,
+)
 from tilewright.tuning.task import DispatchTask
 
 # What a trial is compiled and measured with; finalists are measured again with more care.
@@ -137,8 +143,10 @@ def _reuse(context: RunContext, task: DispatchTask, enough: int) -> bool:
         return False
     if found.trials < enough:
         return False
+    if found.configuration is not None and not task.restricted.contains(found.configuration):
+        return False  # of a space that is no longer made so
     task.reused_trials = found.trials
-    if found.configuration is not None and task.space.space.contains(found.configuration):
+    if found.configuration is not None:
         task.trials.append(
             Trial(
                 found.configuration,
@@ -168,6 +176,12 @@ def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
         known=[default, *earlier],
         experience=_experience(context, task),
     )
+    tried = {trial.configuration for trial in earlier}
+    opening = [
+        one
+        for one in task.space.opening
+        if task.data is not None and one not in tried and task.restricted.contains(one)
+    ]
     compiler = DispatchCompiler(
         task,
         context.compilers,
@@ -176,14 +190,15 @@ def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
     )
     timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
     tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
-    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name)
+    kernels = task.kernel_tester(context.benchmark, RUN_TIMEOUT_S)
+    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name, kernels)
 
     def record(trial: Trial) -> None:
         context.store.record_trial(context.run_id, task.store_id, trial)
         task.trials.append(trial)
 
     return SearchLoop(
-        Stages(source, compiler, measurer),
+        Stages(OpeningFirst(opening, source), compiler, measurer),
         record,
         stop=lambda: context.out_of_time,
         discard=discard,
@@ -193,7 +208,7 @@ def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
 
 def _experience(context: RunContext, task: DispatchTask) -> tuple[Experience, ...]:
     """What the database knows of other shapes, for a strategy that can learn from it."""
-    if not find_strategy(context.options.strategy_name).transfers:
+    if task.template is None or not find_strategy(context.options.strategy_name).transfers:
         return ()
     pipeline = task.template.translation.pipeline
     found = experience(context.store, task.key, pipeline, context.run_id)

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from tilewright.ir.session import CONFIGURED_PHASE
+from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Result
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
+from tilewright.sketch.candidate import CompiledKernel
+from tilewright.sketch.candidate_tasks import compile_kernel
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask
@@ -29,7 +32,8 @@ class CompiledCandidate:
 
     `status` is `ok` or says why there is no program; `artifact` is what the measure stage needs
     (here the path of a vmfb, which need not exist when the digest is that of an earlier candidate);
-    `digest` is equal for equal programs.
+    `digest` is equal for equal programs. `inputs`: its own arguments, of a kernel that takes them
+    packed; None: those of its task.
     """
 
     configuration: Configuration
@@ -38,6 +42,7 @@ class CompiledCandidate:
     digest: str = ""
     message: str = ""
     seconds: float = 0.0
+    inputs: InputSet | None = None
 
     @classmethod
     def of(cls, result: Result[Any], artifact: Any = None, digest: str = "") -> Self:
@@ -133,6 +138,28 @@ class Stages:
     measurer: MeasureStage
 
 
+@dataclass
+class OpeningFirst:
+    """A source that begins with given configurations, and goes on with another source.
+
+    What each sketch of a kernel takes for best is tried before any model has a say: how sketches
+    compare with each other and with the compiler's pipelines, no prior tells.
+    """
+
+    opening: list[Configuration]
+    source: Source
+
+    def ask(self, n: int) -> list[Configuration]:
+        """See :meth:`Source.ask`."""
+        first, self.opening = self.opening[:n], self.opening[n:]
+        left = n - len(first)
+        return [*first, *(self.source.ask(left) if left else [])]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """See :meth:`Source.tell`."""
+        self.source.tell(trials)
+
+
 class FastestFirst:
     """Selects the fastest trials with different programs."""
 
@@ -197,24 +224,12 @@ class DispatchCompiler:
             A candidate for each, in their order. Of several that become the same program all have
             the path of the one that was written.
         """
-        jobs = []
+        jobs: list[Job[Any, Any]] = []
         for configuration in configurations:
             self._count += 1
-            stem = f"candidate_{self._count:05d}"
-            request = self.task.request(
-                self.task.folder / f"{stem}.vmfb",
-                self.task.lower(configuration),
-                keep=self._kept_path(stem),
-                splice=True,
-                programs=self.task.folder / "programs",
-            )
-            jobs.append(
-                Job(compile_candidate, request, self.timeout_s, configuration, processor_time=True)
-            )
-        outcomes = [
-            CompiledCandidate.of(r, r.job.request.vmfb, "" if r.failure else r.value)
-            for r in self.pool.run(jobs)
-        ]
+            job = self._job(configuration, f"candidate_{self._count:05d}")
+            jobs.append(replace(job, tag=configuration, processor_time=True))
+        outcomes = [_compiled(result) for result in self.pool.run(jobs)]
         # Of those that become the same program only one is written: the first to be compiled, which
         # need not be the first in the batch.
         written = {
@@ -224,15 +239,52 @@ class DispatchCompiler:
         }
         return [replace(one, artifact=written.get(one.digest, one.artifact)) for one in outcomes]
 
-    def _kept_path(self, stem: str) -> Path | None:
+    def _job(self, configuration: Configuration, stem: str) -> Job[Any, Any]:
+        """What makes a program of a configuration: of a kernel or of the compiler's code."""
+        vmfb, programs = self.task.folder / f"{stem}.vmfb", self.task.folder / "programs"
+        kernel = self.task.kernel(configuration)
+        if kernel is not None:
+            asked = self.task.kernel_request(vmfb, kernel, self._kept_kernel(stem), programs)
+            return Job(compile_kernel, asked, self.timeout_s)
+        request = self.task.request(
+            vmfb,
+            self.task.lower(configuration),
+            keep=self._kept_path(stem),
+            splice=True,
+            programs=programs,
+        )
+        return Job(compile_candidate, request, self.timeout_s)
+
+    def _kept_kernel(self, stem: str) -> Path | None:
+        folder = self._kept_folder()
+        return None if folder is None else folder / f"{stem}.mlir"
+
+    def _kept_folder(self) -> Path | None:
         if self.keep is None:
             return None
         folder = self.keep / self.task.variant / self.task.name
         folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _kept_path(self, stem: str) -> Path | None:
+        folder = self._kept_folder()
+        if folder is None:
+            return None
         flags = " ".join((f"--compile-from={CONFIGURED_PHASE}", *self.task.flags))
         command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
         (folder / f"{stem}.txt").write_text(command + "\n")
         return folder / f"{stem}.mlir"
+
+
+def _compiled(result: Result[Any]) -> CompiledCandidate:
+    """A candidate of a job that made a program of the compiler's code, or of a kernel."""
+    vmfb = result.job.request.vmfb
+    if result.failure is not None:
+        return CompiledCandidate.of(result)
+    if result.job.task is not compile_kernel:
+        return CompiledCandidate.of(result, vmfb, result.value)
+    made: CompiledKernel = result.value
+    return replace(CompiledCandidate.of(result, vmfb, made.digest), inputs=made.inputs)
 
 
 @dataclass
@@ -240,13 +292,15 @@ class CandidateMeasurer:
     """Runs compiled candidates: times them, and checks the results of those worth it.
 
     Only a candidate whose results equal the reference's has a time, so that one that computes
-    garbage fast is never taken for a good one.
+    garbage fast is never taken for a good one. `kernels` runs candidates that have inputs of their
+    own.
     """
 
     tester: CandidateTester
     policy: TimingPolicy
     baseline: InterleavedBaseline | None = None
     name: str = ""
+    kernels: CandidateTester | None = None
     _best_s: float | None = field(default=None, init=False)
 
     def measure(self, compiled: CompiledCandidate, best_s: float | None) -> Trial:
@@ -261,7 +315,11 @@ class CandidateMeasurer:
         """
         # A round is measured by what was best when it began.
         best_s = best_s if self.tester.benchmark.round_size == 1 else self._best_s
-        tested = self.tester.test(compiled.artifact, self.policy, best_s, self.baseline)
+        tester = self.tester
+        if compiled.inputs is not None and self.kernels is not None:
+            reference = replace(self.kernels.reference, inputs=compiled.inputs)
+            tester = replace(self.kernels, reference=reference)
+        tested = tester.test(compiled.artifact, self.policy, best_s, self.baseline)
         trial = Trial(
             compiled.configuration,
             tested.status,

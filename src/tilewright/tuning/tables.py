@@ -10,9 +10,9 @@ from pathlib import Path
 from tilewright.files import whole_file
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.company import Company, Outcome
-from tilewright.tuning.confirm import Confirmed, entry_name
+from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.result import DispatchSummary, TuneResult
+from tilewright.tuning.result import DispatchSummary, KernelSummary, TuneResult
 from tilewright.tuning.task import DispatchTask
 
 TRIAL_COLUMNS = (
@@ -62,7 +62,7 @@ def dispatch_summaries(outcome: Outcome, chosen: Company | None) -> tuple[Dispat
 def _summary(
     task: DispatchTask, confirmed: Confirmed | None, chosen: Company | None
 ) -> DispatchSummary:
-    key = task.workload.key
+    key = task.identity
     configuration: Configuration | None = chosen.choices.get(key) if chosen else None
     default_s = confirmed.default_s if confirmed else task.default_s
     assert default_s is not None
@@ -70,7 +70,7 @@ def _summary(
     finalist = finalists.get(configuration) if configuration is not None else None
     speedup = finalist.speedup if finalist else None
     tuned_s = default_s / speedup.value if speedup else default_s
-    own = task.template.default.describe(task.template.root)
+    own = task.own_choice
     if configuration is not None:
         status = "reused" if task.reused else "tuned"
     elif chosen is not None and key in chosen.dropped:
@@ -99,11 +99,31 @@ def _summary(
         tried_share=tried / max(1.0, task.space_points),
         variant=task.variant,
         names=tuple(task.names),
-        key=key,
+        key=task.workload.key,
         flops=task.workload.flops,
         bytes=task.workload.bytes,
-        entry=entry_name(task) if configuration is not None else "",
+        entry=entry_of(task, configuration).name if configuration is not None else "",
+        dispatches=task.site.site.dispatches if task.is_chain and task.site else (),
+        kernel=kernel_summary(task, configuration) if configuration is not None else None,
     )
+
+
+def kernel_summary(task: DispatchTask, configuration: Configuration) -> KernelSummary | None:
+    """A kernel of our own as it is told to people.
+
+    Args:
+        task: of which it is.
+        configuration: of the task's space.
+
+    Returns:
+        None for a configuration of the compiler's code.
+    """
+    choice = task.kernel(configuration)
+    if choice is None or task.site is None:
+        return None
+    made = task.site.kernel(choice)
+    python = made.schedule.trace().to_python()
+    return KernelSummary(choice.sketch, dict(choice.knobs.items), made.lower().text, python)
 
 
 def write_trials(context: RunContext, outcome: Outcome, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One thing to tune: a dispatch with its space, inputs, reference and history."""
+"""One thing to tune: a dispatch, or several together, with space, inputs, reference, history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any, Protocol
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.inputs import InputSet
+from tilewright.measure.runtime import NO_PARAMETERS, Parameters
 from tilewright.measure.timing import InterleavedBaseline
+from tilewright.site import KernelChoice
+from tilewright.sketch.candidate import KernelRequest, stored
 from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.store import TaskKey
@@ -17,6 +20,8 @@ from tilewright.tiling import CompilationInfo, DispatchTemplate
 from tilewright.trial import Configuration, Trial
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.extract_tasks import ExtractedDispatch
+from tilewright.tuning.kernel_sites import TunableSite
+from tilewright.tuning.reference_tasks import SiteData, SiteProgramRequest
 from tilewright.tuning.worker_tasks import CandidateRequest
 from tilewright.workload import Workload
 
@@ -35,13 +40,17 @@ class DispatchTask:
     timed, `rotations`: on this many sets of operands. `key` is the database's: results are reused
     only where all of it is equal.
     Times are seconds of one execution.
+
+    `site`: that kernels of our own are tried for, with its `data`; None where there are none. A
+    task without a `template` is a site of several dispatches: `dispatch` is then the site's module,
+    and what candidates are compared with is all that the compiler makes of it.
     """
 
     names: list[str]
     dispatch: ExtractedDispatch
     count: int
     workload: Workload
-    template: DispatchTemplate
+    template: DispatchTemplate | None
     space: DispatchSpace
     restricted: Space
     variant: str
@@ -60,6 +69,19 @@ class DispatchTask:
     trials: list[Trial] = field(default_factory=list)
     reused_trials: int = 0
     failure: str = ""
+    site: TunableSite | None = None
+    data: SiteData | None = None
+    parameters: Parameters = NO_PARAMETERS
+
+    @property
+    def identity(self) -> str:
+        """No other task of the variant has it."""
+        return identity(self.workload, self.site)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether it is a site of several dispatches."""
+        return self.template is None
 
     @property
     def name(self) -> str:
@@ -96,7 +118,37 @@ class DispatchTask:
             timeout_s: for each check and each timing.
         """
         assert self.reference is not None
-        return CandidateTester(benchmark, self.reference, self.repeats, timeout_s)
+        reference, parameters = self.reference, self.parameters
+        return CandidateTester(benchmark, reference, self.repeats, timeout_s, parameters=parameters)
+
+    def kernel_tester(self, benchmark: Benchmark, timeout_s: float) -> CandidateTester | None:
+        """What runs kernels of this task, each on its own packing of the site's inputs; None for a
+        task without a site.
+
+        Args:
+            benchmark: where they run.
+            timeout_s: for each check and each timing.
+        """
+        if self.data is None:
+            return None
+        return CandidateTester(benchmark, self.data.reference, self.repeats, timeout_s)
+
+    def finalist_tester(
+        self, benchmark: Benchmark, timeout_s: float, configuration: Configuration
+    ) -> CandidateTester:
+        """What runs a configuration that was compiled through a spec.
+
+        Args:
+            benchmark: where it runs.
+            timeout_s: for each check and each timing.
+            configuration: of the task's space; for a kernel the program is the site's.
+        """
+        if self.data is None or self.kernel(configuration) is None:
+            return self.tester(benchmark, timeout_s)
+        reference = replace(self.data.reference, inputs=self.data.inputs)
+        return CandidateTester(
+            benchmark, reference, self.repeats, timeout_s, parameters=self.data.parameters
+        )
 
     def request(
         self, vmfb: Path, configuration: CompilationInfo | None = None, **further: Any
@@ -120,14 +172,57 @@ class DispatchTask:
         )
         return replace(made, **further)
 
+    def kernel_request(
+        self, vmfb: Path, choice: KernelChoice, keep: Path | None, programs: Path
+    ) -> KernelRequest:
+        """What a worker is asked to make a kernel for the task's site.
+
+        Args:
+            vmfb: where the program goes.
+            choice: the kernel.
+            keep: where its code goes, if it is kept.
+            programs: a folder for what is known of programs.
+        """
+        assert self.site is not None
+        return KernelRequest(
+            stored(self.site.expression),
+            choice,
+            self.target,
+            self.flags,
+            self.repeats,
+            vmfb,
+            keep=keep,
+            programs=programs,
+            inputs=self.data.reference.inputs if self.data is not None else None,
+            packed=self.folder / "packed",
+        )
+
+    def site_request(self, vmfb: Path, configured: Path | None = None) -> SiteProgramRequest:
+        """What a worker is asked to make a program of the task's site.
+
+        Args:
+            vmfb: where the program goes.
+            configured: the site at the executable-configurations phase; None: as the compiler
+                configures it.
+        """
+        assert self.data is not None
+        program = configured or self.data.program
+        return SiteProgramRequest(
+            program, self.flags, vmfb, self.repeats, configured=configured is not None
+        )
+
     @property
     def verified_against(self) -> str:
         """What the results of candidates are compared with."""
         return self.reference.method if self.reference is not None else ""
 
     def lower(self, configuration: Configuration) -> CompilationInfo:
-        """What the compiler is told for a configuration of the space."""
+        """What the compiler is told for a configuration of the space that is no kernel."""
         return self.space.lower(configuration)
+
+    def kernel(self, configuration: Configuration) -> KernelChoice | None:
+        """The kernel that a configuration of the space stands for, None for one of a pipeline."""
+        return self.space.kernel(configuration)
 
     def describe(self, configuration: Configuration) -> str:
         """A configuration in words.
@@ -135,7 +230,19 @@ class DispatchTask:
         Args:
             configuration: of the task's space.
         """
+        kernel = self.kernel(configuration)
+        if kernel is not None:
+            return kernel.describe()
+        assert self.template is not None
         return self.lower(configuration).describe(self.template.root)
+
+    @property
+    def own_choice(self) -> str:
+        """What the compiler does by itself, in words."""
+        if self.template is None:
+            parts = self.site.site.dispatches if self.site is not None else self.names
+            return f"{len(parts)} dispatches: {', '.join(parts)}"
+        return self.template.default.describe(self.template.root)
 
     def gflops(self, seconds: float | None) -> float | None:
         """10^9 operations a second; None where none are counted.
@@ -144,6 +251,16 @@ class DispatchTask:
             seconds: of one execution, None where it is not known.
         """
         return self.workload.flops / seconds / 1e9 if seconds and self.workload.flops else None
+
+
+def identity(workload: Workload, site: TunableSite | None) -> str:
+    """What tells a task from the others of a variant: what it computes, and of what kernels.
+
+    Args:
+        workload: what it computes.
+        site: that kernels are tried for, if there are some.
+    """
+    return workload.key if site is None else f"{workload.key}/{site.digest}"
 
 
 class Work(Protocol):

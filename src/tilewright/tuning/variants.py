@@ -21,6 +21,8 @@ from tilewright.tuning.effort import Effort
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
 
+_KERNELS = "+kernels."
+
 _DATA_TILING = ("--iree-opt-data-tiling",)
 _UKERNELS = (*_DATA_TILING, "--iree-llvmcpu-enable-ukernels=all")
 _O3 = ("--iree-opt-level=O3",)
@@ -203,12 +205,25 @@ def flags_key(flags: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(flags).encode()).hexdigest()[:12] if flags else ""
 
 
+def kernels_key(key: str, site: str) -> str:
+    """What stands in the database for flags where kernels of our own are searched as well.
+
+    Args:
+        key: a :func:`flags_key`.
+        site: the digest of what the kernels compute.
+    """
+    return f"{key}{_KERNELS}{site[:8]}"
+
+
 def variant_of(key: str) -> str:
     """The built-in variant of a :func:`flags_key`; the key itself for flags of the user's own.
 
     Args:
-        key: as the database has it.
+        key: as the database has it; of a :func:`kernels_key` the variant says `with kernels`.
     """
+    key, kernels, _ = key.partition(_KERNELS)
+    if kernels:
+        return f"{variant_of(key)} with kernels"
     for variant in BUILT_IN.values():
         if flags_key(without_preprocessing(variant.flags)) == key:
             return variant.name

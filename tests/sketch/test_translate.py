@@ -19,6 +19,7 @@ from tilewright.argument import ArgumentType
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.reference import evaluate
 from tilewright.measure.jobs import WorkerState
+from tilewright.schedule.expr import Binary, Call
 from tilewright.schedule.tensor import ComputeOp, Tensor
 from tilewright.schedule.types import is_float, numpy_type
 from tilewright.site import Site
@@ -217,6 +218,57 @@ def test_what_two_operations_read_is_a_stage() -> None:
         "row_sum",
         "softmax",
     ]
+
+
+def test_a_value_that_is_used_twice_at_one_place_is_part_of_its_reader() -> None:
+    source = """
+#id = affine_map<(i, j) -> (i, j)>
+func.func @main(%a: tensor<8x12xf32>, %b: tensor<8x12xf32>) -> tensor<8x12xf32> {
+  %s = arith.addf %a, %b : tensor<8x12xf32>
+  %e = math.exp %s : tensor<8x12xf32>
+  %r = arith.mulf %s, %e : tensor<8x12xf32>
+  return %r : tensor<8x12xf32>
+}"""
+    (output,) = translated(source)
+    product = output.body[0]
+    assert isinstance(product, Binary)
+    assert isinstance(product.b, Call)
+    assert product.b.args == (product.a,)
+
+
+def test_a_row_scalar_is_computed_once_a_row() -> None:
+    source = """
+func.func @main(%a: tensor<8x12xf32>, %b: tensor<8xf32>) -> tensor<8x12xf32> {
+  %q = math.sqrt %b : tensor<8xf32>
+  %e = tensor.empty() : tensor<8x12xf32>
+  %w = linalg.broadcast ins(%q : tensor<8xf32>) outs(%e : tensor<8x12xf32>) dimensions = [1]
+  %r = arith.mulf %a, %w : tensor<8x12xf32>
+  return %r : tensor<8x12xf32>
+}"""
+    scalar, output = translated(source)
+    assert scalar.outputs[0].shape == (8,)
+    assert str(output.body[0]) == "arg0[i0, i1]*sqrt[i0]"
+
+
+def test_a_product_of_joined_dimensions_runs_over_each_and_goes_where_its_transpose_goes() -> None:
+    source = """
+func.func @main(%a: tensor<6x3x4xf32>, %b: tensor<12x10xf32>) -> tensor<10x6xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<6x10xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<6x10xf32>) -> tensor<6x10xf32>
+  %c = tensor.collapse_shape %a [[0], [1, 2]] : tensor<6x3x4xf32> into tensor<6x12xf32>
+  %p = linalg.matmul ins(%c, %b : tensor<6x12xf32>, tensor<12x10xf32>) outs(%f : tensor<6x10xf32>) -> tensor<6x10xf32>
+  %o = tensor.empty() : tensor<10x6xf32>
+  %r = linalg.transpose ins(%p : tensor<6x10xf32>) outs(%o : tensor<10x6xf32>) permutation = [1, 0]
+  return %r : tensor<10x6xf32>
+}"""  # noqa: E501
+    (product,) = translated(source)
+    assert str(product.body[0]) == "sum(arg0[i1, r0a, r0b]*arg1[r0a*4 + r0b, i0], axis=[r0a, r0b])"
+
+
+def test_conversions_are_part_of_the_reduction_that_reads_them() -> None:
+    (product,) = translated(CASES["matmul_nn_i8_i32"].source)
+    assert str(product.body[0]) == "sum(i32(arg0[i0, r0])*i32(arg1[r0, i1]), axis=[r0])"
 
 
 def test_an_accumulator_that_is_an_input_is_added_behind_the_reduction() -> None:

@@ -17,7 +17,6 @@ from tilewright.sketch.combiners import largest_number
 from tilewright.sketch.reshapes import TensorRule
 from tilewright.sketch.scalar_bodies import Untranslatable, as_index, dtype_of
 from tilewright.sketch.tensor_values import (
-    ALWAYS_A_STAGE,
     ComputedValue,
     Indices,
     TensorValue,
@@ -27,7 +26,6 @@ from tilewright.sketch.translation import (
     ScalarBody,
     SiteTranslation,
     ranked,
-    reads_of,
     static_shape,
     yielded,
 )
@@ -60,7 +58,6 @@ def _reduced(
 def _softmax(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
     """exp(x - max) / sum, along one dimension."""
     value = translation.tensor(op.operands[0])
-    value.prepare(ALWAYS_A_STAGE)
     shape, dtype = static_shape(op.results[0].type, op.name), _wide(value.dtype)
     axis = int(op.attributes["dimension"])
     workshop = translation.workshop
@@ -90,8 +87,7 @@ def _softmax(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorV
     def quotient(place: Indices) -> Expr:
         return cast(value.dtype, powers(*place) / total(*row(place)))
 
-    uses = reads_of(op.results[0])
-    return [ComputedValue(workshop, "softmax", shape, value.dtype, quotient, (), uses)]
+    return [ComputedValue(workshop, "softmax", shape, value.dtype, quotient)]
 
 
 class _Attention:
@@ -105,9 +101,6 @@ class _Attention:
         self.operands: list[Any] = [translation.value(v) for v in op.operands]
         self.sizes = loop_sizes(self.accesses, shapes, op.name)
         self.roles = Roles.of(self.accesses, len(op.results))
-        for operand in self.operands[: -len(op.results)]:
-            if isinstance(operand, TensorValue):
-                operand.prepare(ALWAYS_A_STAGE)
         self.dtype = _wide(dtype_of(op.operands[0].type, op.name))
         if not is_float(self.dtype):
             self.dtype = "f32"
@@ -272,7 +265,7 @@ def _output(
             loops[expression.position] = at
         return cast(dtype, rule(loops))
 
-    return ComputedValue(what.workshop, name, shape, dtype, element, (), max(reads_of(result), 1))
+    return ComputedValue(what.workshop, name, shape, dtype, element)
 
 
 def _in_base_2(translation: SiteTranslation, op: ir.Operation) -> bool:

@@ -15,7 +15,6 @@ from tilewright.schedule.functions import conjunction
 from tilewright.schedule.types import INDEX
 from tilewright.sketch.scalar_bodies import Untranslatable, dtype_of
 from tilewright.sketch.tensor_values import (
-    ALWAYS_A_STAGE,
     ComputedValue,
     Indices,
     Moved,
@@ -28,7 +27,6 @@ from tilewright.sketch.tensor_values import (
 from tilewright.sketch.translation import (
     ScalarBody,
     SiteTranslation,
-    reads_of,
     static_shape,
     yielded,
 )
@@ -173,9 +171,7 @@ def choices(
             chosen = either(place.equal(position), numbers[position], lambda c=chosen: c)  # type: ignore[misc]
         return chosen
 
-    return ComputedValue(
-        translation.workshop, name, shape, numbers[0].dtype, element, (), cheap=True
-    )
+    return ComputedValue(translation.workshop, name, shape, numbers[0].dtype, element)
 
 
 def _generated(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
@@ -187,8 +183,7 @@ def _generated(translation: SiteTranslation, op: ir.Operation) -> Sequence[Tenso
         return ScalarBody(translation, arguments, indices).expression(yielded(block)[0])
 
     dtype = dtype_of(op.results[0].type, op.name)
-    uses = reads_of(op.results[0])
-    return [ComputedValue(translation.workshop, "generate", shape, dtype, element, (), uses)]
+    return [ComputedValue(translation.workshop, "generate", shape, dtype, element)]
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -281,11 +276,7 @@ def inserted(
             lambda: anything if isinstance(target, Unwritten) else target.read(indices),
         )
 
-    uses = reads_of(op.results[0]) if len(op.results) else 1
-    inputs = [part, target]
-    return ComputedValue(
-        translation.workshop, "inserted", target.shape, target.dtype, element, inputs, uses
-    )
+    return ComputedValue(translation.workshop, "inserted", target.shape, target.dtype, element)
 
 
 def _extract_slice(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
@@ -330,17 +321,7 @@ def _concat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorVa
 
         return chosen(0)
 
-    return [
-        ComputedValue(
-            translation.workshop,
-            "concat",
-            shape,
-            parts[0].dtype,
-            element,
-            parts,
-            reads_of(op.results[0]),
-        )
-    ]
+    return [ComputedValue(translation.workshop, "concat", shape, parts[0].dtype, element)]
 
 
 # -- padding and packing ---------------------------------------------------------------------------
@@ -353,7 +334,6 @@ def padded(
     place: Callable[[Indices], Indices],
     filler: Callable[[Indices], Expr],
     name: str,
-    uses: int,
 ) -> TensorValue:
     """A tensor with something else around it.
 
@@ -364,7 +344,6 @@ def padded(
         place: the indices in `value` for those of the result; some lie outside of it.
         filler: gives what stands around.
         name: of the stage.
-        uses: how often it is read.
     """
     spans = [(0, extent) for extent in value.shape]
 
@@ -373,7 +352,7 @@ def padded(
         condition = inside(translation.workshop, source, spans)
         return either(condition, value.read(source), lambda: filler(indices))
 
-    return ComputedValue(translation.workshop, name, shape, value.dtype, element, [value], uses)
+    return ComputedValue(translation.workshop, name, shape, value.dtype, element)
 
 
 def _pad(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
@@ -395,7 +374,7 @@ def _pad(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue
         arguments = [(a, lambda i=i: i) for a, i in zip(block.arguments, indices, strict=True)]
         return ScalarBody(translation, arguments, indices).expression(yielded(block)[0])
 
-    return [padded(translation, value, shape, place, filler, "padded", reads_of(op.results[0]))]
+    return [padded(translation, value, shape, place, filler, "padded")]
 
 
 def _tiles(
@@ -424,8 +403,7 @@ def _pack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValu
     if not padding:
         raise Untranslatable(op.name, "incomplete tiles without a padding value")
     filler = translation.scalar(padding[0])
-    uses = reads_of(op.results[0])
-    return [padded(translation, value, shape, place, lambda _: filler, "pack", uses)]
+    return [padded(translation, value, shape, place, lambda _: filler, "pack")]
 
 
 def _unpack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
@@ -504,10 +482,7 @@ def _im2col(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorVa
 
         return either(condition, value.read(at), filler)
 
-    uses = reads_of(op.results[0])
-    return [
-        ComputedValue(translation.workshop, "im2col", shape, value.dtype, element, [value], uses)
-    ]
+    return [ComputedValue(translation.workshop, "im2col", shape, value.dtype, element)]
 
 
 def _inverse(order: Sequence[int]) -> list[int]:
@@ -524,8 +499,6 @@ def _gather(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorVa
     batch = len(shape) - (len(source.shape) - depth)
     # The dimension over the depth may be left out when the depth is 1.
     has_depth = len(places.shape) > batch
-    for value in (source, places):
-        value.prepare(ALWAYS_A_STAGE)
 
     def element(indices: Indices) -> Expr:
         found: dict[int, Expr] = {}
@@ -534,8 +507,7 @@ def _gather(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorVa
             found[d] = cast(INDEX, places.read(at))
         return source.read([*(found[d] for d in range(depth)), *indices[batch:]])
 
-    uses = reads_of(op.results[0])
-    return [ComputedValue(translation.workshop, "gather", shape, source.dtype, element, (), uses)]
+    return [ComputedValue(translation.workshop, "gather", shape, source.dtype, element)]
 
 
 # Encodings say how a tensor is laid out in memory, never what its elements are.

@@ -426,7 +426,15 @@ def _to_integer(op: ir.Operation, operands: Scalars) -> Expr:
 
 @_rule("arith.select")
 def _select(op: ir.Operation, operands: Scalars) -> Expr:
-    return te.select(*operands)
+    condition, a, b = operands
+    # `x` unless it is at most a number, else that number: exporters' ReLU. NaN stays NaN.
+    if isinstance(condition, Not) and isinstance(b, Const) and is_float(b.dtype):
+        compared = condition.a
+        if isinstance(compared, Binary) and compared.a is a and same_number(compared.b, b):
+            extreme = {"le": te.maximum, "lt": te.maximum, "ge": te.minimum, "gt": te.minimum}
+            if compared.op in extreme and b.value == b.value:
+                return extreme[compared.op](a, b)
+    return te.select(condition, a, b)
 
 
 @_rule("affine.apply", "affine.min", "affine.max")

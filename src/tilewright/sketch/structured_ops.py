@@ -16,7 +16,6 @@ from tilewright.schedule.types import INDEX
 from tilewright.sketch.combiners import recognised
 from tilewright.sketch.scalar_bodies import Untranslatable, as_index, dtype_of
 from tilewright.sketch.tensor_values import (
-    ALWAYS_A_STAGE,
     ComputedValue,
     Held,
     Indices,
@@ -30,7 +29,6 @@ from tilewright.sketch.translation import (
     SiteTranslation,
     is_used,
     ranked,
-    reads_of,
     static_shape,
     yielded,
 )
@@ -177,18 +175,15 @@ def structured(translation: SiteTranslation, op: ir.Operation) -> list[TensorVal
 
 
 def _parallel(translation: SiteTranslation, what: StructuredOp) -> list[TensorValue]:
-    used = [j for j, result in enumerate(what.op.results) if is_used(result)]
-    results = yielded(what.block)
-    return [_elementwise(translation, what, j, results[j], len(used)) for j in range(what.outputs)]
+    return [_elementwise(translation, what, j, v) for j, v in enumerate(yielded(what.block))]
 
 
 def _elementwise(
-    translation: SiteTranslation, what: StructuredOp, j: int, result: ir.Value, used: int
+    translation: SiteTranslation, what: StructuredOp, j: int, result: ir.Value
 ) -> TensorValue:
     """Output `j`: only moved, uniform, or computed element by element."""
     type_ = what.op.results[j].type
     shape = static_shape(type_, what.op.name)
-    needed = what.needed([result])
 
     def element(place: Indices) -> Expr:
         return what.body(translation, what.loops(j, place)).expression(result)
@@ -208,28 +203,9 @@ def _elementwise(
 
         what.loops(j, [index(0)] * len(shape))
         return Moved(source, shape, placed)
-    inputs = [x for x in (what.operands[i] for i in needed) if isinstance(x, TensorValue)]
-    uses = reads_of(what.op.results[j])
-    if used > 1:
-        # Each output computes its inputs anew.
-        uses = max(uses, 2)
     name = what.op.name.rpartition(".")[2]
     dtype = dtype_of(type_, what.op.name)
-    casting = _only_casts(result, what.block)
-    return ComputedValue(translation.workshop, name, shape, dtype, element, inputs, uses, casting)
-
-
-_CASTS = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci")
-
-
-def _only_casts(result: ir.Value, block: ir.Block) -> bool:
-    """Whether a value is an argument of the block, converted."""
-    while not isinstance(result, ir.BlockArgument):
-        op = result.owner.operation
-        if op.name not in _CASTS:
-            return False
-        result = op.operands[0]
-    return result in list(block.arguments)
+    return ComputedValue(translation.workshop, name, shape, dtype, element)
 
 
 def _reduced(
@@ -243,10 +219,6 @@ def _reduced(
     maps = [what.accesses[what.inputs + j].map for j in wanted]
     if any(map_ != maps[0] for map_ in maps):
         raise Untranslatable(op.name, "outputs with different indexing maps")
-    for i in what.needed([results[j] for j in wanted]):
-        operand = what.operands[i]
-        if isinstance(operand, TensorValue) and i < what.inputs:
-            operand.prepare(ALWAYS_A_STAGE)
     accumulators = [
         Var(f"acc{j}", dtype_of(op.results[j].type, op.name)) for j in range(what.outputs)
     ]
@@ -319,15 +291,9 @@ def _started(
 
     return [
         ComputedValue(
-            translation.workshop,
-            "started",
-            tensor.shape,
-            tensor.dtype,
-            element(position),
-            values,
-            max(reads_of(what.op.results[j]), 2 if len(wanted) > 1 else 0),
+            translation.workshop, "started", tensor.shape, tensor.dtype, element(position)
         )
-        for position, (j, tensor) in enumerate(zip(wanted, held, strict=True))
+        for position, tensor in enumerate(held)
     ]
 
 

@@ -1,15 +1,13 @@
 """Tensors of a program as a translation goes: computed, or still a rule for their elements.
 
 Operations that only move elements (transposes, broadcasts, reshapes, slices, fills) become index
-arithmetic of whoever reads them; an elementwise operation with one reader of as many elements
-becomes part of that reader. All else is a stage of its own.
+arithmetic of whoever reads them; what computes is a stage.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import TypeAlias
 
 from tilewright.schedule.arith import Arithmetic
@@ -20,8 +18,6 @@ from tilewright.sketch.scalar_bodies import Untranslatable
 
 Indices: TypeAlias = Sequence[Expr]
 Element: TypeAlias = Callable[[Indices], Expr]
-#: What a reader is that computes more often than it has elements: nothing becomes part of it.
-ALWAYS_A_STAGE = 1 << 62
 
 
 class Workshop:
@@ -77,24 +73,12 @@ class TensorValue(ABC):
     shape: tuple[int, ...]
     dtype: str
 
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return prod(self.shape)
-
     @abstractmethod
     def read(self, indices: Indices) -> Expr:
         """The element at some indices.
 
         Args:
             indices: of type index, one for each dimension.
-        """
-
-    def prepare(self, points: int) -> None:  # noqa: B027  (most have nothing to do)
-        """Become a stage unless it may be part of its reader; before it is read.
-
-        Args:
-            points: how many elements the reader computes; ALWAYS_A_STAGE for a reduction.
         """
 
     @property
@@ -164,10 +148,6 @@ class Moved(TensorValue):
         """See :meth:`TensorValue.read`."""
         return self._source.read(self._place(indices))
 
-    def prepare(self, points: int) -> None:
-        """See :meth:`TensorValue.prepare`."""
-        self._source.prepare(points)
-
     @property
     def constant(self) -> Const | None:
         """See :attr:`TensorValue.constant`."""
@@ -175,59 +155,29 @@ class Moved(TensorValue):
 
 
 class ComputedValue(TensorValue):
-    """Elements by an expression each: a stage, or part of the one reader.
-
-    uses: how often it is read. inputs: what its elements are computed from. cheap: whether it is
-        so little work (a conversion) that every reader does it anew.
-    """
+    """Elements by an expression each; a stage once somebody reads them."""
 
     def __init__(
-        self,
-        workshop: Workshop,
-        name: str,
-        shape: Sequence[int],
-        dtype: str,
-        element: Element,
-        inputs: Sequence[TensorValue],
-        uses: int = 1,
-        cheap: bool = False,
+        self, workshop: Workshop, name: str, shape: Sequence[int], dtype: str, element: Element
     ) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self._workshop = workshop
         self._name = name
         self._element = element
-        self._inputs = tuple(inputs)
-        self._uses = uses
-        self._cheap = cheap
-        self._stage: Tensor | None = None
+        self._held: Held | None = None
 
     def read(self, indices: Indices) -> Expr:
         """See :meth:`TensorValue.read`."""
-        if self._stage is not None:
-            return Held(self._stage, self._workshop).read(indices)
-        return self._element(indices)
+        return self.held.read(indices)
 
-    def prepare(self, points: int) -> None:
-        """See :meth:`TensorValue.prepare`."""
-        if self._stage is not None:
-            return
-        if self._cheap:
-            for value in self._inputs:
-                value.prepare(points if self._uses == 1 else ALWAYS_A_STAGE)
-        elif self._uses == 1 and points <= self.size:
-            for value in self._inputs:
-                value.prepare(self.size)
-        else:
-            self.stage()
-
-    def stage(self) -> Tensor:
-        """The stage that computes it, made when it is first asked for."""
-        if self._stage is None:
-            for value in self._inputs:
-                value.prepare(self.size)
-            self._stage = self._workshop.stage(self.shape, self._name, self._element)
-        return self._stage
+    @property
+    def held(self) -> Held:
+        """The stage that computes it."""
+        if self._held is None:
+            tensor = self._workshop.stage(self.shape, self._name, self._element)
+            self._held = Held(tensor, self._workshop)
+        return self._held
 
 
 def inside(workshop: Workshop, indices: Indices, spans: Sequence[tuple[int, int]]) -> Expr:

@@ -21,6 +21,7 @@ from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Const, Expr
 from tilewright.schedule.tensor import ComputeOp, Tensor, placeholder
 from tilewright.sketch import normalisations, reshapes
+from tilewright.sketch.fusion import fuse
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.scalar_bodies import (
     Untranslatable,
@@ -38,7 +39,7 @@ from tilewright.sketch.tensor_values import (
     Uniform,
     Unwritten,
 )
-from tilewright.sketch.translation import SiteTranslation, ranked, reads_of, static_shape
+from tilewright.sketch.translation import SiteTranslation, ranked, static_shape
 
 _RETURNS = ("func.return", "util.return", "flow.return")
 _CALLS = ("func.call", "util.call")
@@ -109,6 +110,7 @@ def translate_function(
     try:
         results = driver.call(target, arguments)
         outputs = tuple(driver.output(result) for result in results)
+        fuse(outputs, workshop.arithmetic)
     except (ScheduleError, Unsupported) as problem:
         raise Untranslatable(driver.known.at, str(problem)) from problem
     return tuple(inputs), outputs
@@ -208,7 +210,6 @@ class _Driver:
 
             return mapped
 
-        inputs = [x for x in operands if isinstance(x, TensorValue)]
         name = op.name.rpartition(".")[2]
         return [
             ComputedValue(
@@ -217,8 +218,6 @@ class _Driver:
                 static_shape(result.type, op.name),
                 dtype_of(result.type, op.name),
                 element(number),
-                inputs,
-                reads_of(result),
             )
             for number, result in enumerate(op.results)
         ]
@@ -265,7 +264,7 @@ class _Driver:
         if not isinstance(result, TensorValue):
             raise Untranslatable("return", "a result that is no tensor")
         if isinstance(result, ComputedValue):
-            return result.stage()
+            return result.held.tensor
         if isinstance(result, Held):
             op = result.tensor.op
             # A kernel writes all that its last stage computes, and it has one output.
@@ -273,5 +272,4 @@ class _Driver:
                 return result.tensor
         if isinstance(result, Unwritten):
             raise Untranslatable("return", "a result that nothing is written to")
-        result.prepare(result.size)
         return self.known.workshop.stage(result.shape, "output", result.read)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from tilewright.ir.reference.structured import is_structured
 from tilewright.schedule.expr import Const, Expr, cast, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.types import INDEX
 from tilewright.sketch.scalar_bodies import Untranslatable, scalar_constant, translate_scalar
-from tilewright.sketch.tensor_values import ALWAYS_A_STAGE, Indices, TensorValue, Workshop
+from tilewright.sketch.tensor_values import Indices, TensorValue, Workshop
 
 _YIELDS = ("linalg.yield", "iree_linalg_ext.yield", "tensor.yield", "scf.yield")
 
@@ -168,7 +167,6 @@ class ScalarBody:
     def _extracted(self, op: ir.Operation) -> Expr:
         source, *indices = op.operands
         tensor = self._translation.tensor(source)
-        tensor.prepare(ALWAYS_A_STAGE)
         return tensor.read([cast(INDEX, self.expression(i)) for i in indices])
 
     def _branches(self, op: ir.Operation) -> list[Expr]:
@@ -196,35 +194,3 @@ def yielded(block: ir.Block) -> list[ir.Value]:
 def is_used(value: ir.Value) -> bool:
     """Whether anything uses a value."""
     return next(iter(value.uses), None) is not None
-
-
-# Ops that hand on their first operand's elements, each read as often as their result is.
-_HANDED_ON = (
-    "tensor.cast",
-    "tensor.collapse_shape",
-    "tensor.expand_shape",
-    "tensor.extract_slice",
-    "linalg.transpose",
-    "flow.tensor.reshape",
-)
-
-
-def reads_of(value: ir.Value) -> int:
-    """How often the elements of a tensor are read, by ops that compute or hand over.
-
-    Args:
-        value: a tensor.
-    """
-    count = 0
-    for use in value.uses:
-        op = use.owner.operation
-        if op.name in _HANDED_ON:
-            count += reads_of(op.results[0]) if use.operand_number == 0 else 0
-        elif is_structured(op):
-            block = op.regions[0].blocks[0]
-            number = use.operand_number
-            if number >= len(block.arguments) or is_used(block.arguments[number]):
-                count += len([r for r in op.results if is_used(r)])
-        elif not op.name.endswith((".dim", ".empty")):
-            count += 1
-    return count

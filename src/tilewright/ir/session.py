@@ -83,6 +83,9 @@ def _api() -> Any:
         function = getattr(library, name)
         function.restype = None
         function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    verify = library.ireeCompilerInvocationSetVerifyIR
+    verify.restype = None
+    verify.argtypes = [ctypes.c_void_p, ctypes.c_bool]
     enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
     enable.restype = None
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC_CALLBACK, ctypes.c_void_p]
@@ -275,13 +278,17 @@ class CompilerSession:
             except ValueError as error:
                 raise diagnostics.error(str(error)) from None
 
-    def run(self, operation: Any, compile_from: str | None, compile_to: str) -> None:
+    def run(
+        self, operation: Any, compile_from: str | None, compile_to: str, verify: bool = True
+    ) -> None:
         """Take a module operation, in place, from one phase to another.
 
         Args:
             operation: of `self.context`.
             compile_from: one of `PHASES`, behind which to begin; None is the very start.
             compile_to: one of `PHASES`, behind which to end.
+            verify: whether every pass's result is verified, not the operation itself alone: half of
+                the time that straight code of loops takes to become LLVM's.
 
         Raises:
             CompileError: the compiler refuses; the operation is then of no more use.
@@ -289,6 +296,8 @@ class CompilerSession:
         """
         with self._invocation() as (invocation, diagnostics):
             _set_phases(invocation, compile_from, compile_to)
+            if not verify:
+                _api()._dylib.ireeCompilerInvocationSetVerifyIR(invocation._inv_p, False)
             invocation.import_module(operation)
             if not invocation.execute():
                 raise diagnostics.error()

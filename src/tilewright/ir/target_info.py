@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from iree.compiler import ir
 
 from tilewright.ir.walk import parameters, walk
+
+_TARGET = "#hal.executable.target"
 
 
 def target_info(module: ir.Module) -> tuple[str, str, int]:
@@ -40,8 +44,27 @@ def executable_target(module: ir.Module) -> ir.Attribute:
     raise ValueError("the module names no device")
 
 
+def object_target(target: ir.Attribute, path: Path) -> ir.Attribute:
+    """A target of IREE's for an object file with nothing but the code that is generated.
+
+    Args:
+        target: the `#hal.executable.target` that an ELF file would be made for.
+        path: where the object file is written; a header is written beside it.
+
+    Returns:
+        Another one, the code for which is the same.
+    """
+    with target.context:
+        backend, _, config = ir.ArrayAttr(parameters(target, _TARGET, "[]"))
+        entries = {entry.name: entry.attr for entry in ir.DictAttr(config)}
+        entries["link_embedded"] = ir.BoolAttr.get(False)
+        entries["link_static"] = ir.BoolAttr.get(True)
+        entries["static_library_output"] = ir.StringAttr.get(str(path))
+        return ir.Attribute.parse(f'{_TARGET}<{backend}, "static", {ir.DictAttr.get(entries)}>')
+
+
 def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
-    for part in _parts(target, "#hal.executable.target"):
+    for part in _parts(target, _TARGET):
         if isinstance(part, ir.DictAttr):
             return (
                 _string(part, "cpu"),

@@ -69,10 +69,10 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     known = request.programs / digest if request.programs is not None else None
     if known is not None and known.exists():
         return CompiledKernel(digest, inputs)
-    compiler.run(module.operation, "executable-sources", "executable-targets")
+    compiler.run(module.operation, "executable-sources", "executable-targets", verify=False)
     code = GeneratedCode.of(module)
     host = _host(state, request, program, kernels, _shapes(site, kernel, program))
-    write_whole(request.vmfb, host.finish(code))
+    write_whole(request.vmfb, host.finish(code, request.vmfb.parent))
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
         write_whole(known, digest.encode())

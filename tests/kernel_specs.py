@@ -13,13 +13,14 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 from tilewright import te
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.walk import walk
 from tilewright.schedule.tensor import ComputeOp, Tensor
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.spec import SpecKernel, write_kernel_spec
 from tilewright.spec import library
+from tilewright.spec.kernels import executables_of
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Configuration
@@ -163,11 +164,7 @@ class Compiler:
     def dispatched(self, program: str | Path, spec: str | None) -> Counter[str]:
         """How often each kernel of ours is dispatched, by its name in the spec."""
         module = self.module(program, spec, "flow")
-        names = {
-            string_attribute(op, "sym_name"): string_attribute(op, library.KERNEL)
-            for op in walk(module.operation)
-            if library.KERNEL in op.attributes
-        }
+        names = executables_of(module.operation)
         entries = [
             library.text(ir.ArrayAttr(op.attributes["entry_points"])[0]).partition("::")[0]
             for op in walk(module.operation)

@@ -47,6 +47,7 @@ from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.spec import library
+from tilewright.spec.kernels import KernelSymbols, store
 from tilewright.spec.pattern import Rewrite, SitePattern, call, define_function
 from tilewright.target import Target
 
@@ -88,14 +89,14 @@ def write_kernel_spec(kernels: Sequence[SpecKernel], header: Mapping[str, str]) 
         sites = [ir.Module.parse(one.site) for one in kernels]
         module = library.new_module(dict(header))
         with ir.InsertionPoint(module.body):
-            written: dict[str, _Written] = {}
+            written: dict[KernelSymbols, _Written] = {}
             for one, site in zip(kernels, sites, strict=True):
                 made = _Written(one, site)
-                if made.symbol in written:
-                    other = written[made.symbol].kernel.name
+                if made.symbols in written:
+                    other = written[made.symbols].kernel.name
                     raise UserError(f"kernels '{other}' and '{one.name}' are for one site")
                 made.define()
-                written[made.symbol] = made
+                written[made.symbols] = made
             _define_main(list(written.values()))
         library.add_helpers(module)
         module.operation.verify()
@@ -114,39 +115,35 @@ class _Written:
             self.pattern = SitePattern(functions[FUNCTION])
         except UserError as error:
             raise UserError(f"site of kernel '{kernel.name}': {error}") from error
-        self.symbol = f"tilewright_{self.pattern.digest}"
-        self.pair = (f"{self.symbol}_is", f"{self.symbol}_replace")
+        self.symbols = KernelSymbols.of(self.pattern.digest)
 
     def define(self) -> None:
         """Define executables, function, matcher and rewrite."""
-        matcher, action = self.pair
         lowered = self.kernel.kernel.lower()
         program = lowered.program
         kernels = emit_kernels(
             program,
             machine_for(self.kernel.target),
-            self.symbol,
+            self.symbols.executable,
             self.kernel.kernel.unaligned(program),
         )
-        for one in kernels:
-            one.function.attributes[library.KERNEL] = ir.StringAttr.get(self.kernel.name)
         function = define_function(
-            f"{self.symbol}_call",
+            self.symbols.call,
             self.pattern.input_types,
             [self.pattern.output_type],
             lambda *values: self._body(program, kernels, values),
         )
-        function.attributes[library.KERNEL] = library.texts(
-            {
-                "name": self.kernel.name,
-                "target": self.kernel.target.key,
-                "sketch": self.kernel.choice.sketch,
-                "knobs": ", ".join(f"{k} {v}" for k, v in self.kernel.choice.knobs.items),
-                "loops": lowered.text,
-                "python": self.kernel.kernel.schedule.trace().to_python(),
-            }
-        )
-        self.pattern.define_matcher(matcher)
+        texts = {
+            "name": self.kernel.name,
+            "site": self.pattern.describe(),
+            "target": self.kernel.target.key,
+            "sketch": self.kernel.choice.sketch,
+            "knobs": ", ".join(f"{name} {value}" for name, value in self.kernel.choice.knobs.items),
+            "loops": lowered.text,
+            "python": self.kernel.kernel.schedule.trace().to_python(),
+        }
+        store(function, texts, [one.function for one in kernels])
+        self.pattern.define_matcher(self.symbols.matcher)
         handles = [library.any_op(), library.any_value(), library.any_value()]
 
         def replace(root: ir.Value, inputs: ir.Value, output: ir.Value) -> None:
@@ -165,9 +162,9 @@ class _Written:
                         "if_undefined": ir.UnitAttr.get(),
                     },
                 )
-            call(f"{self.symbol}_call", self.pattern.ordered(inputs), output, root)
+            call(self.symbols.call, self.pattern.ordered(inputs), output, root)
 
-        library.define(action, handles, replace)
+        library.define(self.symbols.action, handles, replace)
 
     def _body(
         self, program: LoopProgram, kernels: Sequence[EmittedKernel], values: Sequence[ir.Value]
@@ -240,7 +237,7 @@ def _define_main(kernels: Sequence[_Written]) -> None:
     pairs = [r.define(f"tilewright_constant_{n}") for n, r in enumerate(ordered)]
     levels: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for one in kernels:
-        levels[len(one.pattern.ops)].append(one.pair)
+        levels[len(one.pattern.ops)].append((one.symbols.matcher, one.symbols.action))
 
     def convert(function: ir.Value) -> None:
         for each in (pairs, *(levels[size] for size in sorted(levels, reverse=True))):

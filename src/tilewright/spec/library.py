@@ -37,10 +37,6 @@ ENTRY_POINT = "__kernel_config"
 PREPROCESSING_ENTRY_POINT = "__transform_main"
 #: A program's functions at the preprocessing phase.
 FUNCTION = "util.func"
-#: Attribute on the function of a preprocessing spec that computes a site with a kernel of ours: a
-#: dictionary of strings (name, target, sketch, knobs, loops, python); on the functions of the
-#: kernel's executables the name.
-KERNEL = "tilewright.kernel"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
 
 #: Attributes that configure an op. They are no part of what an op computes.

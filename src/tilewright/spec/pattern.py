@@ -26,6 +26,7 @@ from iree.compiler.dialects import preprocessing_transform, transform, util
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
+from tilewright.spec.read import describe_type
 
 _CONSTANT = "arith.constant"
 _PAD = "tensor.pad"
@@ -189,6 +190,16 @@ class SitePattern:
     def output_type(self) -> ir.Type:
         """That of the site's result."""
         return self.root.results[0].type
+
+    def describe(self) -> str:
+        """The site in words: its ops on tensors, and the types of its inputs and its result."""
+        names = dict.fromkeys(
+            op.name.partition(".")[2]
+            for op in self.ops
+            if op.name not in (_CONSTANT, "tensor.empty", "linalg.fill")
+        )
+        types = ", ".join(describe_type(type_) for type_ in self.input_types)
+        return f"{', '.join(names)}: {types} -> {describe_type(self.output_type)}"
 
     def rewrites(self) -> Iterator[Rewrite]:
         """What has to be in normal form in a program before the site can be found in it.

@@ -76,17 +76,7 @@ def parse_spec(text: str, name: str) -> ir.Operation:
     Raises:
         UserError: As :func:`check_spec`.
     """
-    try:
-        module = ir.Operation.parse(text, source_name=name)
-        module.operation.verify()
-    except ir.MLIRError as error:
-        raise UserError(f"{name}: not a valid MLIR module: {library.reason(error)}") from error
-    module = module.operation
-    if module.name != "builtin.module" or "transform.with_named_sequence" not in module.attributes:
-        raise UserError(
-            f"{name}: not a tuning spec: expected a module with the attribute "
-            "'transform.with_named_sequence'"
-        )
+    module = _parse_library(text, name, "tuning spec")
     marked = [
         op.operation
         for op in module.regions[0].blocks[0].operations
@@ -98,6 +88,57 @@ def parse_spec(text: str, name: str) -> ir.Operation:
         raise UserError(
             f"{name}: not a tuning spec: expected one sequence @{library.ENTRY_POINT} with the "
             f"attribute '{library.ENTRY_POINT_ATTR}'; {found}"
+        )
+    return module
+
+
+def parse_preprocessing(text: str, name: str) -> ir.Operation:
+    """The module of a preprocessing spec, in the current context.
+
+    Args:
+        text: MLIR.
+        name: what errors call it.
+
+    Returns:
+        The module's operation.
+
+    Raises:
+        UserError: The text is no valid MLIR, or a module that
+            `--iree-preprocessing-transform-spec-filename=` would not take.
+    """
+    module = _parse_library(text, name, "preprocessing spec")
+    if not is_preprocessing(module):
+        raise UserError(
+            f"{name}: not a preprocessing spec: expected a sequence "
+            f"@{library.PREPROCESSING_ENTRY_POINT} with one argument"
+        )
+    return module
+
+
+def is_preprocessing(module: ir.Operation) -> bool:
+    """Whether a library of sequences is run on a program's module, and not on dispatches.
+
+    Args:
+        module: the library.
+    """
+    main = symbols(module).get(library.PREPROCESSING_ENTRY_POINT)
+    if main is None or main.name != "transform.named_sequence":
+        return False
+    blocks = list(main.regions[0].blocks)
+    return bool(blocks) and len(blocks[0].arguments) == 1
+
+
+def _parse_library(text: str, name: str, what: str) -> ir.Operation:
+    try:
+        module = ir.Operation.parse(text, source_name=name)
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise UserError(f"{name}: not a valid MLIR module: {library.reason(error)}") from error
+    module = module.operation
+    if module.name != "builtin.module" or "transform.with_named_sequence" not in module.attributes:
+        raise UserError(
+            f"{name}: not a {what}: expected a module with the attribute "
+            "'transform.with_named_sequence'"
         )
     return module
 

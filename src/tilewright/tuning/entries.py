@@ -12,16 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.files import read_text
+from tilewright.measure.compile_worker import session
+from tilewright.measure.jobs import WorkerState
 from tilewright.site import KernelChoice
+from tilewright.sketch.candidate import check_kernel, stored
 from tilewright.sketch.interface import SiteExpression
 from tilewright.target import Target
 from tilewright.tiling import CompilationInfo
-from tilewright.tuning.variants import PREPROCESSING_FLAG
+from tilewright.tuning.variants import (
+    PREPROCESSING_FLAG,
+    preprocessing_spec,
+    without_preprocessing,
+)
 
 if TYPE_CHECKING:
     from iree.compiler import ir
 
-    from tilewright.ir.session import CompilerSession
     from tilewright.spec.preprocessing import ConvSite
 
 
@@ -44,12 +51,18 @@ class Entry(Protocol):
         """
 
     @staticmethod
-    def write(entries: Sequence[Any], compiler: CompilerSession, header: Mapping[str, str]) -> str:
+    def write(
+        entries: Sequence[Any],
+        state: WorkerState,
+        flags: Sequence[str],
+        header: Mapping[str, str],
+    ) -> str:
         """The text of a spec for entries of this kind. Runs in workers.
 
         Args:
             entries: all of this kind.
-            compiler: the warm compiler for the flags of the compile that the spec is for.
+            state: what the worker keeps.
+            flags: those of the compile that the spec is for, without those that name specs.
             header: what made the spec, for what; left out where the kind has no room for it.
 
         Returns:
@@ -93,7 +106,10 @@ class ConfigurationEntry:
 
     @staticmethod
     def write(
-        entries: Sequence[ConfigurationEntry], compiler: CompilerSession, header: Mapping[str, str]
+        entries: Sequence[ConfigurationEntry],
+        state: WorkerState,
+        flags: Sequence[str],
+        header: Mapping[str, str],
     ) -> str:
         """See :meth:`Entry.write`."""
         from iree.compiler import ir
@@ -103,7 +119,7 @@ class ConfigurationEntry:
         from tilewright.ir.template import find_function
         from tilewright.spec.write import OpConfig, SpecEntry, write_spec
 
-        with compiler.context as context:
+        with session(state, tuple(flags)).context as context:
             # The functions live as long as their modules.
             modules = [ir.Module.parse(one.configured.read_bytes(), context) for one in entries]
             written = []
@@ -148,7 +164,10 @@ class ConvolutionEntry:
 
     @staticmethod
     def write(
-        entries: Sequence[ConvolutionEntry], compiler: CompilerSession, header: Mapping[str, str]
+        entries: Sequence[ConvolutionEntry],
+        state: WorkerState,
+        flags: Sequence[str],
+        header: Mapping[str, str],
     ) -> str:
         """See :meth:`Entry.write`."""
         from tilewright.spec.preprocessing import write_im2col_spec
@@ -171,7 +190,8 @@ class ConvolutionEntry:
 class KernelEntry:
     """A kernel of our own in the place of a site, wherever it occurs.
 
-    site: the site's module, at the preprocessing phase. expression: what it computes.
+    site: the site's module, as `Site.module`. expression: what it computes. target: what the kernel
+    is for.
     """
 
     name: str
@@ -187,33 +207,77 @@ class KernelEntry:
 
     @staticmethod
     def write(
-        entries: Sequence[KernelEntry], compiler: CompilerSession, header: Mapping[str, str]
+        entries: Sequence[KernelEntry],
+        state: WorkerState,
+        flags: Sequence[str],
+        header: Mapping[str, str],
     ) -> str:
         """See :meth:`Entry.write`."""
-        from tilewright.sketch.generators import sketches
+        from tilewright.schedule.build_tasks import with_processor
+        from tilewright.sketch.candidate_tasks import sketched
         from tilewright.sketch.spec import SpecKernel, write_kernel_spec
 
-        written = []
+        kernels = []
         for one in entries:
-            fitting = {sketch.name: sketch for sketch in sketches(one.expression, one.target)}
-            kernel = fitting[one.choice.sketch].schedule(one.choice.knobs)
-            site = one.site.read_bytes()
-            written.append(SpecKernel(one.name, site, kernel, one.choice, one.target))
-        return write_kernel_spec(written, header)
+            known = stored(one.expression)
+            expression, kernel = sketched(state, known, one.choice, one.target)
+            check_kernel(expression, kernel)
+            target = with_processor(state, one.target)
+            kernels.append(
+                SpecKernel(one.name, one.site.read_bytes(), kernel, one.choice, target)
+            )
+        return write_kernel_spec(kernels, header)
 
     @staticmethod
     def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:
-        """See :meth:`Entry.reached`."""
-        from tilewright.ir.walk import string_attribute, walk
-        from tilewright.spec.library import KERNEL
+        """See :meth:`Entry.reached`: an executable's name for each time that it is dispatched."""
+        from tilewright.ir.walk import walk
+        from tilewright.spec.kernels import executables_of
 
+        names = executables_of(program.operation)
         found: dict[str, tuple[str, ...]] = {}
-        for function in walk(program.operation, lambda op: op.name != "func.func"):
-            if function.name == "func.func" and KERNEL in function.attributes:
-                name = string_attribute(function, KERNEL)
-                found[name] = (*found.get(name, ()), string_attribute(function, "sym_name"))
+        for op in walk(program.operation) if names else ():
+            if op.name == "stream.cmd.dispatch":
+                called = str(op.attributes["entry_points"][0].value[0])
+                if called in names:
+                    found[names[called]] = (*found.get(names[called], ()), called)
         return found
 
 
-#: Every kind of entry.
+#: Every kind of entry. Those with one flag share a file, in which they act in this order.
 KINDS: tuple[type[Entry], ...] = (ConfigurationEntry, ConvolutionEntry, KernelEntry)
+
+
+def write_entries(
+    entries: Sequence[Entry],
+    state: WorkerState,
+    flags: Sequence[str],
+    header: Mapping[str, str],
+) -> str:
+    """The text of one spec for entries of one flag. Runs in workers.
+
+    Args:
+        entries: of one kind or of several; none give a tuning spec that changes nothing.
+        state: what the worker keeps.
+        flags: of the compile that the spec is for. Where they name a preprocessing spec, and the
+            entries are for one, what that does comes first: the compiler takes one alone.
+        header: what made the spec, for what.
+
+    Returns:
+        A verified module of the transform dialect.
+
+    Raises:
+        UserError: An entry cannot be written, or the specs do not go together.
+    """
+    from tilewright.spec.join import join_specs
+
+    kinds = [kind for kind in KINDS if any(isinstance(one, kind) for one in entries)]
+    plain = without_preprocessing(flags)
+    texts = [
+        kind.write([one for one in entries if isinstance(one, kind)], state, plain, header)
+        for kind in kinds or [ConfigurationEntry]
+    ]
+    before = preprocessing_spec(flags)
+    if before is not None and kinds and kinds != [ConfigurationEntry]:
+        texts.insert(0, read_text(before, "preprocessing spec"))
+    return texts[0] if len(texts) == 1 else join_specs(texts).text

@@ -273,7 +273,6 @@ def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[
         CompileError: the program does not compile.
     """
     from tilewright.spec import preprocessing
-    from tilewright.tuning.entries import ConvolutionEntry
 
     compiler = session(state, request.flags)
     text = compiler.compile(
@@ -284,7 +283,7 @@ def list_convolutions(state: WorkerState, request: ConvolutionsRequest) -> dict[
     return {
         name: write_whole(
             request.folder / f"{name}.im2col.mlir",
-            ConvolutionEntry.write([*map(ConvolutionEntry, chosen)], compiler, {}).encode(),
+            preprocessing.write_im2col_spec(chosen).encode(),
         )
         for name, chosen in preprocessing.choices(sites).items()
     }

@@ -17,12 +17,19 @@ from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.toolchain import CompileJob
-from tilewright.tuning.entries import KINDS, ConfigurationEntry, Entry
+from tilewright.tuning.entries import KINDS, Entry, write_entries
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.variants import PREPROCESSING_FLAG, without_preprocessing
+from tilewright.tuning.variants import (
+    PREPROCESSING_FLAG,
+    with_spec_flags,
+    without_preprocessing,
+)
 from tilewright.tuning.worker_tasks import parse_module
 
 _WORKER_TIMEOUT_S = 300.0
+# The program with what its preprocessing spec does, and without the tuning spec.
+_PREPROCESSED = "preprocessed"
+_OF_THE_COMPILER, _KERNEL = "the compiler's own code", "a kernel of tilewright"
 _NOT_REACHED = "the spec did not apply to the dispatch that it was made for"
 
 
@@ -176,26 +183,29 @@ def _write(
     requests: list[SpecRequest] = []
     numbers: list[int] = []
     for number, claim in enumerate(claims):
-        for kind in KINDS if not claim.given else ():
-            entries = tuple(entry for entry in claim.entries if isinstance(entry, kind))
-            if entries:
-                path = claim.beside(kind.__name__)
-                requests.append(SpecRequest(entries, path, claim.flags))
-                numbers.append(number)
-                named[number].append(f"{kind.flag(opened.target)}{path}")
+        for flag, entries in _by_flag(opened, claim).items():
+            path = claim.beside(type(entries[0]).__name__)
+            requests.append(SpecRequest(tuple(entries), path, claim.flags))
+            numbers.append(number)
+            named[number].append(f"{flag}{path}")
     for number, wrong in zip(numbers, write_specs(opened, requests), strict=True):
         if wrong:
             found.setdefault(number, ProofFailure(ProofStage.SPEC, wrong))
     return named
 
 
+def _by_flag(opened: OpenProgram, claim: Claim) -> dict[str, list[Entry]]:
+    """The entries that specs have to be written for, by the flag of these."""
+    found: dict[str, list[Entry]] = {}
+    for entry in claim.entries if not claim.given else ():
+        found.setdefault(entry.flag(opened.target), []).append(entry)
+    return found
+
+
 def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, CompileJob]]:
     """The compiles that a proof is read from, and the one that makes the program."""
     to_phase = f"--compile-to={CONFIGURED_PHASE}"
-    # A spec of the preprocessing phase takes the place of the variant's, and does what that did.
-    replaced = any(flag.startswith(PREPROCESSING_FLAG) for flag in named)
-    own = without_preprocessing(claim.flags) if replaced else claim.flags
-    with_specs = (*own, *named)
+    with_specs = with_spec_flags(claim.flags, named)
 
     def job(output: Path, *flags: str) -> CompileJob:
         return CompileJob(claim.program, output, flags, claim.timeout_s, claim.extra)
@@ -203,6 +213,12 @@ def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, Comp
     jobs = [(ProofStage.WITH, job(claim.beside("after"), *with_specs, to_phase))]
     if claim.before is None:
         jobs.insert(0, (ProofStage.WITHOUT, job(claim.beside("before"), *claim.flags, to_phase)))
+    claim.beside(_PREPROCESSED).unlink(missing_ok=True)
+    first = [flag for flag in named if flag.startswith(PREPROCESSING_FLAG)]
+    if first and len(first) < len(named):
+        # What preprocessing changes, other dispatches among it, is no change of a configuration.
+        flags = with_spec_flags(claim.flags, first)
+        jobs.append((ProofStage.WITH, job(claim.beside(_PREPROCESSED), *flags, to_phase)))
     if claim.vmfb is not None:
         jobs.append((ProofStage.WITH, job(claim.vmfb, *with_specs)))
     return jobs
@@ -228,9 +244,10 @@ def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[st
 
 @dataclass(frozen=True)
 class SpecRequest:
-    """Write a spec for entries of one kind; one without entries changes nothing.
+    """Write a spec for entries of one flag; one without entries changes nothing.
 
-    flags: those of the compiles that it is for. header: kept in the spec where its kind has room.
+    flags: those of the compiles that it is for; a preprocessing spec that they name is part of one
+    for kernels or convolutions. header: kept in the spec where its kind has room.
     """
 
     entries: tuple[Entry, ...]
@@ -241,8 +258,7 @@ class SpecRequest:
 
 def write_spec(state: WorkerState, request: SpecRequest) -> Path:
     """Task: see SpecRequest. Raises UserError or CompileError."""
-    kind: type[Entry] = type(request.entries[0]) if request.entries else ConfigurationEntry
-    text = kind.write(request.entries, session(state, request.flags), dict(request.header))
+    text = write_entries(request.entries, state, request.flags, dict(request.header))
     return write_whole(request.path, text.encode())
 
 
@@ -250,10 +266,16 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
     """Task: what the specs of a claim did, read from the program compiled without and with them."""
     from tilewright.ir.template import configured_functions, describe
 
-    compiler, compiled = session(state, claim.flags), claim.beside("after")
+    compiler = session(state, without_preprocessing(claim.flags))
+    compiled, preprocessed = claim.beside("after"), claim.beside(_PREPROCESSED)
     paths = (claim.before or claim.beside("before"), compiled)
     before, after = (parse_module(compiler, path.read_bytes()) for path in paths)
-    old, new = configured_functions(before), configured_functions(after)
+    without, new = configured_functions(before), configured_functions(after)
+    between = parse_module(compiler, preprocessed.read_bytes()) if preprocessed.exists() else before
+    old = configured_functions(between)
+    earlier = {
+        place for kind in KINDS for where in kind.reached(between).values() for place in where
+    }
     changed = [
         name
         for name, found in new.items()
@@ -275,8 +297,16 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
             for name, found in new.items()
             if name in old and name not in told and str(found.function) != str(old[name].function)
         ]
-    reached = {
-        name: tuple(p for p in where if p in changed or p not in new or p not in old)
-        for name, where in places.items()
-    }
+
+    def is_new(place: str) -> bool:
+        """Whether a place is no dispatch, one configured anew, or one that was not there."""
+        appeared = place not in without and (place in earlier or place not in old)
+        return place in changed or place not in new or appeared
+
+    reached = {name: tuple(filter(is_new, where)) for name, where in places.items()}
+    changes += [
+        ConfigurationChange(place, entries[place], _OF_THE_COMPILER, _KERNEL)
+        for place in entries
+        if place in new and place not in without and is_new(place) and place not in told
+    ]
     return Proof(tuple(new), tuple(changes), reached, compiled)

@@ -195,6 +195,17 @@ def without_preprocessing(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
 
 
+def with_spec_flags(flags: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
+    """Flags with those that name specs behind them. The compiler takes one preprocessing spec.
+
+    Args:
+        flags: of a whole program's compile.
+        named: flags that name specs; one for preprocessing stands in for that of `flags`.
+    """
+    replaced = any(flag.startswith(f"{PREPROCESSING_FLAG}=") for flag in named)
+    return (*(without_preprocessing(flags) if replaced else flags), *named)
+
+
 def flags_key(flags: Sequence[str]) -> str:
     """What stands in the database for the flags that decide, besides the target's, which code is
     made: '' for none.

@@ -1,0 +1,161 @@
+"""Join preprocessing specs into one that does what they do one after the other.
+
+IREE takes one such spec. Each has an entry point that is run on the program's module; the joined
+one runs the steps of all, in the order of the specs. Where two have a kernel for one site, the
+earlier is kept, since nothing would be left for the later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+
+from tilewright.errors import UserError
+from tilewright.ir.walk import walk
+from tilewright.spec import library
+from tilewright.spec.kernels import StoredKernel, code_functions, store, stored_kernels
+from tilewright.spec.merge import MergeResult
+from tilewright.spec.read import foreach_pairs, header_of, parse_preprocessing, symbols
+
+# Steps that hand on what they consume.
+_HANDS_ON = frozenset({"transform.apply_registered_pass", "transform.foreach_match"})
+
+
+def join_specs(texts: Sequence[str]) -> MergeResult:
+    """One preprocessing spec that does what several do.
+
+    Args:
+        texts: the specs; messages call them `spec 1`, `spec 2`, ….
+
+    Returns:
+        The spec, with the names of its kernels, of those left out, and what to know.
+
+    Raises:
+        UserError: a text is no preprocessing spec, or ends without a handle to the module.
+    """
+    with library.new_context(), ir.Location.unknown():
+        specs = [parse_preprocessing(text, f"spec {n}") for n, text in enumerate(texts, start=1)]
+        join = _Join(specs)
+        module = join.build()
+        try:
+            module.operation.verify()
+        except ir.MLIRError as error:
+            raise UserError(f"the joined spec is not valid: {library.reason(error)}") from error
+        return MergeResult(
+            text=str(module.operation.get_asm()),
+            entries=tuple(one.name for one in stored_kernels(module.operation)),
+            duplicates_dropped=tuple(join.dropped),
+            notes=tuple(join.notes),
+        )
+
+
+@dataclass
+class _Join:
+    specs: Sequence[ir.Operation]
+    dropped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _taken: dict[str, str] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def build(self) -> ir.Module:
+        headers = [header_of(spec) for spec in reversed(self.specs)]  # the earliest wins
+        module = library.new_module({k: v for header in headers for k, v in header.items()})
+        mains = [symbols(spec)[library.PREPROCESSING_ENTRY_POINT] for spec in self.specs]
+        only_read = all(_only_reads(main) for main in mains)
+
+        def steps(handle: ir.Value) -> None:
+            for number, (spec, main) in enumerate(zip(self.specs, mains, strict=True), start=1):
+                self._take_apart(f"spec {number}", spec)
+                handle = _take_steps(f"spec {number}", main, handle)
+
+        with ir.InsertionPoint(module.body):
+            main = library.define(library.PREPROCESSING_ENTRY_POINT, [library.any_op()], steps)
+        if not only_read:
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({})])
+        for spec in self.specs:
+            for op in list(spec.regions[0].blocks[0].operations):
+                if library.symbol(op) != library.PREPROCESSING_ENTRY_POINT:
+                    op.operation.move_before(main)
+        return module
+
+    def _take_apart(self, source: str, spec: ir.Operation) -> None:
+        """Leave in a spec what no earlier one has, under names that no earlier one uses."""
+        for kernel in stored_kernels(spec):
+            if kernel.symbols.call in self._taken:
+                self._drop(source, spec, kernel)
+            else:
+                self._name(source, spec, kernel)
+        own = symbols(spec)
+        renamed: dict[str, str] = {}
+        for name, op in own.items():
+            if name == library.PREPROCESSING_ENTRY_POINT:
+                continue
+            text = str(op)
+            if self._taken.get(name) == text:
+                op.erase()
+                continue
+            new, number = name, 1
+            while new in self._taken or (new != name and new in own):
+                new, number = f"{name}_{number}", number + 1
+            self._taken[new] = text
+            if new != name:
+                renamed[name] = new
+        for old, new in renamed.items():
+            ir.SymbolTable.set_symbol_name(own[old], new)
+            ir.SymbolTable.replace_all_symbol_uses(old, new, spec)
+
+    def _drop(self, source: str, spec: ir.Operation, kernel: StoredKernel) -> None:
+        """Take a kernel out of a spec, whose site an earlier one has a kernel for."""
+        self.dropped.append(kernel.name)
+        self.notes.append(
+            f"{source}: kernel '{kernel.name}' is for a site that an earlier spec has a kernel "
+            "for; kept that of the earlier"
+        )
+        pair = (kernel.symbols.matcher, kernel.symbols.action)
+        for op in list(walk(spec)):
+            if op.name == "transform.foreach_match":
+                _keep_pairs(op, [one for one in foreach_pairs(op) if one != pair])
+        for op in kernel.parts(spec):
+            op.erase()
+
+    def _name(self, source: str, spec: ir.Operation, kernel: StoredKernel) -> None:
+        """Give a kernel a name that no earlier one has."""
+        old = kernel.name
+        new, number = old, 2
+        while new in self._names:
+            new, number = f"{old} ({number})", number + 1
+        self._names.add(new)
+        if new != old:
+            code = [f for op in kernel.parts(spec) for f in code_functions(op)]
+            store(kernel.function, {**kernel.texts, "name": new}, code)
+            self.notes.append(f"{source}: kernel '{old}' is called '{new}' now")
+
+
+def _take_steps(source: str, main: ir.Operation, handle: ir.Value) -> ir.Value:
+    """Move the steps of an entry point to the insertion point; the module's handle after them."""
+    block = main.regions[0].blocks[0]
+    block.arguments[0].replace_all_uses_with(handle)
+    *steps, _ = [op.operation for op in block.operations]
+    for step in steps:
+        ir.InsertionPoint.current.block.append(step)
+        if handle in list(step.operands) and step.name in _HANDS_ON:
+            handle = step.results[0]
+    return handle
+
+
+def _only_reads(main: ir.Operation) -> bool:
+    (argument,) = ir.ArrayAttr(main.attributes["arg_attrs"])
+    return "transform.readonly" in ir.DictAttr(argument)
+
+
+def _keep_pairs(step: ir.Operation, pairs: Sequence[tuple[str, str]]) -> None:
+    """Leave these pairs in a `foreach_match`; without any it is taken out."""
+    if not pairs:
+        step.results[0].replace_all_uses_with(step.operands[0])
+        step.erase()
+        return
+    for attribute, names in zip(("matchers", "actions"), zip(*pairs, strict=True), strict=True):
+        references = [ir.FlatSymbolRefAttr.get(name) for name in names]
+        step.attributes[attribute] = ir.ArrayAttr.get(references)

@@ -80,7 +80,7 @@ def spec_request(
         ("compiler", context.compiler_version),
         ("variant", prepared.variant.name),
     )
-    return SpecRequest(entries, path, prepared.flags, header)
+    return SpecRequest(entries, path, context.flags(prepared.variant), header)
 
 
 def try_in_company(

@@ -223,9 +223,7 @@ class KernelEntry:
             expression, kernel = sketched(state, known, one.choice, one.target)
             check_kernel(expression, kernel)
             target = with_processor(state, one.target)
-            kernels.append(
-                SpecKernel(one.name, one.site.read_bytes(), kernel, one.choice, target)
-            )
+            kernels.append(SpecKernel(one.name, one.site.read_bytes(), kernel, one.choice, target))
         return write_kernel_spec(kernels, header)
 
     @staticmethod

@@ -1,0 +1,244 @@
+"""Kernels and convolutions in one preprocessing spec, beside configurations in a tuning spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import ANY
+
+import pytest
+from iree.compiler import ir
+
+from tilewright.ir.session import CompilerSession
+from tilewright.ir.template import dispatch_functions, read_dispatch
+from tilewright.site import KernelChoice
+from tilewright.sketch.generators import sketches
+from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
+from tilewright.sketch.translate_tasks import translate_site
+from tilewright.spec.preprocessing import PHASE, conv_sites
+from tilewright.target import parse_target
+from tilewright.tiling import Tiling
+from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
+from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.proof import (
+    Claim,
+    Proof,
+    ProofFailure,
+    ProofStage,
+    SpecRequest,
+    prove,
+    prove_all,
+    write_specs,
+)
+from tilewright.tuning.variants import PREPROCESSING_FLAG
+
+EPSILON = "1.0e-5"
+
+
+def program(epsilon: str = EPSILON, stride: int = 2) -> str:
+    """Two dense layers of one shape, a scaling whose constant is `epsilon`, a convolution."""
+    out = "1x4x4x8" if stride == 2 else "1x8x8x8"
+    dense = """
+      %{n}_p = linalg.matmul ins(%{x}, %w : tensor<16x32xf32>, tensor<32x32xf32>)
+        outs(%f : tensor<16x32xf32>) -> tensor<16x32xf32>
+      %{n} = linalg.generic {{indexing_maps = [#same, #row, #same],
+          iterator_types = ["parallel", "parallel"]}}
+        ins(%{n}_p, %b : tensor<16x32xf32>, tensor<32xf32>) outs(%e : tensor<16x32xf32>) {{
+      ^bb0(%p: f32, %q: f32, %o: f32):
+        %s = arith.addf %p, %q : f32
+        %r = arith.maximumf %s, %zero : f32
+        linalg.yield %r : f32
+      }} -> tensor<16x32xf32>"""
+    return f"""
+    #same = affine_map<(i, j) -> (i, j)>
+    #row = affine_map<(i, j) -> (j)>
+    func.func @dense(%x: tensor<16x32xf32>) -> tensor<16x32xf32> {{
+      %zero = arith.constant 0.0 : f32
+      %w = util.unfoldable_constant dense<0.125> : tensor<32x32xf32>
+      %b = util.unfoldable_constant dense<0.5> : tensor<32xf32>
+      %e = tensor.empty() : tensor<16x32xf32>
+      %f = linalg.fill ins(%zero : f32) outs(%e : tensor<16x32xf32>) -> tensor<16x32xf32>
+      {dense.format(n="y", x="x")}
+      {dense.format(n="z", x="y")}
+      return %z : tensor<16x32xf32>
+    }}
+    func.func @scale(%x: tensor<16x32xf32>) -> tensor<16x32xf32> {{
+      %c = arith.constant {epsilon} : f32
+      %e = tensor.empty() : tensor<16x32xf32>
+      %y = linalg.generic {{indexing_maps = [#same, #same],
+          iterator_types = ["parallel", "parallel"]}}
+        ins(%x : tensor<16x32xf32>) outs(%e : tensor<16x32xf32>) {{
+      ^bb0(%p: f32, %o: f32):
+        %s = arith.addf %p, %c : f32
+        %r = math.rsqrt %s : f32
+        linalg.yield %r : f32
+      }} -> tensor<16x32xf32>
+      return %y : tensor<16x32xf32>
+    }}
+    func.func @conv(%x: tensor<1x8x8x8xf32>) -> tensor<{out}xf32> {{
+      %zero = arith.constant 0.0 : f32
+      %w = util.unfoldable_constant dense<0.125> : tensor<1x1x8x8xf32>
+      %e = tensor.empty() : tensor<{out}xf32>
+      %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{out}xf32>) -> tensor<{out}xf32>
+      %y = linalg.conv_2d_nhwc_hwcf {{dilations = dense<1> : vector<2xi64>,
+        strides = dense<{stride}> : vector<2xi64>}}
+        ins(%x, %w : tensor<1x8x8x8xf32>, tensor<1x1x8x8xf32>)
+        outs(%f : tensor<{out}xf32>) -> tensor<{out}xf32>
+      return %y : tensor<{out}xf32>
+    }}"""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenProgram]:
+    path = tmp_path_factory.mktemp("kernels") / "program.mlir"
+    path.write_text(program())
+    with open_program(path, parse_target("cpu")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def kernels(
+    opened: OpenProgram, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[KernelEntry, int]]:
+    """The first kernel for each site, with how often the site is computed, by what it does."""
+    folder = tmp_path_factory.mktemp("sites")
+    request = FindSitesRequest(opened.program.path, opened.flags(), folder)
+    found = {}
+    for site in opened.compilers.ask(find_sites, request, 100.0):
+        expression = opened.compilers.ask(translate_site, site, 100.0).expression
+        assert expression is not None
+        sketch = sketches(expression, opened.target)[0]
+        choice = KernelChoice(sketch.name, sketch.space.default)
+        entry = KernelEntry(site.name, site.module, expression, choice, opened.target)
+        found[site.name.rpartition("_dispatch_")[0]] = (entry, site.count)
+    assert len(found) == 3
+    return found
+
+
+@pytest.fixture(scope="module")
+def convolution(opened: OpenProgram) -> ConvolutionEntry:
+    session = CompilerSession(list(opened.flags()))
+    text = session.compile(program(), compile_to=PHASE)
+    with session.context:
+        (site,) = conv_sites(ir.Module.parse(text))
+    return ConvolutionEntry(site)
+
+
+Kernels = dict[str, tuple[KernelEntry, int]]
+
+
+def claim(opened: OpenProgram, folder: Path, *entries: object, **fields: object) -> Claim:
+    return Claim(opened.program.path, opened.flags(), folder / "proof", entries, **fields)
+
+
+def test_each_kernel_is_dispatched_for_each_occurrence(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    entries = [entry for entry, _ in kernels.values()]
+    assert kernels["dense"][1] == 2
+    proof = prove(opened, claim(opened, tmp_path, *entries))
+    assert isinstance(proof, Proof)
+    assert proof.missed(entries) == []
+    for entry, count in kernels.values():
+        assert len(proof.reached[entry.name]) == count
+        assert len(set(proof.reached[entry.name])) == 1
+    assert {change.entry for change in proof.changes} == {entry.name for entry in entries}
+    assert b"tilewright" not in (tmp_path / "proof.before.mlir").read_bytes()
+    assert len(list(tmp_path.glob("proof.*Entry.mlir"))) == 1
+
+
+def test_each_site_alone_takes_its_kernel(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    claims = [
+        Claim(entry.site, opened.flags(), tmp_path / name, (entry,))
+        for name, (entry, _) in kernels.items()
+    ]
+    for (entry, _), proof in zip(kernels.values(), prove_all(opened, claims), strict=True):
+        assert isinstance(proof, Proof), proof
+        assert len(proof.reached[entry.name]) == 1
+
+
+def test_another_constant_or_stride_is_another_site(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    claims = []
+    for name, text in {
+        "scale": program(epsilon="1.0e-6"),
+        "conv": program(stride=1),
+    }.items():
+        other = tmp_path / f"{name}.mlir"
+        other.write_text(text)
+        flags = opened.flags()
+        claims.append(Claim(other, flags, tmp_path / name, (kernels[name][0],)))
+        claims.append(Claim(other, flags, tmp_path / f"{name}2", (kernels["dense"][0],)))
+    wrong, right, also_wrong, also_right = prove_all(opened, claims)
+    for one in (wrong, also_wrong):
+        assert isinstance(one, ProofFailure)
+        assert one.stage is ProofStage.REACH
+    for one in (right, also_right):
+        assert isinstance(one, Proof)
+        assert len(one.reached[kernels["dense"][0].name]) == 2
+
+
+def test_kernels_and_convolutions_share_a_spec(
+    opened: OpenProgram, kernels: Kernels, convolution: ConvolutionEntry, tmp_path: Path
+) -> None:
+    entries = (convolution, kernels["dense"][0])
+    proof = prove(opened, claim(opened, tmp_path, *entries))
+    assert isinstance(proof, Proof)
+    assert proof.missed(entries) == []
+    assert len(list(tmp_path.glob("proof.*Entry.mlir"))) == 1
+    # As in a variant that comes with a spec of its own.
+    own, flags = tmp_path / "own.mlir", opened.flags()
+    assert write_specs(opened, [SpecRequest((convolution,), own, flags)]) == [""]
+    variant = (*flags, f"{PREPROCESSING_FLAG}={own}")
+    proof = prove(opened, Claim(opened.program.path, variant, tmp_path / "variant", (entries[1],)))
+    assert isinstance(proof, Proof)
+    assert len(proof.reached[entries[1].name]) == 2
+    assert proof.reached[convolution.name]
+    assert not any("dispatch_0_conv" in name for name in proof.dispatches)
+
+
+def test_kernels_and_configurations_are_told_apart(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    """Dispatches have other numbers in their names where kernels are in the place of some."""
+    plain = prove(opened, claim(opened, tmp_path))
+    assert isinstance(plain, Proof)
+    configured, (entry, _) = plain.configured, kernels["dense"]
+    with CompilerSession(list(opened.flags())).context:
+        module = ir.Module.parse(configured.read_bytes())
+        name = next(one for one in dispatch_functions(module) if "scale" in one)
+        template = read_dispatch(module, *name.split("/")).template
+        levels = dict(template.root_op.tiling.levels)
+        levels["distribution"] = tuple(-(-size // 2) for size in levels["distribution"])
+        info = template.configure(Tiling.of(levels), template.translation)
+    tiles = ConfigurationEntry("half", configured, *name.split("/"), info)
+    (tmp_path / "both").mkdir()
+    proof = prove(opened, claim(opened, tmp_path / "both", tiles, entry))
+    assert isinstance(proof, Proof)
+    assert proof.reached == {"half": (name.split("/")[1],), entry.name: (ANY, ANY)}
+    assert [change.entry for change in proof.changes] == ["half", entry.name]
+
+
+def test_a_kernel_that_is_not_of_its_site_is_refused(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    dense, scale = kernels["dense"][0], kernels["scale"][0]
+    wrong = [
+        replace(dense, site=scale.site),
+        replace(dense, expression=scale.expression),
+        replace(scale, choice=KernelChoice("no-such-sketch", scale.choice.knobs)),
+    ]
+    requests = [
+        SpecRequest((one,), tmp_path / f"{number}.mlir", opened.flags())
+        for number, one in enumerate(wrong)
+    ]
+    told = write_specs(opened, requests)
+    assert "takes 3 inputs, its site 1" in told[0]
+    assert "is not for this site" in told[1]
+    assert "no-such-sketch" in told[2]
+    twice = [SpecRequest((dense, replace(dense, name="again")), tmp_path / "t", opened.flags())]
+    assert "are for one site" in write_specs(opened, twice)[0]

@@ -20,8 +20,10 @@ from tilewright.trial import Configuration
 
 _HERTZ = 3e9
 _FMA_PER_CYCLE = 2.0
-_LOADS_PER_CYCLE = 2.0
+_LOADS_PER_CYCLE = 1.6
 _FMA_LATENCY = 4.0
+# For each vector that the registers have no room for.
+_SPILL_CYCLES = 4.0
 # Bytes a cycle that come from each cache; stores of copies go to the second one.
 _L2_BYTES_PER_CYCLE = 32.0
 _L3_BYTES_PER_CYCLE = 12.0
@@ -112,9 +114,9 @@ class WindowNest:
         work = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
         # Sums that go on from what the step before left wait for it.
         work = np.where(sums > 0, np.maximum(work, _FMA_LATENCY), 0.0)
-        spilled = np.maximum(0, live + 1 - self.target.vector_registers)
+        spilled = np.maximum(0, live - self.target.vector_registers)
         written = values["unroll"] * np.where(values["unroll_windows"] > 0, 3, 1)
-        return np.asarray(work + 2.0 * spilled + _LOOP_CYCLES / written)
+        return np.asarray(work + _SPILL_CYCLES * spilled + _LOOP_CYCLES / written)
 
     def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Tiles of channels."""
@@ -130,7 +132,7 @@ class WindowNest:
         """Pieces of parallel work."""
         if self.row is not None:
             rows = np.ceil(_size(self.row) / values["rows"])
-            across = np.ceil(rows / np.maximum(1, values["piece_rows"] // values["rows"]))
+            across = np.ceil(rows / values["piece_rows"])
         else:
             across = np.ceil(
                 np.ceil(extent(self.column) / values["columns"]) / values["piece_rows"]
@@ -177,7 +179,8 @@ class WindowNest:
             part: Any = float(size)
             if dim.data is not None and dim.data is self.row:
                 overlap = (extent(dim.reduced) - 1) * dim.dilation if dim.reduced is not None else 0
-                part = np.minimum(size, values["piece_rows"] * dim.stride + overlap)
+                made = values["piece_rows"] * values["rows"]
+                part = np.minimum(size, made * dim.stride + overlap)
             elif dim.data is not None and dim.data not in {self.vector, self.column}:
                 part = 1.0
             read = read * part

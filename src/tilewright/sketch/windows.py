@@ -35,9 +35,9 @@ class ChannelWindowsSketch(Sketch):
     elements of a window that neighbouring columns share are read once.
 
     Knobs: `columns`, `rows` and `width`, a tile in elements, `width` of them channels; `blocks`,
-    blocks of channels in a tile where channels come in blocks; `piece_rows`, rows of the result in
-    one piece of parallel work, of one-dimensional windows tiles of columns; `piece_panels`, how
-    many widths (blocks) of channels in one; `order` of the loops within it; `reduction`, whether
+    blocks of channels in a tile where channels come in blocks; `piece_rows`, tiles of rows in one
+    piece of parallel work (of columns, where there are no rows); `piece_panels`, tiles of channels
+    in one; `order` of the loops within it; `reduction`, whether
     windows or channels are the outer loops; `unroll` and `unroll_windows`, channels and
     innermost axes of the window that are written out; `image`, whether the part of it that a piece
     reads is copied, padded, into memory of its own, or read in place with the edges cut off.
@@ -104,6 +104,7 @@ class ChannelWindowsSketch(Sketch):
         stack = self._target.stack_bytes // _STACK_SHARE
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
+        pieced = extent(self._column if self._row is None else self._row)
         tile = ("columns", "rows", "width", "blocks")
 
         def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:
@@ -118,6 +119,13 @@ class ChannelWindowsSketch(Sketch):
                 tile,
                 lambda *sizes: vectors(*sizes) <= registers,
                 lambda *sizes: f"{vectors(*sizes)} vectors of sums; registers: {registers}",
+                vectorised=True,
+            ),
+            Constraint(
+                "rows of a piece",
+                ("piece_rows", "columns" if self._row is None else "rows"),
+                lambda tiles, size: (tiles - 1) * size < pieced,
+                lambda tiles, size: f"{tiles} tiles of {size}; elements: {pieced}",
                 vectorised=True,
             ),
             Constraint(
@@ -222,7 +230,7 @@ class ChannelWindowsSketch(Sketch):
                     pieces.append(piece)
                 loops["columns"].append(tiles)
             elif axis is self._row:
-                piece, tiles = output.split(tiles, max(1, numbers["piece_rows"] // tile[axis]))
+                piece, tiles = output.split(tiles, numbers["piece_rows"])
                 pieces.append(piece)
                 loops["rows"].append(tiles)
             elif axis is panel:

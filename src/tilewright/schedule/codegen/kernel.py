@@ -328,6 +328,8 @@ class KernelEmitter(ValueEmitter):
         self._statements = 0
         # On GPUs the loops are short, and code with branches costs all threads.
         self._versioned = not processor.is_gpu
+        # The loops over workgroups while what these do is not begun.
+        self._grid: tuple[nest.For, ...] = ()
 
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement at the insertion point.
@@ -339,6 +341,11 @@ class KernelEmitter(ValueEmitter):
             ScheduleError: unrolling makes too much code, or an intrinsic is in a vectorized loop or
                 lacks what it needs.
         """
+        if self._grid and not isinstance(stmt, nest.Seq | nest.Allocate):
+            loops, self._grid = self._grid, ()
+            self._part(stmt, loops)
+            self._grid = loops
+            return
         match stmt:
             case nest.Seq():
                 for part in stmt.body:
@@ -441,28 +448,38 @@ class KernelEmitter(ValueEmitter):
         return checks(self, list(comparisons(body)), outer)
 
     def workgroup(self, body: Stmt, loops: Sequence[nest.For]) -> None:
-        """The code of a workgroup: branches where checks depend on its numbers.
+        """The code of a workgroup: branches where checks depend on its numbers, around each part of
+        it that has such checks.
 
         Args:
             body: what a workgroup does.
             loops: whose iterations are workgroups.
         """
+        self._grid = tuple(loops)
+        self.statement(body)
+        self._grid = ()
+
+    def _part(self, body: Stmt, loops: Sequence[nest.For]) -> None:
+        """A part of what a workgroup does."""
         variables = {loop: self.linear(loop.var) for loop in loops if loop.extent > 1}
         known = self._checks(body, frozenset().union(*(v.variables for v in variables.values())))
         for loop, number_ in variables.items():
             last = loop.extent - 1
             mine = [c for c in known if any(c.is_of(var) for var in number_.variables)]
-            if not mine or any(c.range(loop.extent) != (0, last) for c in mine):
+            first = max((c.range(loop.extent)[0] for c in mine), default=0)
+            end = min((c.range(loop.extent)[1] for c in mine), default=loop.extent)
+            edges = [0] * (first == 1) + [last] * (end == last)
+            if not edges or first > 1 or end < last or first >= end:
                 continue
-            # Only the last one is not whole: its number is known, and with it where loops end.
+            # Only the first and the last one are not whole: where their number is known, it is
+            # known where loops begin and end.
             others = [other for other in variables if other is not loop]
-            branch = scf.IfOp(self.compared("lt", number_.plus(-last)), has_else=True)
-            with self.block(branch.then_block), self.bound({}, [c.part for c in mine]):
-                self.workgroup(body, others)
-                scf.YieldOp([])
-            with self.block(branch.else_block), self.bound({loop.var: number(last)}):
-                self.workgroup(body, others)
-                scf.YieldOp([])
+
+            def inside(rest: list[nest.For] = others, mine: list[Check] = mine) -> None:
+                with self.bound({}, [c.part for c in mine]):
+                    self._part(body, rest)
+
+            self._edges(body, loop, edges, others, inside)
             return
         holds: bool | ir.Value = True
         for check in known:
@@ -474,11 +491,34 @@ class KernelEmitter(ValueEmitter):
         with self.block(branch.then_block), self.bound({}, [check.part for check in known]):
             self.statement(body)
             scf.YieldOp([])
-        self._versioned = False
+        outer = self._versioned
+        self._versioned = outer and statements(body) <= MOST_VERSIONED // 2
         with self.block(branch.else_block):
             self.statement(body)
             scf.YieldOp([])
-        self._versioned = True
+        self._versioned = outer
+
+    def _edges(
+        self,
+        body: Stmt,
+        loop: nest.For,
+        edges: Sequence[int],
+        others: Sequence[nest.For],
+        inside: Callable[[], None],
+    ) -> None:
+        """Branches for the numbers at the edges of a loop over workgroups, then for the others."""
+        if not edges:
+            inside()
+            return
+        edge, *more = edges
+        distance = self.linear(loop.var).plus(-edge)
+        branch = scf.IfOp(self.compared("ne", distance), has_else=True)
+        with self.block(branch.then_block):
+            self._edges(body, loop, more, others, inside)
+            scf.YieldOp([])
+        with self.block(branch.else_block), self.bound({loop.var: number(edge)}):
+            self._part(body, others)
+            scf.YieldOp([])
 
     def _unrolled(self, loop: nest.For) -> None:
         if loop.extent * statements(loop.body) > MOST_STATEMENTS:

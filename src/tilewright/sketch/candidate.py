@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
@@ -54,10 +54,16 @@ class KernelRequest:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """digest: equal for equal programs. inputs: the kernel's, where the site's were given."""
+    """digest: equal for equal programs. inputs: the kernel's, where the site's were given.
+
+    phase_s: seconds of what was done: `schedule` and `lower` make loops, `pack` the inputs, `emit`
+    MLIR, `host` the host's code where it is the first that is called like this, `targets` the LLVM
+    dialect, `code` the program.
+    """
 
     digest: str
     inputs: InputSet | None = None
+    phase_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def stored(expression: SiteExpression) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import time
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +17,7 @@ from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
 from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
+from tilewright.sketch import generators
 from tilewright.sketch.candidate import (
     CompiledKernel,
     KernelRequest,
@@ -23,8 +25,9 @@ from tilewright.sketch.candidate import (
     check_kernel,
     packed_inputs,
 )
-from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.loops import LoopsSketch
+from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
 
 if TYPE_CHECKING:
@@ -49,34 +52,51 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     from tilewright.ir.splice import GeneratedCode, digest_of
     from tilewright.schedule.codegen import executables_for, module_for
 
+    clock = _Phases()
     site, kernel = sketched(state, request.expression, request.choice, request.target)
     check_kernel(site, kernel)
+    clock.end("schedule")
     program = kernel.lower().program
+    clock.end("lower")
     inputs = request.inputs
     if inputs is not None and request.packed is not None:
         inputs = packed_inputs(inputs, kernel.packings, request.packed)
+    clock.end("pack")
     target = with_processor(state, request.target)
     if request.keep is not None:
         write_whole(request.keep, str(module_for(program, target)).encode())
     flags = compile_flags(request.flags)
     compiler = session(state, flags)
-    module, kernels = executables_for(
-        program, target, _executable_target(state, flags), kernel.unaligned(program)
-    )
-    digest = hashlib.sha256(
-        f"{digest_of(module)} {sorted(kernel.packings.items())}".encode()
-    ).hexdigest()[:20]
+    module, kernels = executables_for(program, target, _executable_target(state, flags))
+    packings = sorted(kernel.packings.items())
+    digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
+    clock.end("emit")
     known = request.programs / digest if request.programs is not None else None
     if known is not None and known.exists():
-        return CompiledKernel(digest, inputs)
-    compiler.run(module.operation, "executable-sources", "executable-targets", verify=False)
-    code = GeneratedCode.of(module)
+        return CompiledKernel(digest, inputs, clock.seconds)
     host = _host(state, request, program, kernels, _shapes(site, kernel, program))
-    write_whole(request.vmfb, host.finish(code, request.vmfb.parent))
+    clock.end("host")
+    compiler.run(module.operation, "executable-sources", "executable-targets", verify=False)
+    clock.end("targets")
+    write_whole(request.vmfb, host.finish(GeneratedCode.of(module), request.vmfb.parent))
+    clock.end("code")
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
         write_whole(known, digest.encode())
-    return CompiledKernel(digest, inputs)
+    return CompiledKernel(digest, inputs, clock.seconds)
+
+
+class _Phases:
+    """Seconds from one phase's end to the next."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = now - self._last
+        self._last = now
 
 
 def compile_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,11 +112,18 @@ def compile_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
 # -- sketches and their kernels --------------------------------------------------------------------
 
 
-class _Sketches(RecentlyUsed[tuple[bytes, Target], tuple[SiteExpression, dict[str, Sketch]]]):
-    """Expressions with the sketches that fit them, by name."""
+class _Sites(RecentlyUsed[bytes, SiteExpression]):
+    """Expressions, by what they are stored as."""
 
     def __init__(self) -> None:
         super().__init__(32)
+
+
+class _Sketches(RecentlyUsed[tuple[bytes, Target, str], Sketch]):
+    """Sketches of expressions, by name."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
 
 
 def sketched(
@@ -114,18 +141,19 @@ def sketched(
         SketchError: the sketch is not for this site.
         ScheduleError: these knobs make no schedule.
     """
+    site = state.get(_Sites).get(expression, lambda: pickle.loads(expression))
 
-    def make() -> tuple[SiteExpression, dict[str, Sketch]]:
-        site: SiteExpression = pickle.loads(expression)
-        return site, {sketch.name: sketch for sketch in sketches(site, target)}
+    def make() -> Sketch:
+        known = {sketch.name: sketch for sketch in (*generators.SKETCHES, LoopsSketch)}
+        if choice.sketch not in known:
+            raise SketchError(f"no sketch '{choice.sketch}' (there are: {', '.join(known)})")
+        try:
+            return known[choice.sketch](site, target)
+        except Unfit as error:
+            raise SketchError(f"sketch '{choice.sketch}' is not for this site: {error}") from None
 
-    site, fitting = state.get(_Sketches).get((expression, target), make)
-    if choice.sketch not in fitting:
-        raise SketchError(
-            f"sketch '{choice.sketch}' is not for this site (those that are: "
-            f"{', '.join(fitting) or 'none'})"
-        )
-    return site, fitting[choice.sketch].schedule(choice.knobs)
+    sketch = state.get(_Sketches).get((expression, target, choice.sketch), make)
+    return site, sketch.schedule(choice.knobs)
 
 
 # -- the host's code -------------------------------------------------------------------------------

@@ -144,7 +144,8 @@ def sketched(
     site = state.get(_Sites).get(expression, lambda: pickle.loads(expression))
 
     def make() -> Sketch:
-        known = {sketch.name: sketch for sketch in (*generators.SKETCHES, LoopsSketch)}
+        rules: list[type[Sketch]] = [*generators.SKETCHES, LoopsSketch]
+        known = {rule.name: rule for rule in rules}
         if choice.sketch not in known:
             raise SketchError(f"no sketch '{choice.sketch}' (there are: {', '.join(known)})")
         try:

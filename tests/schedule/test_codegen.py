@@ -119,6 +119,23 @@ def test_vectors_of_any_extent_and_any_access() -> None:
         assert op in text
 
 
+def test_vectors_at_places_that_are_read_from_memory() -> None:
+    """The place is the same for all lanes, or another one in each."""
+    P = te.placeholder((13,), "i64", name="P")
+    T = te.placeholder((29, 13), "f32", name="T")
+    rows = te.compute((13, 13), lambda i, j: T[P[i], j] + 1.0, name="rows")
+    columns = te.compute((29, 13), lambda i, j: T[i, P[j]], name="columns")
+    s = te.create_schedule([rows, columns])
+    for tensor in (rows, columns):
+        s[tensor].vectorize(s[tensor].split(_axis(s, tensor)[1], 8)[1])
+    f = te.build(s, [P, T, rows, columns], threads=1)
+    p = np.random.default_rng(0).permutation(13)
+    t = np.random.default_rng(1).standard_normal((29, 13)).astype("f")
+    found = f(p, t)
+    assert np.array_equal(found[0], t[p] + 1)
+    assert np.array_equal(found[1], t[:, p])
+
+
 def _matmul(dtype: str, accumulator: str, name: str) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     A = te.placeholder((33, 17), dtype, name=f"A_{name}")
     B = te.placeholder((17, 29), dtype, name=f"B_{name}")

@@ -291,7 +291,7 @@ def _started(
 
     return [
         ComputedValue(
-            translation.workshop, "started", tensor.shape, tensor.dtype, element(position)
+            translation.workshop, "combined", tensor.shape, tensor.dtype, element(position)
         )
         for position, tensor in enumerate(held)
     ]

@@ -240,7 +240,8 @@ class ValueEmitter:
                 if isinstance(known, bool):
                     return self.linear(expr.a if known else expr.b)
         value = self.value(expr)
-        return self.sums.opaque(value, value, [self.lane] if self.lane and is_vector(value) else [])
+        moving = [self.lane] if self.lane is not None and is_vector(value) else []
+        return self.sums.opaque(value, value, moving)
 
     def sum(self, place: Linear) -> ir.Value:
         """A sum that is the same in all lanes, an `index`.

@@ -487,3 +487,21 @@ def test_conditions_and_single_elements_in_vectorized_loops() -> None:
     last, wanted, both = _built(body, [A], outs)(a)
     assert (last.tolist(), wanted.tolist()) == ([8], [5])
     assert both.tolist() == [1, 2, 3, 4, 5, -6, -7, -8]
+
+
+def test_a_reduction_in_lanes_is_cut_where_it_ends() -> None:
+    n = 1000
+    x = te.placeholder((4, n), "f32", name="x")
+    k = te.reduce_axis(n, "k")
+    y = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    s = te.create_schedule(y)
+    _, lane = s[y].split(k, 16)
+    partial = s.rfactor(y, lane, factor_axis=1)
+    s[partial].reorder(*s[partial].op.reduce_axis, s[partial].op.axis[1])
+    s[partial].vectorize(s[partial].op.axis[1])
+    s[partial].compute_at(s[y], s[y].op.axis[0])
+    code = str(te.lower(s, [x, y]).mlir())
+    # What is behind the loop over whole vectors is a vector of its own.
+    assert "mask" not in code
+    assert code.count("scf.for") == 3
+    te.build(s, [x, y], threads=1).verify(lambda a: a.sum(axis=1))

@@ -17,10 +17,8 @@ from iree.compiler.dialects import arith, memref, scf, vector
 
 from tilewright.ir.hand_written import ALIGNMENT
 from tilewright.schedule.arith import Arithmetic, Atom, Linear, holds, number
-from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.exponential import exponential
+from tilewright.schedule.codegen import narrow_functions, scalars, wide_functions
 from tilewright.schedule.codegen.machine import Processor
-from tilewright.schedule.codegen.wide_functions import FUNCTIONS
 from tilewright.schedule.expr import (
     COMPARISONS,
     LOGICAL,
@@ -32,6 +30,7 @@ from tilewright.schedule.expr import (
     Not,
     Select,
     Var,
+    cast,
 )
 from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, INDEX, bits
@@ -451,15 +450,21 @@ class ValueEmitter:
         raise TypeError(f"no value for {type(expr).__name__}")
 
     def _call(self, call: Call, args: Sequence[ir.Value]) -> ir.Value:
-        dtype = call.args[0].dtype
-        if call.name == "exp" and dtype == "f32" and not self.processor.is_gpu:
-            return exponential(args[0])
-        if dtype != "f64" or call.name not in FUNCTIONS:
-            return scalars.call(call.name, list(args), dtype)
-        parameters = [Var(call.name, dtype) for _ in args]
+        dtype, name = call.args[0].dtype, call.name
+        written = wide_functions.FUNCTIONS if dtype == "f64" else {}
+        if dtype != "f64" and name in narrow_functions.NAMES and not self.processor.is_gpu:
+            if dtype != "f32":
+                wide = Call(name, tuple(cast("f32", arg) for arg in call.args), "f32")
+                return self.value(cast(dtype, wide))
+            if name not in narrow_functions.FUNCTIONS:
+                return narrow_functions.exponential(args[0], base_2=name == "exp2")
+            written = narrow_functions.FUNCTIONS
+        if name not in written:
+            return scalars.call(name, list(args), dtype)
+        parameters = [Var(name, dtype) for _ in args]
         outer = self._known
         self._known = {**outer, **dict(zip(parameters, args, strict=True))}
-        result = self.value(FUNCTIONS[call.name](*parameters))
+        result = self.value(written[name](*parameters))
         self._known = outer
         return result
 

@@ -14,7 +14,9 @@ class Site:
     """What IREE makes one dispatch of, or several that belong together, at the preprocessing phase.
 
     name: no other site of the program has it. dispatches: the entry points, at the flow phase of
-        the same compile, of what IREE computes it with; of a chain of reductions, say, several.
+        the same compile, of what IREE computes it with: of a chain of reductions, say, several;
+        of equal sites it can compile in several ways, too. runs: how often one run runs each of
+        them for this site, so these times their times is what the site takes without a kernel.
         count: how often one run computes it, equal ones counted together. module: a file with a
         module at the preprocessing phase whose one public function `main` computes the site alone.
         inputs: its arguments. constant: which of them the program knows before it runs (weights,
@@ -31,6 +33,7 @@ class Site:
     constant: tuple[bool, ...]
     output: ArgumentType | None
     reason: str = ""
+    runs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

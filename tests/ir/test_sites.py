@@ -1,5 +1,6 @@
 """Sites of programs: which ops, which inputs, how often; alone they compute what they do there."""
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import dispatch_corpus as corpus
 from tilewright.ir.dispatches import find_dispatches
 from tilewright.ir.reference.interpreter import evaluate
 from tilewright.ir.session import CompilerSession
+from tilewright.ir.site_dispatches import SITE_PHASE
 from tilewright.ir.site_module import isolate_value
-from tilewright.ir.sites import SITE_PHASE, find_program_sites
+from tilewright.ir.sites import find_program_sites
 from tilewright.ir.walk import walk
 
 ROOT = Path(__file__).parents[2]
@@ -52,17 +54,35 @@ def dispatches_of(compiler, source, function=None):
         return {site.entry: site.count for site in find_dispatches(module, function) if site.count}
 
 
+def is_single(site):
+    """Of one dispatch each time."""
+    return sum(site.dispatches.values()) == site.count
+
+
+def runs_of(sites):
+    found = Counter()
+    for site in sites:
+        found.update(site.dispatches)
+    return found
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_dispatches_are_those_of_the_program_as_often_as_it_runs_them(compiler, name):
     """Locations change no name; every dispatch is a site, or there is a reason."""
     wanted = dispatches_of(compiler, PROGRAMS[name])
     _, found = sites_of(compiler, PROGRAMS[name])
-    counts = dict.fromkeys(wanted, 0)
-    for site in found:
-        assert (site.alone is None) <= bool(site.reason)
-        for entry in site.dispatches:
-            counts[entry] += site.count
-    assert counts == wanted
+    assert runs_of(filter(is_single, found)) == wanted
+    assert all(bool(site.reason) or site.alone is not None for site in found)
+
+
+@pytest.mark.parametrize("name", [name for name, case in corpus.CASES.items() if case.flags])
+def test_of_several_dispatches_for_one_op_there_is_one_site(name):
+    """Data tiling packs in dispatches of their own, im2col copies."""
+    case = corpus.CASES[name]
+    compiler = CompilerSession((*corpus.FLAGS, *case.flags))
+    wanted = dispatches_of(compiler, case.source)
+    _, found = sites_of(compiler, case.source)
+    assert set(runs_of(found)) == set(wanted)
 
 
 HERE = [
@@ -90,19 +110,25 @@ def interpreted(module, arrays):
         return evaluate(ir.Module.parse(str(module)), "main", arrays)[0]
 
 
-CHAINED = {
-    **dict.fromkeys(("bottleneck", "mlp", "layernorm", "attention"), compiled),
-    **{f"network {layout}": interpreted for layout in networks.LAYOUTS},
-}
+CHAINED = [
+    ("bottleneck", False, compiled),
+    ("layernorm", False, compiled),
+    ("layernorm", True, compiled),
+    *(
+        (f"network {layout}", on, interpreted)
+        for layout in networks.LAYOUTS
+        for on in (False, True)
+    ),
+]
 
 
-@pytest.mark.parametrize("name", CHAINED)
-def test_sites_one_after_the_other_compute_what_the_program_does(compiler, name):
+@pytest.mark.parametrize(("name", "merged", "run"), CHAINED)
+def test_sites_one_after_the_other_compute_what_the_program_does(compiler, name, merged, run):
     """Each alone, by plain IREE; views and what is computed ahead are in no site."""
-    run = CHAINED[name]
     rng = np.random.default_rng(0)
     module, found = sites_of(compiler, PROGRAMS[name])
-    makers = {site.alone.result: site for site in found if site.alone is not None}
+    used = [site for site in found if site.alone is not None and (merged or is_single(site))]
+    makers = {site.alone.result: site for site in used}
     values, arguments = {}, {}
 
     def value_of(value):
@@ -121,7 +147,7 @@ def test_sites_one_after_the_other_compute_what_the_program_does(compiler, name)
 
     (exported,) = (op for op in walk(module) if op.name == "hal.tensor.export")
     result = value_of(exported.operands[0])
-    assert all(site.alone.result in values for site in found if not site.reason)
+    assert all(site.alone.result in values for site in used if is_single(site) != merged)
     inputs = [array for _, array in sorted(arguments.items())]
     assert len(inputs) == len(exported.block.arguments)
     wanted = run(PROGRAMS[name], inputs)

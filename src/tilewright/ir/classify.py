@@ -139,7 +139,7 @@ def _kind_and_roles(
         return "attention", _roles_of_attention(maps, len(plain))
     if not maps:
         return "other", plain
-    if _is_product_sum(root, maps):
+    if is_product_sum(root, maps):
         roles = _roles_of_product(maps)
         if "image" not in roles and "window" not in roles:
             if "k" in roles and all(
@@ -221,8 +221,13 @@ def _roles_of_pooling(maps: list[ir.AffineMap], reduction: tuple[bool, ...]) -> 
     return roles
 
 
-def _is_product_sum(root: ir.Operation, maps: list[ir.AffineMap]) -> bool:
-    """Whether the body adds the product of the two inputs (casts allowed) to the output."""
+def is_product_sum(root: ir.Operation, maps: Sequence[ir.AffineMap]) -> bool:
+    """Whether the body adds the product of the two inputs (casts allowed) to the output.
+
+    Args:
+        root: a structured op.
+        maps: its indexing maps.
+    """
     kinds = iterator_kinds(root)
     if len(maps) != 3 or len(root.regions) != 1 or (kinds is not None and not any(kinds)):
         return False

@@ -17,6 +17,7 @@ from iree.compiler import ir
 
 from tilewright.ir.reference.access import indexing_maps, iterator_kinds, loops_in, plain_dims
 from tilewright.ir.reference.extended import outer_order
+from tilewright.ir.reference.tensors import reassociation
 from tilewright.ir.sizes import SizeEvaluator
 
 Ratio = tuple[int, int]
@@ -124,6 +125,8 @@ class _Tracker:
             return self._pack(op)
         if op.name == "linalg.unpack":
             return self._unpack(op)
+        if op.name in _RESHAPES:
+            return self._reshape(op)
         return self._without_maps(op)
 
     def _with_maps(self, op: ir.Operation, maps: list[ir.AffineMap]) -> OpLoops:
@@ -187,6 +190,20 @@ class _Tracker:
         self.made[result] = loops if made is None else [-1] * rank
         return OpLoops(self.shape_of(result), (False,) * rank, tuple(loops), tuple(scales))
 
+    def _reshape(self, op: ir.Operation) -> OpLoops:
+        """No loops; dimensions keep theirs where they are split off or joined with those of 1."""
+        source, result = op.operands[0], op.results[0]
+        ranks = [len(self.shape_of(value)) for value in (source, result)]
+        wide = self.shape_of(source if ranks[0] > ranks[1] else result)
+        made, dims = self.made.get(source), [-1] * ranks[1]
+        for narrow, group in enumerate(reassociation(op)):
+            large = [one for one in group if wide[one] != 1]
+            if made is not None and len(large) == 1:
+                before, after = (large[0], narrow) if ranks[0] > ranks[1] else (narrow, large[0])
+                dims[after] = made[before]
+        self.made[result] = dims
+        return OpLoops((), (), ())
+
     def _without_maps(self, op: ir.Operation) -> OpLoops:
         """Ops of other kinds have a loop for each dimension of the tensor they go through."""
         domain = _domain(op)
@@ -205,6 +222,7 @@ class _Tracker:
         return OpLoops(extents, tuple(ordered), tuple(loops))
 
 
+_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 _THROUGH_INPUT = (
     "iree_linalg_ext.arg_compare",
     "iree_linalg_ext.map_scatter",

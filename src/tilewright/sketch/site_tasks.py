@@ -41,7 +41,8 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
         CompileError: the program does not compile.
     """
     from tilewright.ir.signature import argument_type
-    from tilewright.ir.sites import SITE_PHASE, find_program_sites
+    from tilewright.ir.site_dispatches import SITE_PHASE
+    from tilewright.ir.sites import find_program_sites
 
     compiler = session(state, request.flags)
     module = compiler.parse(request.program.read_bytes(), name=request.program.name)
@@ -49,7 +50,7 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
     request.folder.mkdir(parents=True, exist_ok=True)
     sites: list[Site] = []
     for index, found in enumerate(find_program_sites(compiler, module, request.function)):
-        name, path = _name(found.dispatches, {site.name for site in sites}), Path()
+        name, path = _name(tuple(found.dispatches), {site.name for site in sites}), Path()
         alone = found.alone
         if alone is not None:
             path = request.folder / f"{index:03d}_{name[:80]}.mlir"
@@ -57,13 +58,14 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
         sites.append(
             Site(
                 name=name,
-                dispatches=found.dispatches,
+                dispatches=tuple(found.dispatches),
                 count=found.count,
                 module=path,
                 inputs=alone.arguments if alone is not None else (),
                 constant=found.constant,
                 output=argument_type(alone.result.type) if alone is not None else None,
                 reason=found.reason,
+                runs=tuple(found.dispatches.values()),
             )
         )
     return tuple(sites)

@@ -1,0 +1,211 @@
+"""Which ops of a program are computed together, as the compiler forms dispatches.
+
+What was fused into others without a trace belongs where it is used. Ops of constants alone, which
+the compiler evaluates ahead, stay outside: sites take their results.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence, Set
+
+from iree.compiler import ir
+
+from tilewright.ir.site_dispatches import FormedDispatch
+from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
+from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap
+
+# Another way to look at the same data.
+_VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.empty", "tensor.expand_shape")
+# Moves of data, which happen where it is made or in a dispatch of their own, not where it is used.
+_MOVES = ("tensor.concat", "tensor.insert_slice")
+
+
+class SiteGroups:
+    """Which ops are computed together: those of a dispatch, or of several that share an op.
+
+    A group is called by the position of its first dispatch. `results`: for each group the values
+    that are used where they are not computed; one of them makes the group a site.
+    """
+
+    def __init__(self, ops: ProgramOps, dispatches: Sequence[FormedDispatch]) -> None:
+        self._ops = ops
+        self._dispatches = dispatches
+        # For each op the dispatches that it is computed in, by the first of each group.
+        self._where: list[set[int]] = [set() for _ in ops.ops]
+        for index, dispatch in enumerate(dispatches):
+            for number in dispatch.ops or ():
+                self._where[number].add(index)
+        self._group = self._joined()
+        self._where = [{self._group[index] for index in where} for where in self._where]
+        self._append()
+        self._absorb()
+        self._hand_on()
+        self.results = self._results()
+
+    def _joined(self) -> list[int]:
+        """Dispatches that are parts of one computation: a product on packed data, with packing."""
+        group = list(range(len(self._dispatches)))
+        for number, where in enumerate(self._where):
+            if len(where) > 1 and not is_cheap(self._ops.ops[number]):
+                first = min(group[index] for index in where)
+                joined = {group[index] for index in where}
+                group = [first if one in joined else one for one in group]
+        return group
+
+    def _append(self) -> None:
+        """Transposes and their like that the compiler does where it makes what they transpose."""
+        perhaps: dict[int, set[int]] = defaultdict(set)
+        for group, dispatch in zip(self._group, self._dispatches, strict=True):
+            for number in dispatch.perhaps:
+                perhaps[number].add(group)
+        for number, op in enumerate(self._ops.ops):
+            if self._where[number] or op.name in (*_VIEWS, *_MOVES) or not op.operands:
+                continue
+            source = op.operands[0]
+            while self._ops.known(source) == DATA and self._is_lost_view(source):
+                source = source.owner.operands[0]
+            maker = self._ops.maker(source)
+            if maker != OUTSIDE:
+                self._where[number] = self._where[maker] & perhaps[number]
+
+    def _is_lost_view(self, value: ir.Value) -> bool:
+        maker = self._ops.maker(value)
+        return maker != OUTSIDE and self._ops.ops[maker].name in _VIEWS and not self._where[maker]
+
+    def _absorb(self) -> None:
+        """Find a place for ops that left no trace: where they are used, or what they use is."""
+        lost = []
+        for number, op in reversed(list(enumerate(self._ops.ops))):
+            if self._where[number]:
+                continue
+            users = {user for value in op.results for user in self._ops.users(value)}
+            where = set().union(*(self._at(user) for user in users))
+            view = op.name in _VIEWS
+            if op.name in _MOVES:
+                where = {OUTSIDE}
+            if len(where) == 1 or view or (is_cheap(op) and OUTSIDE not in where):
+                self._where[number] = where
+            if not view and where & {OUTSIDE}:
+                lost.append(number)
+        for number in reversed(lost):
+            makers = {
+                place
+                for value in needed(self._ops.ops[number])
+                if self._ops.known(value) == DATA
+                for place in self._at(self._ops.maker(value)) - {OUTSIDE}
+            }
+            if len(makers) == 1:
+                self._where[number] = makers
+
+    def _hand_on(self) -> None:
+        """Where elementwise ops of one result of a group make others: they go to who uses these.
+
+        IREE stores both where several dispatches use the first. A kernel has one result.
+        """
+        for group, values in self._results().items():
+            for first in values:
+                moved = self._behind(first, values, group) if len(values) > 1 else set()
+                for number in sorted(moved, reverse=True):
+                    users = {u for v in self._ops.ops[number].results for u in self._ops.users(v)}
+                    self._where[number] -= {group}
+                    self._where[number] |= set().union(*map(self._at, users)) - {group}
+                if moved:
+                    break
+
+    def _behind(self, first: ir.Value, results: Sequence[ir.Value], group: int) -> set[int]:
+        """The ops between one result of a group and all the others; none where that is not all."""
+        before = self._behind_value(first, group)
+        found: set[int] = set()
+        for value in results:
+            if value != first:
+                found |= self._behind_value(value, group) - before
+        for number in found:
+            op = self._ops.ops[number]
+            makers = {self._ops.maker(v) for v in needed(op) if v != first}
+            users = {u for v in op.results for u in self._ops.users(v)}
+            if not is_cheap(op) or makers & before or OUTSIDE in users:
+                return set()
+        used = any(v == first for number in found for v in needed(self._ops.ops[number]))
+        return found if used else set()
+
+    def _behind_value(self, value: ir.Value, group: int) -> set[int]:
+        """The ops of data that a group computes for a value."""
+        found: set[int] = set()
+        left = [value]
+        while left:
+            one = left.pop()
+            number = self._ops.maker(one)
+            if number in found or group not in self._at(number) or self._ops.known(one) != DATA:
+                continue
+            found.add(number)
+            left += needed(self._ops.ops[number])
+        return found
+
+    def _at(self, user: int) -> set[int]:
+        return {OUTSIDE} if user == OUTSIDE else self._where[user]
+
+    def members(self) -> dict[int, list[FormedDispatch]]:
+        """The dispatches of each group, in order."""
+        found: dict[int, list[FormedDispatch]] = defaultdict(list)
+        for group, dispatch in zip(self._group, self._dispatches, strict=True):
+            found[group].append(dispatch)
+        return found
+
+    def is_elementwise(self, value: ir.Value) -> bool:
+        """Whether the result of a group is made by elementwise ops and moves of data alone.
+
+        Args:
+            value: the result.
+        """
+        ((group, _),) = ((g, v) for g, values in self.results.items() for v in values if v == value)
+        return all(is_cheap(self._ops.ops[one]) for one in self._behind_value(value, group))
+
+    def is_used_in(self, value: ir.Value, groups: Set[int]) -> bool:
+        """Whether a value is used nowhere but in these groups.
+
+        Args:
+            value: the result of a group.
+            groups: some groups.
+        """
+        return all(self._at(user) <= groups for user in self._ops.users(value))
+
+    def isolate(self, value: ir.Value, groups: Set[int]) -> IsolatedSite:
+        """What groups compute for a value as a module.
+
+        Args:
+            value: the result of one of them.
+            groups: the groups.
+        """
+
+        def inside(op: ir.Operation) -> bool:
+            number = self._ops.number.get(op, OUTSIDE)
+            known = self._ops.known(op.results[0])
+            if known == DATA:
+                return number != OUTSIDE and bool(self._where[number] & groups)
+            return known == FREE or (number != OUTSIDE and not self._ops.stays_outside(op))
+
+        return isolate_value(value, inside)
+
+    def _results(self) -> dict[int, list[ir.Value]]:
+        """For each group the values that are used where they are not computed."""
+        found: dict[int, list[ir.Value]] = defaultdict(list)
+        shared = []
+        for number, op in enumerate(self._ops.ops):
+            where = self._where[number] - {OUTSIDE}
+            for value in op.results:
+                if not where or not self._is_used_outside(value, self._where[number]):
+                    continue
+                if len(where) == 1:
+                    found[min(where)].append(value)
+                else:
+                    shared.append((value, where))
+        for value, where in shared:
+            found[min(where, key=lambda one: (len(found[one]), one))].append(value)
+        return found
+
+    def _is_used_outside(self, value: ir.Value, where: set[int]) -> bool:
+        if self._ops.known(value) != DATA:
+            # Whoever uses it computes it, or takes it for an input that is known ahead.
+            return OUTSIDE in self._ops.users(value)
+        return any(self._at(user) - where for user in self._ops.users(value))

@@ -1,0 +1,181 @@
+"""The ops of a program that can be part of sites, with what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from iree.compiler import ir
+
+from tilewright.ir.classify import element_bits
+from tilewright.ir.reference.access import iterator_kinds
+from tilewright.ir.site_module import needed
+from tilewright.ir.walk import walk
+
+FREE, CONSTANT, DATA = range(3)
+"""How much of a value is known before a run: all from the code, all with the weights, or not."""
+
+OUTSIDE = -1
+"""What is no part of any site, where the number of an op or of a dispatch would be."""
+
+# What computes on tensors. An op of another dialect with tensors is no part of a site.
+_DIALECTS = ("arith.", "complex.", "iree_linalg_ext.", "linalg.", "math.", "tensor.")
+# No access to the data.
+_SIZES = ("tensor.dim",)
+
+
+def program_ops(module: ir.Operation) -> Iterator[ir.Operation]:
+    """The ops of a program that can be part of a site.
+
+    Args:
+        module: the program.
+
+    Yields:
+        Them in order, without those in the regions of others.
+    """
+    for op in walk(module, lambda op: not _computes(op) and op.name != "util.initializer"):
+        if _computes(op):
+            yield op
+
+
+def _computes(op: ir.Operation) -> bool:
+    return (
+        op.name.startswith(_DIALECTS)
+        and op.name != "arith.constant"
+        and len(op.results) > 0
+        and all(isinstance(value.type, ir.RankedTensorType) for value in op.results)
+    )
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """Whether an op has loops, and reduces in none of them.
+
+    Args:
+        op: any op.
+    """
+    kinds = iterator_kinds(op)
+    return kinds is not None and not any(kinds)
+
+
+def is_cheap(op: ir.Operation) -> bool:
+    """Whether the compiler may compute an op in several dispatches instead of storing it.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    return (
+        op.name.startswith(("arith.", "complex.", "math.", "tensor."))
+        or op.name in ("linalg.broadcast", "linalg.fill", "linalg.transpose")
+        or is_elementwise(op)
+    )
+
+
+class ProgramOps:
+    """The ops of a program by their numbers, with what is known of each."""
+
+    def __init__(self, module: ir.Operation) -> None:
+        self.ops = list(program_ops(module))
+        self.number = {op: number for number, op in enumerate(self.ops)}
+        self._globals = {
+            str(op.attributes["sym_name"]): "is_mutable" not in op.attributes
+            for op in walk(module, lambda _: False)
+            if op.name == "util.global"
+        }
+        self._known: dict[ir.Operation, int] = {}
+        self._data: dict[ir.Operation, int] = {}
+
+    def known(self, value: ir.Value) -> int:
+        """How much of a value is known before a run.
+
+        Args:
+            value: of the program.
+
+        Returns:
+            One of FREE, CONSTANT, DATA.
+        """
+        if isinstance(value.owner, ir.Block):
+            return DATA
+        op = value.owner.operation
+        if op not in self._known:
+            self._known[op] = self._known_of(op)
+        return self._known[op]
+
+    def _known_of(self, op: ir.Operation) -> int:
+        if op.name == "arith.constant":
+            value = op.attributes["value"]
+            dense = isinstance(op.results[0].type, ir.ShapedType)
+            splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
+            return CONSTANT if dense and not splat else FREE
+        if op.name == "util.global.load":
+            name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
+            return CONSTANT if self._globals.get(f'"{name}"') else DATA
+        if not op.name.startswith(_DIALECTS):
+            return DATA
+        return max(map(self.known, needed(op)), default=FREE)
+
+    def stays_outside(self, op: ir.Operation) -> bool:
+        """Whether the compiler computes an op ahead: of constants, and not larger than these.
+
+        Args:
+            op: one that can be part of a site.
+        """
+        constant = self.known(op.results[0]) == CONSTANT
+        return constant and sum(map(size_in_bits, op.results)) <= self._data_of(op)
+
+    def _data_of(self, op: ir.Operation) -> int:
+        """Bits of the constants that an op of constants reads."""
+        if op not in self._data:
+            self._data[op] = 0
+            for value in dict.fromkeys(needed(op)):
+                if self.known(value) == CONSTANT:
+                    owner = value.owner.operation
+                    ahead = not _computes(owner) or self.stays_outside(owner)
+                    self._data[op] += size_in_bits(value) if ahead else self._data_of(owner)
+        return self._data[op]
+
+    def maker(self, value: ir.Value) -> int:
+        """The op that a value is a result of.
+
+        Args:
+            value: of the program.
+
+        Returns:
+            Its number; OUTSIDE where it is no part of a site.
+        """
+        if isinstance(value.owner, ir.Block):
+            return OUTSIDE
+        return self.number.get(value.owner.operation, OUTSIDE)
+
+    def users(self, value: ir.Value) -> set[int]:
+        """The ops that use a value.
+
+        Args:
+            value: of the program.
+
+        Returns:
+            Their numbers; OUTSIDE stands for all that are no part of a site.
+        """
+        found = set()
+        for use in value.uses:
+            user = use.owner.operation
+            while user not in self.number and user.parent is not None:
+                user = user.parent.operation
+            if use.owner.operation.name not in _SIZES:
+                found.add(self.number.get(user, OUTSIDE))
+        return found
+
+
+def size_in_bits(value: ir.Value) -> int:
+    """Bits of all elements of a tensor.
+
+    Args:
+        value: any value.
+
+    Returns:
+        The bits; 0 for what is no tensor or has a size that is not known.
+    """
+    type_ = value.type
+    if not isinstance(type_, ir.RankedTensorType):
+        return 0
+    points: int = prod(max(0, size) for size in type_.shape)
+    return points * element_bits(type_.element_type)

@@ -31,6 +31,7 @@ def tune(
     parameters: Mapping[str, Path] | Iterable[str | ParameterFile] = (),
     iree_flags: Iterable[str] = (),
     variants: str | Iterable[str | Variant] | None = None,
+    kernels: str = "off",
     only: str | None = None,
     threads: int | None = None,
     config: Path | ConfigFile | None = None,
@@ -58,6 +59,7 @@ def tune(
     parameters: weights outside the program, `{scope: file}` or `"scope=file"`.
     iree_flags: flags given to every compile.
     variants: whole-program variants to try, `"default,data-tiling,mine=--flag"`.
+    kernels: `"on"` for kernels of our own beside the compiler's configurations, `"only"`, `"off"`.
     only: a regular expression; other dispatches are left alone.
     threads: threads that the program runs on (default: all cores).
     config: a configuration file of the system that this project succeeds.

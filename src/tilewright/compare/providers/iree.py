@@ -109,6 +109,7 @@ class IreeTuned(Iree):
     name = "iree-tuned"
     about = "IREE tuned by tilewright: from the database, or within --budget"
     searches = True
+    kernels = "on"
 
     def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
         from tilewright import api
@@ -145,6 +146,7 @@ class IreeTuned(Iree):
             function=task.function,
             inputs=options.inputs,
             parameters=dict(task.parameters),
+            kernels=self.kernels,
             iree_flags=(*_own_flags(task), *options.iree_flags),
             max_trials=options.budget.trials if options.budget else 1,
             time_limit=options.budget.seconds,
@@ -162,6 +164,14 @@ class IreeTuned(Iree):
         if options.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"
         return Built(str(vmfb), note, tuple(progress))
+
+
+class IreeConfigured(IreeTuned):
+    """What a run finds among the compiler's own configurations and variants."""
+
+    name = "iree-configured"
+    about = "IREE tuned by tilewright without kernels of its own (--kernels off)"
+    kernels = "off"
 
 
 def in_flight_flags(options: CompareOptions) -> tuple[str, ...]:
@@ -185,4 +195,4 @@ def _thread_name(task: Path) -> str:
         return ""
 
 
-PROVIDERS: tuple[type[Provider], ...] = (Iree, IreeTuned, IreeVariant)
+PROVIDERS: tuple[type[Provider], ...] = (Iree, IreeTuned, IreeConfigured, IreeVariant)

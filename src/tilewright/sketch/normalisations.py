@@ -91,7 +91,10 @@ def _softmax(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorV
 
 
 class _Attention:
-    """An attention taken apart: Q is batch, m, k1; K batch, k2, k1; V batch, k2, n."""
+    """An attention taken apart: Q is batch, m, k1; K batch, k2, k1; V batch, k2, n.
+
+    base_2: whether scores are in units of log2.
+    """
 
     def __init__(self, translation: SiteTranslation, op: ir.Operation) -> None:
         self.op = op
@@ -104,6 +107,11 @@ class _Attention:
         self.dtype = _wide(dtype_of(op.operands[0].type, op.name))
         if not is_float(self.dtype):
             self.dtype = "f32"
+        block = op.regions[0].blocks[0]
+        # The unit of the scores is seen by a region that changes them and by those who get the
+        # maximum; nobody else.
+        seen = len(op.results) > 1 or yielded(block)[0] != block.arguments[0]
+        self.base_2 = seen and _uses_exp2(op)
         self.rows = sorted(self.roles.batch | self.roles.m)
         self.scores = self.roles.scores
 
@@ -159,7 +167,7 @@ def _attention(translation: SiteTranslation, op: ir.Operation) -> Sequence[Tenso
     def row(tensor: Tensor) -> Callable[[dict[int, Expr]], Expr]:
         return lambda loops: tensor(*(loops[d] for d in rows))
 
-    power = te.exp2 if _in_base_2(translation, op) else te.exp
+    power = te.exp2 if what.base_2 else te.exp
     best = what.reduced("row_max", rows, largest_number, what.roles.k2, score)
     outputs = [
         (result, access)
@@ -223,7 +231,6 @@ def _scores(translation: SiteTranslation, what: _Attention) -> Tensor:
         lambda loops: cast(dtype, what.read(0, loops)) * cast(dtype, what.read(1, loops)),
     )
     block = op.regions[0].blocks[0]
-    base_2 = _in_base_2(translation, op)
     narrow = bits(dtype_of(op.operands[0].type, op.name)) <= 8
 
     def region(value: Expr, loops: dict[int, Expr]) -> Expr:
@@ -236,12 +243,12 @@ def _scores(translation: SiteTranslation, what: _Attention) -> Tensor:
     def score(loops: dict[int, Expr]) -> Expr:
         value = products(*(loops[d] for d in what.scores))
         factor = cast(dtype, what.read(3, loops))
-        if base_2:
+        if what.base_2:
             factor = factor * const(_LOG2_E, dtype)
         # Scores of 8-bit queries are scaled after the region, to keep the product's range.
         value = region(value, loops) * factor if narrow else region(value * factor, loops)
         if len(what.operands) - len(op.results) == 5:
-            value = value + _added(what.read(4, loops), dtype, base_2)
+            value = value + _added(what.read(4, loops), dtype, what.base_2)
         return value
 
     return what.stage("scaled", what.scores, score)
@@ -268,8 +275,8 @@ def _output(
     return ComputedValue(what.workshop, name, shape, dtype, element)
 
 
-def _in_base_2(translation: SiteTranslation, op: ir.Operation) -> bool:
-    """Whether scores are in units of log2, which the region and a running maximum see."""
+def _uses_exp2(op: ir.Operation) -> bool:
+    """Whether an attention's scores are in units of log2; they are unless it says otherwise."""
     if "decomposition_config" in op.attributes:
         config = ir.DictAttr(op.attributes["decomposition_config"])
         if "use_exp2" in config:

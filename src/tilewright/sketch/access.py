@@ -5,12 +5,12 @@ Everything here looks at an expression, or at a schedule before its loops are ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
 from tilewright.schedule.arith import Arithmetic, Linear, number
-from tilewright.schedule.expr import Binary, Call, Combiner, Expr, Var
+from tilewright.schedule.expr import Binary, Call, Expr, Var
 from tilewright.schedule.nest import compact
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import Schedule
@@ -25,10 +25,6 @@ _CHEAP = frozenset(
 )
 # Nodes of an expression beyond which nothing more is inlined into it.
 _MOST_NODES = 400
-_REASSOCIABLE = (
-    *("add", "mul", "max", "min", "and", "or", "xor"),
-    *("logical_and", "logical_or"),
-)
 
 
 def is_costly(expr: Expr) -> bool:
@@ -42,23 +38,6 @@ def is_costly(expr: Expr) -> bool:
         (isinstance(node, Call) and node.name not in _CHEAP)
         or (isinstance(node, Binary) and node.op == "div" and is_float(node.dtype))
         for node in nodes(expr)
-    )
-
-
-def reassociates(combiner: Combiner) -> bool:
-    """Whether values may be combined in any order: one value, by an operator like a sum or a
-    maximum. (Of several values together, such as a maximum and where it is, equal ones may have to
-    be taken in order.)
-
-    Args:
-        combiner: of a reduction.
-    """
-    result = combiner.result[0]
-    return (
-        len(combiner.result) == 1
-        and isinstance(result, Binary)
-        and result.op in _REASSOCIABLE
-        and {result.a, result.b} == {combiner.lhs[0], combiner.rhs[0]}
     )
 
 
@@ -257,3 +236,56 @@ def element_bits(pattern: AccessPattern) -> int:
     """
     widths = [bits(pattern.output.dtype), *(bits(read.tensor.dtype) for read in pattern.reads)]
     return max(widths)
+
+
+def row_scalars(schedule: Schedule) -> list[Stage]:
+    """Elementwise stages of no more elements than the reductions that they are made from: a mean
+    after a sum.
+
+    Args:
+        schedule: without loops yet.
+
+    Returns:
+        Producers first, without the output.
+    """
+    sizes: dict[Tensor, int] = {}
+    found = []
+    for stage in computed(schedule):
+        op = stage.compute
+        size = prod(op.outputs[0].shape)
+        if op.reduction is None:
+            largest = max((sizes.get(t, 0) for t in op.input_tensors), default=0)
+            if stage.is_output or size > largest:
+                continue
+            found.append(stage)
+        sizes.update(dict.fromkeys(op.outputs, size))
+    return found
+
+
+def same_axes(
+    schedule: Schedule, patterns: Mapping[Stage, AccessPattern], stage: Stage, axis: IterVar
+) -> dict[Stage, IterVar]:
+    """Which axis of each producer is that of a stage: the dimension that is read along it.
+
+    Args:
+        schedule: of the stages.
+        patterns: of the stages that are not inlined, producers first.
+        stage: where to begin.
+        axis: of its result.
+
+    Returns:
+        The stage itself, and each one before it that has such an axis.
+    """
+    found = {stage: axis}
+    for reader in reversed(list(patterns)):
+        pattern, mine = patterns[reader], found.get(reader)
+        if mine is None:
+            continue
+        for read in pattern.reads:
+            producer = schedule[read.tensor]
+            if producer not in patterns or producer in found:
+                continue
+            for own, index in zip(producer.op.axis, read.indices, strict=True):
+                if pattern.linear(index).step(mine)[0] == 1:
+                    found[producer] = own
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.schedule.arith import Atom
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import REDUCE, IterVar, Tensor
+from tilewright.schedule.tensor import REDUCE, IterVar
 from tilewright.schedule.types import bits
 from tilewright.sketch.access import (
     AccessPattern,
@@ -25,7 +25,8 @@ from tilewright.sketch.access import (
     inline_all,
     is_costly,
     joined_tail,
-    reassociates,
+    row_scalars,
+    same_axes,
     shared_stages,
     worth_keeping,
 )
@@ -81,7 +82,7 @@ class RowChain:
         reductions = [stage for stage in stages if stage.compute.reduction is not None]
         if not reductions:
             raise Unfit("it reduces nothing")
-        self.scalars = self._row_scalars(stages)
+        self.scalars = row_scalars(self.schedule)
         shared = worth_keeping(self.schedule)
         if not keep:
             shared = [stage for stage in shared if stage not in shared_stages(self.schedule)]
@@ -97,22 +98,6 @@ class RowChain:
             for axis in self.output.op.axis
             if axis not in row_axes or next(r for r in self.rows if r.axis is axis).part > 1
         ]
-
-    def _row_scalars(self, stages: Sequence[Stage]) -> list[Stage]:
-        """Elementwise stages of no more elements than the reductions that they are made from."""
-        sizes: dict[Tensor, int] = {}
-        found = []
-        for stage in stages:
-            op = stage.compute
-            size = prod(op.outputs[0].shape)
-            if op.reduction is None:
-                largest = max((sizes.get(t, 0) for t in op.input_tensors), default=0)
-                if stage.is_output or size > largest:
-                    continue
-                found.append(stage)
-            for tensor in op.outputs:
-                sizes[tensor] = size
-        return found
 
     def _row_axes(self) -> list[RowAxis]:
         pattern = self.patterns[self.output]
@@ -381,7 +366,9 @@ class _Writer:
             output.reorder(*outer, *inner, *columns)
             self._vector_columns(columns, plain, inner)
         place = self._pieces(outer)
-        lanes = self._follow(lane_axis) if lane_axis is not None else {}
+        lanes: dict[Stage, IterVar] = {}
+        if lane_axis is not None:
+            lanes = same_axes(chain.schedule, chain.patterns, output, lane_axis)
         for stage in chain.patterns:
             if stage is not output:
                 self._stage(stage, place, lanes.get(stage))
@@ -421,23 +408,6 @@ class _Writer:
         self.output.parallel(piece)
         return place
 
-    def _follow(self, lane_axis: IterVar) -> dict[Stage, IterVar]:
-        """The axis of each stage that is the lanes' axis of the output."""
-        found = {self.output: lane_axis}
-        schedule: Schedule = self.chain.schedule
-        for stage in reversed(list(self.chain.patterns)):
-            pattern, mine = self.chain.patterns[stage], found.get(stage)
-            if mine is None:
-                continue
-            for read in pattern.reads:
-                producer = schedule[read.tensor] if read.tensor.op is not None else None
-                if producer not in self.chain.patterns or producer in found:
-                    continue
-                for axis, index in zip(producer.op.axis, read.indices, strict=True):
-                    if pattern.linear(index).step(mine)[0] == 1:
-                        found[producer] = axis
-        return found
-
     def _stage(self, stage: Stage, place: IterVar, lane: IterVar | None) -> None:
         pattern = self.chain.patterns[stage]
         if lane is not None:
@@ -455,14 +425,12 @@ class _Writer:
     def _reduction(self, stage: Stage, pattern: AccessPattern, place: IterVar) -> None:
         """A reduction in lanes: partial results, of which fewer and fewer are made."""
         op = stage.compute
-        reduction = op.reduction
-        assert reduction is not None
         axes = _reduce_order(pattern)
         stage.reorder(*op.axis, *axes)
         tail = axes[-joined_tail(pattern, axes) :]
         extent = prod(a.dom.extent for a in tail if a.dom)
         lanes = self.target.lanes(element_bits(pattern))
-        if not reassociates(reduction.combiner) or extent < 2 * min(lanes, _LAST_LANES):
+        if extent < 2 * min(lanes, _LAST_LANES):
             return
         inner = stage.fuse(*tail) if len(tail) > 1 else tail[0]
         schedule = self.chain.schedule
@@ -477,7 +445,7 @@ def reduce_in_lanes(
 
     Args:
         schedule: of the stage.
-        stage: a reduction whose combiner reassociates.
+        stage: a reduction.
         axis: a loop of it over reduced axes.
         extent: its iterations.
         lanes: of a vector register.

@@ -46,7 +46,7 @@ class MatrixOperand:
     batch: tuple[IterVar, ...]
     depth: tuple[IterVar, ...]
     position: int | None
-    flat: bool
+    flat: tuple[bool, bool]
     contiguous: tuple[bool, bool]
     stride: int
 
@@ -288,7 +288,10 @@ def _operand(
         position = site.inputs.index(read.tensor)
         if not site.constant[position]:
             position = None
-    flat = all(_is_one_axis(one, tile) and _is_one_axis(one, depth) for one in found)
+    flat = (
+        all(_is_one_axis(one, tile) for one in found),
+        all(_is_one_axis(one, depth) for one in found),
+    )
 
     def beside(axes: Sequence[IterVar]) -> bool:
         return bool(axes) and all(one.strides[axes[-1]] == 1 for one in found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,28 @@ _FMA_LATENCY = 4.0
 _L2_BYTES_PER_CYCLE = 24.0
 _L3_BYTES_PER_CYCLE = 10.0
 _MEMORY_BYTES_PER_CYCLE = 5.0
+# Lines of a cache for one place in memory.
+_WAYS = 8
 # Of a page that is not among the last ones that were used.
 _PAGE_CYCLES = 8.0
 _PAGE_BYTES = 4096
+# Of writing a line of the result, or a part of it.
+_LINE_CYCLES = 3.0
+_LINE_BYTES = 64
 _PAGES = 48
 _TILE_CYCLES = 20.0
+# Of adding what a tile has summed up to sums in memory.
+_CHUNK_CYCLES = 100.0
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
-# Copies into panels: bytes of whole vectors a cycle, cycles of an element alone.
-_COPY_BYTES_PER_CYCLE = 16.0
-_COPY_CYCLES = 1.5
+# Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
+_LONG_CYCLES = 3e5
+_HELD_UP = 0.1
+# Copies of whole vectors into panels: bytes a cycle where these stay in a workgroup's memory, and
+# where they go to memory anew; cycles of an element that is copied alone.
+_COPY_BYTES_PER_CYCLE = 10.0
+_FAR_COPY_BYTES_PER_CYCLE = 4.0
+_COPY_CYCLES = 2.5
 
 
 @dataclass(frozen=True)
@@ -102,16 +115,23 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     far = np.where(inside, left_bytes, right_bytes)
     count = np.where(inside, block_rows, block_columns)
     block_far = far * count
+    # Parts of rows that are a power of two apart share the sets of parts of a cache.
+    collide = facts.left.stride % _PAGE_BYTES == 0
+    spread = np.where(~choice["left_packed"] & collide & inside, chunks, 1)
+    kept = near + block_far * spread
     # The panel that stays is read from the first level again, the other passes by.
     stays = near + 2 * far <= 0.9 * target.l1_bytes
-    near_rate = np.where(stays, 1e9, _rate(target, near + block_far))
-    far_rate = np.where(
-        block_far + near <= 0.7 * target.l1_bytes, 1e9, _rate(target, block_far + near)
+    near_rate = np.where(stays, 1e9, _rate(target, near + 2 * far))
+    near_rate = np.where(
+        choice["right_packed"] | ~inside, near_rate, np.minimum(near_rate, _scattered(facts, depth))
     )
+    far_rate = np.where(kept <= 0.7 * target.l1_bytes, 1e9, _rate(target, kept))
     moved = near / near_rate + far / far_rate
-    work = step * depth + _TILE_CYCLES + rows * vectors
-    work = work + np.where(chunks > 1, 3.0 * rows * vectors, 0.0)
-    tile = np.maximum(work, moved) + 0.2 * np.minimum(work, moved)
+    outside = np.where(far_rate < _L2_BYTES_PER_CYCLE, far / far_rate, 0.0)
+    lines = np.ceil(columns * facts.sum_bytes / _LINE_BYTES)
+    work = step * depth + _TILE_CYCLES + rows * np.maximum(vectors, _LINE_CYCLES * lines)
+    work = work + np.where(chunks > 1, _CHUNK_CYCLES + 4.0 * rows * vectors, 0.0)
+    tile = np.maximum(work, moved) + 0.1 * np.minimum(work, moved) + 0.2 * outside
     # Each block's operands come from further out once.
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
@@ -119,8 +139,11 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     block = chunks * (
         tiles * tile + np.maximum(fetched - 0.5 * tiles * tile, 0.2 * fetched) + packed
     )
+    block = block + _WORKGROUP_CYCLES
     waves = np.ceil(blocks / target.cores)
-    total = waves * (block + _WORKGROUP_CYCLES) + _DISPATCH_CYCLES
+    total = waves * block + _DISPATCH_CYCLES
+    # What holds up a core holds up all that wait for its last piece.
+    total = total + _HELD_UP * np.where(waves * block > _LONG_CYCLES, block, 0.0)
     total = total + _first(facts, choice)
     return np.asarray(total / _FREQUENCY)
 
@@ -131,6 +154,22 @@ def _rate(target: Target, footprint: Any) -> Any:
         _L2_BYTES_PER_CYCLE,
         np.where(footprint <= 0.8 * target.l3_bytes, _L3_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE),
     )
+
+
+def _scattered(facts: ContractionFacts, lines: Any) -> Any:
+    """Bytes a cycle at which a panel in place comes again, whose lines are a stride apart: those of
+    a stride with a power of two in it share few sets of a cache."""
+    stride, target = facts.right.stride, facts.target
+    found: Any = _MEMORY_BYTES_PER_CYCLE
+    for size, rate in (
+        (target.l3_bytes, _L3_BYTES_PER_CYCLE / 2),
+        (target.l2_bytes, _L2_BYTES_PER_CYCLE / 2),
+        (target.l1_bytes, 1e9),
+    ):
+        span = size / _WAYS
+        room = _WAYS * span / gcd(stride, int(span)) if stride else 1e9
+        found = np.where(lines <= 0.8 * room, rate, found)
+    return found
 
 
 def _all_bytes(facts: ContractionFacts) -> float:
@@ -157,7 +196,9 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     far = facts.left.stride >= _PAGE_BYTES
     collide = far and facts.left.stride % _PAGE_BYTES == 0
     spent = spent * np.where(
-        ~choice["left_packed"] & (rows > 1), 1.15 if collide else 1.03 if far else 1.01, 1.0
+        ~choice["left_packed"] & (rows > 1),
+        1.08 if collide and facts.left.stride > 2 * _PAGE_BYTES else 1.02 if far else 1.0,
+        1.0,
     )
     many = facts.depth / choice["depth_pieces"] > _PAGES
     pages = (facts.right.stride >= _PAGE_BYTES) & ~choice["right_packed"] & many
@@ -166,10 +207,10 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     return np.where(gathered, spent * 8, spent)
 
 
-def _copy(operand: OperandFacts, elements: Any) -> Any:
+def _copy(operand: OperandFacts, elements: Any, rate: float = _COPY_BYTES_PER_CYCLE) -> Any:
     """Cycles of copying elements into panels."""
     if operand.contiguous:
-        return elements * (operand.memory_bytes + operand.panel_bytes) / _COPY_BYTES_PER_CYCLE
+        return elements * (operand.memory_bytes + operand.panel_bytes) / rate
     return elements * _COPY_CYCLES
 
 
@@ -189,6 +230,9 @@ def _first(facts: ContractionFacts, choice: Mapping[str, Any]) -> Any:
         ("left_first", facts.left, facts.rows),
         ("right_first", facts.right, facts.columns),
     ):
-        spent = _copy(operand, facts.batches * size * facts.depth) / facts.target.cores
+        elements = facts.batches * size * facts.depth
+        is_far = elements * operand.panel_bytes > 0.5 * facts.target.l2_bytes
+        rate = _FAR_COPY_BYTES_PER_CYCLE if is_far else _COPY_BYTES_PER_CYCLE
+        spent = _copy(operand, elements, rate) / facts.target.cores
         total = total + np.where(choice[name], spent + _DISPATCH_CYCLES, 0.0)
     return total

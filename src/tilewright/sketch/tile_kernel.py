@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.schedule.expr import Binary, Cast, Expr, const, index
+from tilewright.schedule.expr import Binary, Expr, cast, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
@@ -70,6 +70,17 @@ def tiles_of(size: int, tile: int) -> int:
     return -(-size // tile)
 
 
+def sum_type(form: MatrixForm) -> str:
+    """The type in which products are added up: floats of 16 bits in f32, which processors add
+    faster than these, and more exactly.
+
+    Args:
+        form: the contraction.
+    """
+    dtype = form.main.output.dtype
+    return "f32" if dtype in ("f16", "bf16") else dtype
+
+
 def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
     """The packing of a constant operand into panels of a tile's width.
 
@@ -118,13 +129,16 @@ class _Side:
 
     place: how. tile: the tile's width. panels: the computation that packs it, where there is one.
     packing, argument: of one that is packed ahead. padded: whether there is more of it than is
-    needed, up to whole tiles.
+    needed, up to whole tiles. as_read: whether panels have the elements as they are in memory, to
+    be converted when they are read: columns are loaded as vectors, which are converted as fast, and
+    of rows each element would be converted alone.
     """
 
     def __init__(
-        self, operand: MatrixOperand, place: str, tile: int, depth: int, name: str
+        self, operand: MatrixOperand, place: str, tile: int, depth: int, name: str, dtype: str
     ) -> None:
-        self.operand, self.place, self.tile = operand, place, tile
+        self.operand, self.place, self.tile, self.dtype = operand, place, tile, dtype
+        self.as_read = name == "right" and source_read(operand.factor) is not None
         self.panels: Tensor | None = None
         self.packing: Packing | None = None
         self.argument: Tensor | None = None
@@ -150,18 +164,12 @@ class _Side:
 
     def _packed(self, depth: int, name: str) -> Tensor:
         operand, tile = self.operand, self.tile
-        factor = operand.factor
-        # Columns are loaded as vectors, which are converted as fast as they are loaded; of rows
-        # each element would be converted alone.
-        read = source_read(factor) if name == "right" else None
-        self._converted = read is not None
 
         def packed(*axes: Expr) -> Expr:
             *batch, panel, step, lane = axes
             place = panel * tile + lane
             value = operand.at(batch, place, step)
-            while self._converted and isinstance(value, Cast):
-                value = value.value
+            value = (source_read(value) if self.as_read else None) or cast(self.dtype, value)
             if self.tiles * tile == operand.size:
                 return value
             return if_then_else(place < index(operand.size), value, const(0, value.dtype))
@@ -172,18 +180,19 @@ class _Side:
 
     def at(self, batch: Sequence[Expr], place: Expr, step: Expr) -> Expr:
         """The factor at a place of the contraction's."""
-        if self.panels is not None:
-            indices = (*batch, place // self.tile, step, place % self.tile)
-            read: Expr = TensorRead(self.panels, indices)
-            dtype = self.operand.factor.dtype
-            return read if read.dtype == dtype else Cast(dtype, read)
+        panels, packing, argument = self.panels, self.packing, self.argument
         factor = self.operand.at(batch, place, step)
-        packing, argument = self.packing, self.argument
-        if packing is None or argument is None:
-            return factor
+        if panels is not None:
+            packed = TensorRead(panels, (*batch, place // self.tile, step, place % self.tile))
+            if not self.as_read:
+                return packed
 
         def moved(node: Expr) -> Expr | None:
-            return packing.read(argument, node.indices) if isinstance(node, TensorRead) else None
+            if not isinstance(node, TensorRead):
+                return None
+            if packing is not None and argument is not None:
+                return packing.read(argument, node.indices)
+            return packed if panels is not None else None
 
         return transform(factor, moved)
 
@@ -193,9 +202,9 @@ class TileKernel:
 
     def __init__(self, contraction: MatrixForm, choice: TileChoice) -> None:
         self.contraction, self.choice = contraction, choice
-        depth = contraction.sizes[2]
-        self.left = _Side(contraction.left, choice.left, choice.rows, depth, "left")
-        self.right = _Side(contraction.right, choice.right, choice.columns, depth, "right")
+        depth, dtype = contraction.sizes[2], sum_type(contraction)
+        self.left = _Side(contraction.left, choice.left, choice.rows, depth, "left", dtype)
+        self.right = _Side(contraction.right, choice.right, choice.columns, depth, "right", dtype)
         self.parts = self._parts()
         self.sums = self._sums()
         self.output = self._output()
@@ -221,7 +230,8 @@ class TileKernel:
                 side.at([by_axis[a] for a in side.operand.batch], place, k)
                 for side, place in ((self.left, row), (self.right, column))
             )
-            product = Binary("mul", left, right, left.dtype)
+            dtype = sum_type(contraction)
+            product = Binary("mul", cast(dtype, left), cast(dtype, right), dtype)
             value: Expr = summed(product, axis=step)
             return value
 
@@ -256,7 +266,7 @@ class TileKernel:
             )
             row = together(rows, contraction.left.tile)
             column = together(columns, contraction.right.tile)
-            return TensorRead(self.sums, (*batch, row, column))
+            return cast(main.output.dtype, TensorRead(self.sums, (*batch, row, column)))
 
         if contraction.is_output:
             shape, name = main.output.shape, main.output.name

@@ -20,6 +20,7 @@ from tilewright.sketch.tile_kernel import (
     TileChoice,
     TileKernel,
     ahead_packing,
+    sum_type,
     tiles_of,
 )
 from tilewright.space.arrays import FloatArray
@@ -40,8 +41,8 @@ _MOST_UNROLLED = 32
 _LEAST_DEPTH = 64
 # Of the second-level cache, for what a workgroup keeps in memory of its own.
 _CACHE_SHARE = 0.5
-# Steps from the first guess to the default.
-_STEPS = 40
+# Where the search for the default begins, and its steps at most.
+_SAMPLES, _STARTS, _STEPS = 512, 3, 40
 
 
 class TilesSketch(Sketch):
@@ -73,7 +74,7 @@ class TilesSketch(Sketch):
     def _knobs(self) -> list[Knob]:
         contraction, target = self._contraction, self._target
         rows, columns, depth = contraction.sizes
-        lanes = target.lanes(bits(contraction.main.output.dtype))
+        lanes = target.lanes(8 * self._facts.sum_bytes)
         widths = [n * lanes for n in _VECTORS if (n - 1) * lanes < columns]
         if columns < lanes:
             widths = [1 << (columns - 1).bit_length()]
@@ -92,20 +93,19 @@ class TilesSketch(Sketch):
         ]
 
     def _places(self, operand: MatrixOperand, vectors: bool) -> tuple[str, ...]:
-        """How an operand can be read. As vectors it is read in place where these lie in memory as
-        they are needed."""
+        """How an operand can be read. In place where its depth is one axis in memory; of vectors
+        their elements have to lie beside each other, and rows may be anywhere."""
         if not operand.tile:
             return (IN_PLACE,)
         found = []
-        if operand.flat and (operand.contiguous[0] or not vectors):
+        if operand.flat[1] and (not vectors or (operand.flat[0] and operand.contiguous[0])):
             found.append(IN_PLACE)
         ahead = ahead_packing(operand, 1) is not None
         return (*found, AHEAD, BY_BLOCK) if ahead else (*found, FIRST, BY_BLOCK)
 
     def _constraints(self, knobs: set[str]) -> list[Constraint]:
         target, contraction = self._target, self._contraction
-        dtype = contraction.main.output.dtype
-        lanes = target.lanes(bits(dtype))
+        lanes = target.lanes(8 * self._facts.sum_bytes)
         registers = target.vector_registers
         found = [
             Constraint(
@@ -240,27 +240,36 @@ class TilesSketch(Sketch):
 
 
 def _climbed(space: SearchSpace) -> Configuration:
-    """The best that the prior knows of, from the space's default by steps of one or two knobs."""
+    """The best that the prior knows of: from the space's default and the best of random ones by
+    steps of one or two knobs."""
     rng = np.random.default_rng(0)
-    best = space.default
-    (height,) = space.prior_many([best])
+    random = space.sample(rng, _SAMPLES)
+    order = np.argsort(-space.prior_many(random))[:_STARTS]
+    tops = [_top(space, one, rng) for one in (space.default, *(random[i] for i in order))]
+    return max(tops, key=lambda top: top[0])[1]
+
+
+def _top(
+    space: SearchSpace, start: Configuration, rng: np.random.Generator
+) -> tuple[float, Configuration]:
+    """The top of the prior's hill that a configuration stands on."""
+    best, height = start, float(space.prior_many([start])[0])
     for _ in range(_STEPS):
         near = list(space.neighbours(best, rng, 2))
-        if not near:
-            break
         heights = space.prior_many(near)
-        top = int(heights.argmax())
-        if heights[top] <= height:
+        if not near or heights.max() <= height:
             break
-        best, height = near[top], heights[top]
-    return best
+        top = int(heights.argmax())
+        best, height = near[top], float(heights[top])
+    return height, best
 
 
 def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:
     def operand(one: MatrixOperand, converted: bool) -> OperandFacts:
         read = source_read(one.factor)
         memory = bits(read.dtype if read is not None else one.factor.dtype) // 8
-        panel = memory if read is not None and not converted else bits(one.factor.dtype) // 8
+        wide = bits(sum_type(contraction)) // 8
+        panel = memory if read is not None and not converted else wide
         return OperandFacts(memory, panel, one.stride * memory, one.contiguous[0])
 
     rows, columns, depth = contraction.sizes
@@ -269,7 +278,7 @@ def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:
         rows,
         columns,
         depth,
-        bits(contraction.main.output.dtype) // 8,
+        bits(sum_type(contraction)) // 8,
         operand(contraction.left, True),
         operand(contraction.right, False),
         target,

@@ -169,7 +169,8 @@ class _Side:
             *batch, panel, step, lane = axes
             place = panel * tile + lane
             value = operand.at(batch, place, step)
-            value = (source_read(value) if self.as_read else None) or cast(self.dtype, value)
+            read = source_read(value) if self.as_read else None
+            value = cast(self.dtype, value) if read is None else read
             if self.tiles * tile == operand.size:
                 return value
             return if_then_else(place < index(operand.size), value, const(0, value.dtype))

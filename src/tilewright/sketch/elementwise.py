@@ -1,70 +1,174 @@
-"""Elementwise operations, broadcasts, transposes, slices: everything inlined, one pass."""
+"""Elementwise operations, broadcasts, transposes, slices: one pass over the output."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
 
+import numpy as np
+
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.tensor import ComputeOp
-from tilewright.schedule.types import bits
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import IterVar
+from tilewright.sketch.access import (
+    AccessPattern,
+    computed,
+    element_bits,
+    inline_all,
+    is_costly,
+    joined_tail,
+    worth_keeping,
+)
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.space.knobs import ChoiceKnob, TileKnob
+from tilewright.sketch.structure import extent
+from tilewright.space.arrays import FloatArray
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import TileKnob
 from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
 _PIECES_A_CORE = (1, 2, 4, 8, 16)
+# Vectors of a row up to which it is written out as a whole.
+_ROW_VECTORS = 8
+_MOST_UNROLLED = 128
+# Seconds: a piece of parallel work, a turn of a loop, a vector, a function of it, an element that
+# is moved alone.
+_PIECE_S, _TURN_S, _VECTOR_S, _FUNCTION_S, _MOVE_S = 1e-6, 1e-9, 1.2e-9, 4e-9, 0.6e-9
 
 
 class ElementwiseSketch(Sketch):
     """One loop nest over the output, whose outer loops are pieces of parallel work.
 
-    Knobs: `pieces`, how many pieces of work each core has; `vector`, elements in one vector of the
-    innermost loop; `unroll`, vectors in a row.
+    The innermost loop is as many of the last axes as are one to all that is read. Where something
+    large is read along another axis, both are tiled, so that reads and writes take whole cache
+    lines. Stages that are costly and read more than once are computed before.
+
+    Knobs: `pieces`, how many pieces of work each core has; `vectors`, registers that one turn of
+    the innermost loop fills; `lines`, elements of a tile along the other axis.
     """
 
     name = "elementwise"
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
-        stages = create_schedule(site.output.op).stages
-        computed = [stage.op for stage in stages if isinstance(stage.op, ComputeOp)]
-        if any(op.reduction is not None for op in computed):
+        schedule = create_schedule(site.output.op)
+        if any(stage.compute.reduction is not None for stage in computed(schedule)):
             raise Unfit("it reduces")
         if not site.output.shape:
             raise Unfit("it computes one element")
         self._site, self._target = site, target
-        lanes = target.lanes(bits(site.output.dtype))
-        inner = site.output.shape[-1]
-        vectors = TileKnob("vector", tuple(dict.fromkeys((1, lanes // 2, lanes, 2 * lanes))))
-        fitting = [v for v in vectors.values if 0 < v <= inner] or [1]
+        pattern = inline_all(schedule, worth_keeping(schedule))[schedule[site.output]]
+        self._lanes = target.lanes(element_bits(pattern))
+        axes = site.output.op.axis
+        tail = axes[len(axes) - joined_tail(pattern, axes) :]
+        self._length = prod(map(extent, tail))
+        self._across = _across(pattern)
+        self._costly = sum(map(is_costly, pattern.body))
+        lines = tuple(n for n in (1, 4, 8, 16, 32) if n == 1 or n <= self._lines)
         knobs = (
             TileKnob("pieces", _PIECES_A_CORE),
-            vectors.with_values(fitting),
-            ChoiceKnob("unroll", (1, 2, 4)),
+            TileKnob("vectors", tuple(v for v in (1, 2, 4, 8) if self._fits(v)) or (1,)),
+            TileKnob("lines", lines, effect=len(lines) > 1),
         )
-        start = {"pieces": 4, "vector": max(v for v in fitting if v <= lanes), "unroll": 1}
-        self.space = space_near(self.name, knobs, (), Configuration.of(start))
+        wide = max(v for v in knobs[1].values if v <= (4 if self._lines == 1 else 2))
+        start = {"pieces": 2, "vectors": wide, "lines": max(n for n in lines if n <= 16)}
+        rules = (
+            Constraint(
+                "unrolled code",
+                ("vectors", "lines"),
+                lambda v, n: v * n <= _MOST_UNROLLED,
+                lambda v, n: f"{n} times {v} vectors written out; allowed: {_MOST_UNROLLED}",
+                vectorised=True,
+            ),
+        )
+        self.space = space_near(
+            self.name, knobs, rules, Configuration.of(start), prior_many=self._prior_many
+        )
+
+    @property
+    def _lines(self) -> int:
+        return extent(self._across) if self._across is not None else 1
+
+    def _fits(self, vectors: int) -> bool:
+        return vectors == 1 or (vectors - 1) * self._lanes < self._length
+
+    def _prior_many(self, configurations: Sequence[Configuration]) -> FloatArray:
+        return np.array([-np.log(self._seconds(_numbers(c))) for c in configurations])
+
+    def _seconds(self, values: Mapping[str, int]) -> float:
+        """Of a configuration, estimated."""
+        size, cores = prod(self._site.output.shape), self._target.cores
+        width = min(self._length, values["vectors"] * self._lanes)
+        turns = size / width
+        one = size / min(self._length, self._lanes) * (_VECTOR_S + self._costly * _FUNCTION_S)
+        if self._across is not None:
+            # A cache line that is read for each element; part of it is used again in a tile.
+            one += size * _MOVE_S * (1 + 16 / min(16, values["lines"]))
+        pieces = min(turns, values["pieces"] * cores)
+        share = -(-pieces // cores) / pieces
+        return (one + turns * _TURN_S) * share + pieces / cores * _PIECE_S
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
-        values = dict(configuration.items)
-        vector, unroll, pieces = (int(str(values[name])) for name in ("vector", "unroll", "pieces"))
+        values = _numbers(configuration)
         schedule = create_schedule(self._site.output.op)
-        output = schedule[self._site.output]
-        for stage in schedule.stages:
-            if isinstance(stage.op, ComputeOp) and stage is not output:
-                stage.compute_inline()
-        *outer, last = output.op.axis
-        width = vector * unroll
-        around, inside = output.split(last, min(width, self._site.output.shape[-1]))
-        unrolled, lane = output.split(inside, vector)
-        loops = output.fuse(*outer, around) if outer else around
-        extent = prod(self._site.output.shape[:-1]) * -(-self._site.output.shape[-1] // width)
-        part, _ = output.split(loops, nparts=max(1, min(extent, pieces * self._target.cores)))
-        output.parallel(part)
-        output.unroll(unrolled)
-        output.vectorize(lane)
+        patterns = inline_all(schedule, worth_keeping(schedule))
+        for stage, pattern in patterns.items():
+            across = _across(pattern) if values["lines"] > 1 else None
+            self._loops(stage, pattern, across, values)
         return SketchedKernel(schedule, (*self._site.inputs, self._site.output))
+
+    def _loops(
+        self,
+        stage: Stage,
+        pattern: AccessPattern,
+        across: IterVar | None,
+        values: Mapping[str, int],
+    ) -> None:
+        axes = stage.op.axis
+        if not axes:
+            return
+        count = 1 if across is not None else joined_tail(pattern, axes)
+        outer, tail = list(axes[: len(axes) - count]), axes[len(axes) - count :]
+        length = prod(map(extent, tail))
+        inner = stage.fuse(*tail) if count > 1 else tail[0]
+        width = values["vectors"] * self._lanes
+        around = line = None
+        if length > _ROW_VECTORS * self._lanes or not outer or across is not None:
+            around, inner = stage.split(inner, width)
+        if across is not None:
+            at = outer.index(across)
+            outer[at], line = stage.split(across, values["lines"])
+            stage.unroll(line)
+        # A loop that does not end with a whole vector is cut where it stands alone.
+        rows = prod(map(extent, axes[: len(axes) - count])) // (
+            values["lines"] if line is not None else 1
+        )
+        if around is not None and (length % width == 0 or rows < 2 * self._target.cores):
+            outer.append(around)
+            around = None
+        loops = [loop for loop in (*outer, around, line, inner) if loop is not None]
+        stage.reorder(*loops)
+        shared = stage.fuse(*outer) if len(outer) > 1 else outer[0]
+        part, _ = stage.split(shared, nparts=values["pieces"] * self._target.cores)
+        stage.parallel(part)
+        stage.vectorize(inner)
+
+
+def _across(pattern: AccessPattern) -> IterVar | None:
+    """The axis along which a large tensor is read, where that is not the last one."""
+    *others, last = pattern.axes
+    for read in pattern.reads:
+        if pattern.elements(read) * 2 < prod(pattern.output.shape):
+            continue
+        near = [a for a in others if extent(a) > 1 and pattern.step(read, a) == 1]
+        if near and extent(last) > 1 and pattern.step(read, last) != 1:
+            return near[-1]
+    return None
+
+
+def _numbers(configuration: Configuration) -> dict[str, int]:
+    return {name: int(str(value)) for name, value in configuration.items}
 
 
 SKETCHES: tuple[type[Sketch], ...] = (ElementwiseSketch,)

@@ -334,7 +334,8 @@ def _unsigned_extreme(op: ir.Operation, operands: Scalars) -> Expr:
 @_rule("arith.ceildivsi")
 def _ceiling(op: ir.Operation, operands: Scalars) -> Expr:
     x, y = operands
-    return -binary("floordiv", -x, y)
+    more = binary("ne", binary("floormod", x, y), const(0, x.dtype))
+    return binary("add", binary("floordiv", x, y), cast(x.dtype, more))
 
 
 @_rule("arith.divui", "arith.remui", "arith.ceildivui", "arith.shrui")

@@ -15,7 +15,7 @@ from tilewright.schedule.nest import compact
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, TensorRead, reads
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Tensor, TensorRead, reads
 from tilewright.schedule.types import bits, is_float
 from tilewright.schedule.walk import nodes
 
@@ -147,6 +147,19 @@ def joined_tail(pattern: AccessPattern, axes: Sequence[IterVar]) -> int:
     while count < len(axes) and pattern.fuses(axes[-count - 1], axes[-count]):
         count += 1
     return count
+
+
+def reduce_order(pattern: AccessPattern) -> list[IterVar]:
+    """The reduced axes, those of the largest steps of the largest read outermost.
+
+    Args:
+        pattern: of a reduction.
+    """
+    axes = [a for a in pattern.axes if a.kind == REDUCE]
+    largest = pattern.largest
+    if largest is None:
+        return axes
+    return sorted(axes, key=lambda a: -abs(pattern.step(largest, a) or 0))
 
 
 def computed(schedule: Schedule) -> list[Stage]:

@@ -25,6 +25,7 @@ from tilewright.sketch.access import (
     inline_all,
     is_costly,
     joined_tail,
+    reduce_order,
     row_scalars,
     same_axes,
     shared_stages,
@@ -89,7 +90,7 @@ class RowChain:
         self.whole = [stage for stage in shared if stage not in self.scalars]
         self.patterns = inline_all(self.schedule, {*self.whole, *self.scalars})
         for stage in reductions:
-            _check_reuse(self.patterns[stage])
+            check_reuse(self.patterns[stage])
         self.reductions = reductions
         self.rows = self._row_axes()
         row_axes = {row.axis for row in self.rows}
@@ -125,8 +126,15 @@ def _parts(atom: Atom) -> list[tuple[IterVar, int]]:
     return [(axis, 1) for axis in atom.variables if isinstance(axis, IterVar)]
 
 
-def _check_reuse(pattern: AccessPattern) -> None:
-    """Raises Unfit for what reads the same elements again and again: contractions, windows."""
+def check_reuse(pattern: AccessPattern) -> None:
+    """Refuses what reads the same elements again and again: contractions, windows.
+
+    Args:
+        pattern: of a reduction.
+
+    Raises:
+        Unfit: it does.
+    """
     data = [a for a in pattern.axes if a.kind != REDUCE and a.dom and a.dom.extent > 1]
     reduced = [a for a in pattern.axes if a.kind == REDUCE and a.dom and a.dom.extent > 1]
     missing: list[set[IterVar]] = []
@@ -196,7 +204,7 @@ class RowsSketch(Sketch):
             pattern = chain.patterns[stage]
             if pattern.largest is None:
                 continue
-            axes = _reduce_order(pattern)
+            axes = reduce_order(pattern)
             along |= bool(axes) and pattern.step(pattern.largest, axes[-1]) == 1
             across |= any(pattern.step(pattern.largest, a) == 1 for a in stage.op.axis)
         plain = any(row.part == 1 for row in chain.rows)
@@ -311,15 +319,6 @@ class _Cost:
         return total * turns / pieces + turns * _PIECE_S
 
 
-def _reduce_order(pattern: AccessPattern) -> list[IterVar]:
-    """The reduced axes, those of the largest steps of the largest read outermost."""
-    axes = [a for a in pattern.axes if a.kind == REDUCE]
-    largest = pattern.largest
-    if largest is None:
-        return axes
-    return sorted(axes, key=lambda a: -abs(pattern.step(largest, a) or 0))
-
-
 class _Writer:
     """Writes the loops of a chain."""
 
@@ -412,7 +411,7 @@ class _Writer:
         pattern = self.chain.patterns[stage]
         if lane is not None:
             others = [a for a in stage.op.axis if a is not lane]
-            stage.reorder(*others, *_reduce_order(pattern), lane)
+            stage.reorder(*others, *reduce_order(pattern), lane)
             stage.vectorize(lane)
         elif stage.compute.reduction is not None:
             self._reduction(stage, pattern, place)
@@ -425,7 +424,7 @@ class _Writer:
     def _reduction(self, stage: Stage, pattern: AccessPattern, place: IterVar) -> None:
         """A reduction in lanes: partial results, of which fewer and fewer are made."""
         op = stage.compute
-        axes = _reduce_order(pattern)
+        axes = reduce_order(pattern)
         stage.reorder(*op.axis, *axes)
         tail = axes[-joined_tail(pattern, axes) :]
         extent = prod(a.dom.extent for a in tail if a.dom)

@@ -29,7 +29,6 @@ from tilewright.tuning.apply import (
     prove_tuned,
     resolve_tuned,
     spec_flags,
-    spec_report,
 )
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
@@ -72,14 +71,15 @@ def find_strategy(opened: OpenProgram, tuned: TunedSpec, entry: str = "") -> Tun
         entry: the sequence of a library to begin with.
 
     Returns:
-        The same; with the flag and the sequence of a library where it is one.
+        The same; with the flag and the sequence of a library where it is one, and with the kernels
+        that go with it.
 
     Raises:
         UserError: it cannot be applied.
     """
     request = ReadRequest(tuned.spec, entry)
     if not opened.run(read_strategy, request, _READ_TIMEOUT_S, str(tuned.spec)):
-        return tuned
+        return read_tuned(opened, tuned)[0]
     spec = Path(f"{tuned.spec}@{entry}") if entry else tuned.spec
     return replace(tuned, spec=spec, flag=LIBRARY_FLAG)
 
@@ -96,7 +96,7 @@ def prove_strategy(opened: OpenProgram, tuned: TunedSpec) -> Proof:
     """
     proof = prove_tuned(opened, tuned)
     if tuned.flag != LIBRARY_FLAG:
-        check_changes(tuned, opened.program.source, spec_report(opened, tuned), proof)
+        check_changes(tuned, opened.program.source, read_tuned(opened, tuned)[1], proof)
     elif not proof.changes:
         raise UserError(
             f"{tuned.spec}: the strategy library changes no dispatch of {opened.program.source}; "
@@ -117,7 +117,7 @@ class ReadRequest:
 
 
 def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
-    """Task: whether a file is a library of strategies, and not a tuning spec.
+    """Task: whether a file is a library of strategies, and not a spec.
 
     Args:
         _state: the worker's.
@@ -131,6 +131,7 @@ def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
 
     from tilewright.files import read_text
     from tilewright.spec import library
+    from tilewright.spec.read import is_preprocessing
 
     path = request.path
     text = read_text(path, "tuning spec or strategy library")
@@ -150,7 +151,10 @@ def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
         if any(op.name in _OLD_FORMS for op in _outside_sequences(module)):
             raise _old_form(path)
         top = [op.operation for op in module.regions[0].blocks[0].operations]
-        if not request.entry and any(library.ENTRY_POINT_ATTR in op.attributes for op in top):
+        is_spec = is_preprocessing(module) or any(
+            library.ENTRY_POINT_ATTR in op.attributes for op in top
+        )
+        if not request.entry and is_spec:
             return False
         names = [library.symbol(op) for op in top if op.name == "transform.named_sequence"]
         wanted = request.entry or library.ENTRY_POINT

@@ -32,6 +32,8 @@ _X86 = {
     8: ("llvm.x86.avx512.vpdpbusd.256", ("avx512vnni", "avxvnni")),
 }
 _ARM = {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))}
+#: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
+EXTENSIONS: dict[str, tuple[str, ...]] = dict((*_X86.values(), *_ARM.values()))
 
 
 def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:

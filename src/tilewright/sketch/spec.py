@@ -46,6 +46,7 @@ from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
+from tilewright.sketch.requirements import Requirements
 from tilewright.spec import library
 from tilewright.spec.kernels import KernelSymbols, store
 from tilewright.spec.pattern import Rewrite, SitePattern, call, define_function
@@ -127,6 +128,7 @@ class _Written:
             self.symbols.executable,
             self.kernel.kernel.unaligned(program),
         )
+        code = [one.function for one in kernels]
         function = define_function(
             self.symbols.call,
             self.pattern.input_types,
@@ -139,10 +141,11 @@ class _Written:
             "target": self.kernel.target.key,
             "sketch": self.kernel.choice.sketch,
             "knobs": ", ".join(f"{name} {value}" for name, value in self.kernel.choice.knobs.items),
+            "needs": Requirements.of(code, self.kernel.target).to_text(),
             "loops": lowered.text,
             "python": self.kernel.kernel.schedule.trace().to_python(),
         }
-        store(function, texts, [one.function for one in kernels])
+        store(function, texts, code)
         self.pattern.define_matcher(self.symbols.matcher)
         handles = [library.any_op(), library.any_value(), library.any_value()]
 

@@ -58,8 +58,8 @@ class StoredKernel:
     """A kernel of a spec.
 
     function: what stands for it. texts: `name`, `site` (its ops and types in words), `sketch`,
-    `knobs`, `target`, `loops`, `python` (the schedule's steps as a function), `needs` (extensions
-    of the processor without which its code does not compile, with commas).
+    `knobs`, `target`, `loops`, `python` (the schedule's steps as a function), `needs`
+    (`sketch.requirements.Requirements`).
     """
 
     function: ir.Operation

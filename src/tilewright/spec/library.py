@@ -35,6 +35,8 @@ PREFIX = "tilewright_"
 ENTRY_POINT = "__kernel_config"
 #: What the compiler runs of a preprocessing spec, on the program's module.
 PREPROCESSING_ENTRY_POINT = "__transform_main"
+#: Attributes on a program's module: how many convolutions of each shape a spec of ours found.
+IM2COL = "tilewright.im2col."
 #: A program's functions at the preprocessing phase.
 FUNCTION = "util.func"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"

@@ -39,7 +39,7 @@ from tilewright.spec import library
 #: The phase whose module `conv_sites` reads, compiled without a spec.
 PHASE = "preprocessing"
 #: Attributes on the program's module: how many convolutions of each site the spec found.
-MARKER = "tilewright.im2col."
+MARKER = library.IM2COL
 
 _LEAVE_ALONE = "leave_alone_unless_chosen"
 _CHOSEN = "tilewright.im2col"
@@ -157,8 +157,7 @@ def write_im2col_spec(sites: Sequence[ConvSite]) -> str:
         if keys.count(key) > 1:
             raise UserError(f"im2col spec: the convolution '{key}' is given twice; keep one")
     with library.new_context(), ir.Location.unknown():
-        module = ir.Module.create()
-        module.operation.attributes["transform.with_named_sequence"] = ir.UnitAttr.get()
+        module = library.new_module({})
         with ir.InsertionPoint(module.body):
             if sites:
                 library.define(_LEAVE_ALONE, [library.any_op()], _leave_alone, consumes=True)

@@ -1,8 +1,8 @@
-"""Read tuning specs, our own and foreign ones: check them, and say in words what they do."""
+"""Read specs, our own and foreign ones: check them, and say in words what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -11,6 +11,7 @@ from iree.compiler.dialects import iree_codegen
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
+from tilewright.spec.kernels import stored_kernels
 from tilewright.spec.report import SpecReport, SpecRow
 
 
@@ -24,7 +25,7 @@ class FoundEntry:
 
 
 def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
-    """Parse and verify a tuning spec and say what it is, its entries in words.
+    """Parse and verify a tuning or preprocessing spec and say what it is, its entries in words.
 
     What another's matcher compares is told as far as its ops are known here.
 
@@ -37,15 +38,39 @@ def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
 
     Raises:
         UserError: The text is no valid MLIR (with the compiler's own message), or a module that
-            `--iree-codegen-tuning-spec-path=` would not take.
+            neither `--iree-codegen-tuning-spec-path=` nor
+            `--iree-preprocessing-transform-spec-filename=` would take.
     """
     with library.new_context(), ir.Location.unknown():
+        module = _parse_library(text, name, "tuning spec")
+        if is_preprocessing(module):
+            kernels = [kernel.texts for kernel in stored_kernels(module)]
+            return SpecReport(
+                entries=(*_preprocessing_rows(module), *map(_kernel_row, kernels)),
+                ours=library.HEADER in module.attributes,
+                header=header_of(module),
+                is_preprocessing=True,
+                kernels=tuple(kernels),
+            )
         module = parse_spec(text, name)
         return SpecReport(
             entries=tuple(_row(entry) for entry in find_entries(module)),
             ours=library.HEADER in module.attributes,
             header=header_of(module),
         )
+
+
+def _preprocessing_rows(module: ir.Operation) -> Iterator[SpecRow]:
+    """The convolutions that a spec of ours makes matrix products."""
+    for op in walk(module):
+        if op.name == "transform.annotate":
+            name = library.text(op.attributes["name"])
+            if name.startswith(library.IM2COL):
+                yield SpecRow(name.removeprefix(library.IM2COL), "convolution", "im2col", "")
+
+
+def _kernel_row(texts: Mapping[str, str]) -> SpecRow:
+    return SpecRow(texts["name"], texts["site"], f"kernel {texts['sketch']}", texts["knobs"])
 
 
 def header_of(module: ir.Operation) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a tuning spec is, as data: read by :mod:`tilewright.spec.read`."""
+"""What a spec is, as data: read by :mod:`tilewright.spec.read`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ class SpecRow:
 
 @dataclass(frozen=True)
 class SpecReport:
-    """What a tuning spec is: its entries, whether we wrote it, and the notes it carries."""
+    """What a spec is: its entries, whether we wrote it, and the notes it carries.
+
+    is_preprocessing: whether it acts on programs before dispatches are formed, and not on these.
+    kernels: of ours that it has, each as texts (`spec.kernels.StoredKernel`); entries too.
+    """
 
     entries: tuple[SpecRow, ...]
     ours: bool
     header: Mapping[str, str]
+    is_preprocessing: bool = False
+    kernels: tuple[Mapping[str, str], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,19 @@ from tilewright.errors import UserError
 from tilewright.files import check_writable_file, read_text, write_file
 from tilewright.measure.jobs import WorkerState
 from tilewright.spec.report import SpecReport
-from tilewright.target import SPEC_FLAG, parse_target
+from tilewright.target import SPEC_FLAG, Target, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
 from tilewright.tuning.proof import Claim, ConfigurationChange, Proof, ProofStage, prove
-from tilewright.tuning.variants import Variant
+from tilewright.tuning.variants import (
+    PREPROCESSING_FLAG,
+    Variant,
+    preprocessing_spec,
+    with_spec_flags,
+    without_preprocessing,
+)
 
 _READ_TIMEOUT_S = 300.0
 _LISTED = 12
@@ -28,7 +34,8 @@ _LISTED = 12
 class TunedSpec:
     """What is to be applied: a spec, with the variant and flags that it was made for.
 
-    `flag` is that of `iree-compile` which takes it.
+    `flag` is that of `iree-compile` which takes it. `kernels`: a preprocessing spec with kernels
+    that goes with it; one that has none is among the flags of the variant alone.
     """
 
     given: Path
@@ -38,6 +45,7 @@ class TunedSpec:
     iree_flags: tuple[str, ...]
     notes: tuple[str, ...] = ()
     flag: str = SPEC_FLAG
+    kernels: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def apply(
     found = resolve_tuned(Path(tuned), target, tuple(iree_flags))
     options = TuneOptions(iree_flags=found.iree_flags)
     with open_program(source, parse_target(found.target), options, input_type=input_type) as opened:
-        report = spec_report(opened, found)
+        found, report = read_tuned(opened, found)
         made = None if destination is None else opened.work / "program.vmfb"
         proof = prove_tuned(opened, found, vmfb=made)
         check_changes(found, source, report, proof)
@@ -197,28 +205,46 @@ def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
     Returns:
         The flags of the program in the variant, then the one that names the spec.
     """
-    return (*opened.flags(tuned.variant), _given(opened, tuned))
+    return with_spec_flags(opened.flags(tuned.variant), _given(opened, tuned))
 
 
-def _given(opened: OpenProgram, tuned: TunedSpec) -> str:
+def _given(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:
+    """The flags that name the specs whose effect is to be seen."""
     flag = opened.target.spec_flag if tuned.flag == SPEC_FLAG else tuned.flag
-    return f"{flag}{tuned.spec}"
+    kernels = () if tuned.kernels is None else (f"{PREPROCESSING_FLAG}={tuned.kernels}",)
+    return (*kernels, f"{flag}{tuned.spec}")
 
 
-def spec_report(opened: OpenProgram, tuned: TunedSpec) -> SpecReport:
-    """What the spec is, read in a worker.
+def read_tuned(opened: OpenProgram, tuned: TunedSpec) -> tuple[TunedSpec, SpecReport]:
+    """What the specs are, read in a worker.
 
     Args:
-        opened: the program that it is applied to.
+        opened: the program that they are applied to.
         tuned: what is applied.
 
     Returns:
-        Its entries and what it says of itself.
+        What is applied, with the flag that takes it and the kernels that go with it; the entries of
+        all, and what the spec says of itself.
 
     Raises:
-        UserError: The file is no spec.
+        UserError: A file is no spec, or has kernels for another processor.
     """
-    return opened.run(read_spec, tuned.spec, _READ_TIMEOUT_S, str(tuned.spec))
+
+    def read(path: Path) -> SpecReport:
+        request = ReadSpecRequest(path, opened.target)
+        return opened.run(read_spec, request, _READ_TIMEOUT_S, str(path))
+
+    report = read(tuned.spec)
+    if report.is_preprocessing:
+        return replace(tuned, flag=f"{PREPROCESSING_FLAG}="), report
+    first = preprocessing_spec(tuned.variant.flags)
+    if first is None:
+        return tuned, report
+    also = read(first)
+    if not also.kernels:
+        return tuned, report
+    entries = (*also.entries, *report.entries)
+    return replace(tuned, kernels=first), replace(report, entries=entries, kernels=also.kernels)
 
 
 def prove_tuned(
@@ -238,14 +264,15 @@ def prove_tuned(
     Raises:
         UserError: The program does not compile, with the spec or at all.
     """
+    flags = opened.flags(tuned.variant)
     claim = Claim(
         program or opened.program.path,
-        opened.flags(tuned.variant),
+        flags if tuned.kernels is None else without_preprocessing(flags),
         opened.work / "proof",
-        given=(_given(opened, tuned),),
+        given=_given(opened, tuned),
         # What a spec of ours prepares for matching is no change; another kind of library may do
         # anything to a dispatch.
-        code=tuned.flag != SPEC_FLAG,
+        code=tuned.flag not in (SPEC_FLAG, f"{PREPROCESSING_FLAG}="),
         **how,
     )
     proof = prove(opened, claim)
@@ -298,8 +325,23 @@ def listed(names: Sequence[str]) -> str:
 # In the workers
 
 
-def read_spec(state: WorkerState, path: Path) -> SpecReport:
-    """Task: what a tuning spec is. Raises UserError."""
+@dataclass(frozen=True)
+class ReadSpecRequest:
+    """Read a spec that is to be applied for a target."""
+
+    path: Path
+    target: Target
+
+
+def read_spec(state: WorkerState, request: ReadSpecRequest) -> SpecReport:
+    """Task: what a spec is. Raises UserError, also for one with kernels that the target lacks
+    something for."""
+    from tilewright.schedule.build_tasks import with_processor
+    from tilewright.sketch.requirements import check_kernels
     from tilewright.spec.read import check_spec
 
-    return check_spec(read_text(path, "tuning spec"), str(path))
+    path = request.path
+    report = check_spec(read_text(path, "tuning spec"), str(path))
+    if report.kernels:
+        check_kernels(report.kernels, with_processor(state, request.target), str(path))
+    return report

@@ -27,8 +27,8 @@ from tilewright.tuning.apply import (
     TunedSpec,
     listed,
     prove_tuned,
+    read_tuned,
     resolve_tuned,
-    spec_report,
 )
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
@@ -106,14 +106,13 @@ def emit(
 class _Emission:
     def __init__(self, opened: OpenProgram, tuned: TunedSpec) -> None:
         self._opened = opened
-        self._tuned = tuned
+        self._tuned, self._report = read_tuned(opened, tuned)
         self._plain = opened.flags(tuned.variant)
         self._written = opened.work / "emitted.mlir"
         self._lost: list[Lost] = []
 
     def run(self, output: Path) -> EmittedProgram:
-        report = spec_report(self._opened, self._tuned)
-        names = [entry.name for entry in report.entries]
+        names = [entry.name for entry in self._report.entries]
         wanted = self._wanted()
         if not wanted and not self._lost:
             why = "the spec changes no dispatch of it" if names else "the spec has no entries"

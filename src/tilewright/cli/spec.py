@@ -22,7 +22,7 @@ Examples:
   tilewright spec check both.mlir --program model.mlir""",
 )
 def command() -> None:
-    """Tuning specs: transform-dialect libraries that carry configurations into iree-compile.
+    """Specs: transform-dialect libraries that carry configurations and kernels into iree-compile.
 
     Specs written by hand or by other tools work as well as those of tilewright.
     """
@@ -33,14 +33,13 @@ def command() -> None:
 @click.option("-o", "--output", "out", required=True, metavar="FILE", type=PATH,
               help="The merged spec.")  # fmt: skip
 def merge(specs: tuple[Path, ...], out: Path) -> None:
-    """Make one spec of any number; where two fit the same dispatch, the earlier one wins."""
-    from tilewright.spec.merge import merge_specs
-    from tilewright.spec.read import check_spec
+    """Make one spec of any number; where two fit the same dispatch, the earlier one wins.
 
-    texts = [read_text(path, "tuning spec") for path in specs]
-    for path, text in zip(specs, texts, strict=True):
-        check_spec(text, str(path))
-    merged = merge_specs(texts)
+    Preprocessing specs, which have the kernels, are joined with each other.
+    """
+    from tilewright.spec.join import merge_any
+
+    merged = merge_any([(str(path), read_text(path, "tuning spec")) for path in specs])
     write_text(out, merged.text)
     names = {f"spec {n}": str(path) for n, path in enumerate(specs, start=1)}
     for note in merged.notes:
@@ -64,18 +63,25 @@ def _named(note: str, names: dict[str, str]) -> str:
 def check(spec: Path, program: Path | None, **given: Any) -> None:
     """Check that this compiler takes a spec, and with --program that it changes something there.
 
+    The code of kernels is compiled, for the processor that --target names.
+
     A spec that matches no dispatch of the program is an error.
     """
+    from tilewright.sketch.spec_tasks import check_code
     from tilewright.spec.read import check_spec
+    from tilewright.target import parse_target
+    from tilewright.tuning.apply import apply
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))
+    if report.kernels:
+        check_code(spec, parse_target(given["target"] or "cpu"), tuple(given["iree_flags"] or ()))
     count = words.plural(len(report.entries), "entry", "entries")
-    click.echo(f"{spec}: a valid tuning spec with {count}"
+    sort = "preprocessing" if report.is_preprocessing else "tuning"
+    click.echo(f"{spec}: a valid {sort} spec with {count}"
                f"{'' if report.ours else ', not written by tilewright'}")  # fmt: skip
     if program is None:
         return
     from tilewright.cli.output import print_changes
-    from tilewright.tuning.apply import apply
 
     print_changes(apply(program, spec, **given))
 
@@ -84,7 +90,10 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
 @click.argument("spec", type=PATH)
 @json_option
 def show(spec: Path, as_json: bool) -> None:
-    """Show what each entry of a spec matches and what it sets."""
+    """Show what each entry of a spec matches and what it sets.
+
+    Of kernels also the loops, and the schedule as a function in Python.
+    """
     from tilewright.spec.read import check_spec
 
     report = check_spec(read_text(spec, "tuning spec"), str(spec))
@@ -95,6 +104,7 @@ def show(spec: Path, as_json: bool) -> None:
                 "written_by_tilewright": report.ours,
                 "header": dict(report.header),
                 "entries": report.entries,
+                "kernels": [dict(kernel) for kernel in report.kernels],
             }
         )
         return
@@ -107,3 +117,8 @@ def show(spec: Path, as_json: bool) -> None:
     for row in report.entries:
         table.add_row(row.name, row.matches, row.pipeline, row.configuration)
     output.console().print(table)
+    for kernel in report.kernels:
+        click.echo(
+            f"\nkernel {kernel['name']}, for {kernel['target']}\n{kernel['loops'].rstrip()}\n"
+        )
+        click.echo(f"its schedule, as Python\n{kernel['python'].rstrip()}")

@@ -27,6 +27,7 @@ from tilewright.tuning.apply import (
     TunedSpec,
     check_changes,
     prove_tuned,
+    read_tuned,
     resolve_tuned,
     spec_flags,
 )
@@ -151,10 +152,8 @@ def read_strategy(_state: WorkerState, request: ReadRequest) -> bool:
         if any(op.name in _OLD_FORMS for op in _outside_sequences(module)):
             raise _old_form(path)
         top = [op.operation for op in module.regions[0].blocks[0].operations]
-        is_spec = is_preprocessing(module) or any(
-            library.ENTRY_POINT_ATTR in op.attributes for op in top
-        )
-        if not request.entry and is_spec:
+        is_tuning_spec = any(library.ENTRY_POINT_ATTR in op.attributes for op in top)
+        if not request.entry and (is_tuning_spec or is_preprocessing(module)):
             return False
         names = [library.symbol(op) for op in top if op.name == "transform.named_sequence"]
         wanted = request.entry or library.ENTRY_POINT

@@ -16,11 +16,38 @@ from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 from tilewright.spec.kernels import StoredKernel, code_functions, store, stored_kernels
-from tilewright.spec.merge import MergeResult
-from tilewright.spec.read import foreach_pairs, header_of, parse_preprocessing, symbols
+from tilewright.spec.merge import MergeResult, merge_specs
+from tilewright.spec.read import (
+    check_spec,
+    foreach_pairs,
+    header_of,
+    parse_preprocessing,
+    symbols,
+)
 
 # Steps that hand on what they consume.
 _HANDS_ON = frozenset({"transform.apply_registered_pass", "transform.foreach_match"})
+
+
+def merge_any(texts: Sequence[tuple[str, str]]) -> MergeResult:
+    """One spec of several of one sort: tuning specs, or preprocessing specs.
+
+    Args:
+        texts: each behind what messages call it.
+
+    Returns:
+        The spec, with what was left out and what to know.
+
+    Raises:
+        UserError: a text is no spec, or they are of both sorts.
+    """
+    sorts = {check_spec(text, name).is_preprocessing: name for name, text in reversed(texts)}
+    if len(sorts) > 1:
+        raise UserError(
+            f"{sorts[True]} is a preprocessing spec and {sorts[False]} a tuning spec: iree-compile "
+            "takes each by a flag of its own; merge those of one sort"
+        )
+    return (join_specs if True in sorts else merge_specs)([text for _, text in texts])
 
 
 def join_specs(texts: Sequence[str]) -> MergeResult:

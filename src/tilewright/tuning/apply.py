@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.files import check_writable_file, read_text, write_file
-from tilewright.measure.jobs import WorkerState
+from tilewright.files import check_writable_file, write_file
+from tilewright.sketch.spec_tasks import ReadSpecRequest, read_spec
 from tilewright.spec.report import SpecReport
-from tilewright.target import SPEC_FLAG, Target, parse_target
+from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
@@ -114,6 +114,7 @@ def apply(
         if destination is not None and made is not None:
             write_file(destination, made.read_bytes())
     used = {change.entry for change in proof.changes}
+    used |= {name for name, places in proof.reached.items() if places}
     names = tuple(entry.name for entry in report.entries)
     return AppliedProgram(
         program=source,
@@ -298,7 +299,7 @@ def check_changes(tuned: TunedSpec, program: Path, report: SpecReport, proof: Pr
     Raises:
         UserError: It has entries and changed nothing.
     """
-    if not report.entries or proof.changes:
+    if not report.entries or proof.changes or any(proof.reached.values()):
         return
     entries = [f"{e.name} ({e.matches})" if e.matches else e.name for e in report.entries]
     raise UserError(
@@ -320,28 +321,3 @@ def listed(names: Sequence[str]) -> str:
     text = ", ".join(names[:_LISTED])
     rest = len(names) - _LISTED
     return f"{text} and {rest} more" if rest > 0 else text
-
-
-# In the workers
-
-
-@dataclass(frozen=True)
-class ReadSpecRequest:
-    """Read a spec that is to be applied for a target."""
-
-    path: Path
-    target: Target
-
-
-def read_spec(state: WorkerState, request: ReadSpecRequest) -> SpecReport:
-    """Task: what a spec is. Raises UserError, also for one with kernels that the target lacks
-    something for."""
-    from tilewright.schedule.build_tasks import with_processor
-    from tilewright.sketch.requirements import check_kernels
-    from tilewright.spec.read import check_spec
-
-    path = request.path
-    report = check_spec(read_text(path, "tuning spec"), str(path))
-    if report.kernels:
-        check_kernels(report.kernels, with_processor(state, request.target), str(path))
-    return report

@@ -100,7 +100,7 @@ class _Join:
         with ir.InsertionPoint(module.body):
             main = library.define(library.PREPROCESSING_ENTRY_POINT, [library.any_op()], steps)
         if not only_read:
-            main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({})])
+            del main.attributes["arg_attrs"]
         for spec in self.specs:
             for op in list(spec.regions[0].blocks[0].operations):
                 if library.symbol(op) != library.PREPROCESSING_ENTRY_POINT:
@@ -173,6 +173,8 @@ def _take_steps(source: str, main: ir.Operation, handle: ir.Value) -> ir.Value:
 
 
 def _only_reads(main: ir.Operation) -> bool:
+    if "arg_attrs" not in main.attributes:
+        return False
     (argument,) = ir.ArrayAttr(main.attributes["arg_attrs"])
     return "transform.readonly" in ir.DictAttr(argument)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from unittest.mock import ANY
 import pytest
 from iree.compiler import ir
 
+from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.site import KernelChoice
@@ -17,10 +19,14 @@ from tilewright.sketch.generators import sketches
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
 from tilewright.sketch.translate_tasks import translate_site
 from tilewright.spec.preprocessing import PHASE, conv_sites
+from tilewright.spec.write import write_spec
 from tilewright.target import parse_target
 from tilewright.tiling import Tiling
+from tilewright.tuning.apply import apply
+from tilewright.tuning.emit import emit
 from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
 from tilewright.tuning.opening import OpenProgram, open_program
+from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.proof import (
     Claim,
     Proof,
@@ -32,6 +38,7 @@ from tilewright.tuning.proof import (
     write_specs,
 )
 from tilewright.tuning.variants import PREPROCESSING_FLAG
+from tuned_samples import matmul, result_folder
 
 EPSILON = "1.0e-5"
 
@@ -242,3 +249,45 @@ def test_a_kernel_that_is_not_of_its_site_is_refused(
     assert "no-such-sketch" in told[2]
     twice = [SpecRequest((dense, replace(dense, name="again")), tmp_path / "t", opened.flags())]
     assert "are for one site" in write_specs(opened, twice)[0]
+
+
+# -- applied ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spec(opened: OpenProgram, kernels: Kernels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("spec") / "kernels.mlir"
+    entries = tuple(kernels[name][0] for name in ("dense", "scale"))
+    header = (("target", opened.target.key), ("variant", "default"))
+    assert write_specs(opened, [SpecRequest(entries, path, opened.flags(), header)]) == [""]
+    return path
+
+
+def test_a_spec_of_kernels_is_applied(opened: OpenProgram, spec: Path, tmp_path: Path) -> None:
+    done = apply(opened.program.source, spec, tmp_path / "p.vmfb")
+    assert (tmp_path / "p.vmfb").stat().st_size > 1000
+    assert len(done.entries) == 2
+    assert {change.entry for change in done.changes} == set(done.entries)
+    assert all(change.after == "a kernel of tilewright" for change in done.changes)
+    assert done.unused == done.notes == ()
+    assert f"{PREPROCESSING_FLAG}={spec}" in done.command
+    other = tmp_path / "other.mlir"
+    other.write_text(program(epsilon="1.0e-6"))
+    assert len(apply(other, spec).unused) == 1
+    other.write_text(matmul())
+    with pytest.raises(UserError, match="the spec changes no dispatch"):
+        apply(other, spec)
+
+
+def test_a_result_folder_brings_its_kernels_along(
+    opened: OpenProgram, spec: Path, tmp_path: Path
+) -> None:
+    folder = result_folder(tmp_path / "out", write_spec([]))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["variant_flags"] = [f"{PREPROCESSING_FLAG}={spec}"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    done = apply(opened.program.source, folder, tmp_path / "p.vmfb")
+    assert len(done.entries) == len(done.changes) == 2
+    assert done.command.count(PREPROCESSING_FLAG) == 1
+    with pytest.raises(UserError, match="no configuration of"):
+        emit(opened.program.source, folder, tmp_path / "emitted.mlir")

@@ -192,19 +192,29 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     spent = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
     spent = np.maximum(np.maximum(spent, uops / _UOPS_PER_CYCLE), _FMA_LATENCY)
     spent = spent + 0.2 / choice["unroll"] + 0.02 * choice["unroll"]
-    # Rows in place are as many streams, and rows a power of two apart share sets of the cache.
-    far = facts.left.stride >= _PAGE_BYTES
-    collide = far and facts.left.stride % _PAGE_BYTES == 0
-    spent = spent * np.where(
-        ~choice["left_packed"] & (rows > 1),
-        1.08 if collide and facts.left.stride > 2 * _PAGE_BYTES else 1.02 if far else 1.0,
-        1.0,
-    )
+    # Rows in place are as many streams; those a power of two apart share few sets of the cache,
+    # and where they are more than a set has lines each element comes from the next level.
+    stride = facts.left.stride
+    apart = _PAGE_BYTES // gcd(stride, _PAGE_BYTES) if stride else _PAGE_BYTES
+    in_place = ~choice["left_packed"] & (rows > 1)
+    lost = in_place & (rows / apart > _ways(facts.target) - 2)
+    spent = spent * np.where(in_place, 1.02 if stride >= _PAGE_BYTES else 1.0, 1.0)
+    spent = spent * np.where(in_place & (stride > 2 * _PAGE_BYTES) & (apart == 1), 1.06, 1.0)
+    spent = spent + np.where(lost, 1.5 * rows, 0.0)
     many = facts.depth / choice["depth_pieces"] > _PAGES
     pages = (facts.right.stride >= _PAGE_BYTES) & ~choice["right_packed"] & many
     spent = np.where(pages, spent + _PAGE_CYCLES, spent)
+    # Rows a power of two apart lie in few sets also where they pass by.
+    passing = ~choice["right_packed"] & ~choice["rows_inside"]
+    few = facts.right.stride >= _PAGE_BYTES // 2 and facts.right.stride % (_PAGE_BYTES // 2) == 0
+    spent = spent * np.where(passing & few, 1.05, 1.0)
     gathered = ~choice["right_packed"] & (not facts.right.contiguous)
     return np.where(gathered, spent * 8, spent)
+
+
+def _ways(target: Target) -> int:
+    """Lines of a set of the first-level cache, which is looked up by the place within a page."""
+    return max(1, target.l1_bytes // _PAGE_BYTES)
 
 
 def _copy(operand: OperandFacts, elements: Any, rate: float = _COPY_BYTES_PER_CYCLE) -> Any:

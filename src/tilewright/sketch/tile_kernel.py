@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.schedule.expr import Binary, Expr, cast, const, index
+from tilewright.schedule.expr import Binary, Call, Expr, Select, cast, const, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
@@ -25,15 +25,24 @@ from tilewright.schedule.tensor import (
     compute,
     reduce_axis,
 )
-from tilewright.schedule.walk import transform
+from tilewright.schedule.types import BOOL, INDEX, bits
+from tilewright.schedule.walk import nodes, transform
 from tilewright.sketch.contraction import MatrixForm, MatrixOperand, together
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
-from tilewright.sketch.structure import extent, rewritten, source_read
+from tilewright.sketch.structure import extent, rewritten, source_read, structure_of
 
 #: How an operand is read: where it lies; packed before the kernel; packed by a dispatch before the
 #: others; packed in a workgroup's own memory, block by block.
 IN_PLACE, AHEAD, FIRST, BY_BLOCK = "in place", "ahead", "first", "by block"
+
+_LINE_BITS = 512
+# Rows in a piece of the parallel work of copying them.
+_ROWS_COPIED = 16
+# Operations behind the sums that are written out for all rows of a tile.
+_MOST_WRITTEN_OUT = 128
+# Operations that a function such as exp is.
+_FUNCTION = 20
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,9 @@ class _Side:
     packing, argument: of one that is packed ahead. padded: whether there is more of it than is
     needed, up to whole tiles. as_read: whether panels have the elements as they are in memory, to
     be converted when they are read: columns are loaded as vectors, which are converted as fast, and
-    of rows each element would be converted alone.
+    of rows each element would be converted alone. by_rows: whether it is copied row by row instead
+    of into panels: elements of a row are read one by one, so that rows need not be transposed, only
+    lie so that they do not share the sets of a cache.
     """
 
     def __init__(
@@ -142,14 +153,16 @@ class _Side:
         self.panels: Tensor | None = None
         self.packing: Packing | None = None
         self.argument: Tensor | None = None
-        self.padded = place != IN_PLACE
+        copied = place in (FIRST, BY_BLOCK)
+        self.by_rows = copied and name == "left" and operand.contiguous[1]
+        self.padded = place != IN_PLACE and not self.by_rows
         if place == AHEAD:
             read = source_read(operand.factor)
             self.packing = ahead_packing(operand, tile)
             assert read is not None
             assert self.packing is not None
             self.argument = self.packing.placeholder(read.tensor)
-        elif place != IN_PLACE:
+        elif copied:
             self.panels = self._packed(depth, name)
 
     @property
@@ -164,6 +177,15 @@ class _Side:
 
     def _packed(self, depth: int, name: str) -> Tensor:
         operand, tile = self.operand, self.tile
+        batches = [extent(axis) for axis in operand.batch]
+
+        def copied(*axes: Expr) -> Expr:
+            *batch, place, step = axes
+            return cast(self.dtype, operand.at(batch, place, step))
+
+        if self.by_rows:
+            rows: Tensor = compute((*batches, operand.size, depth), copied, name=f"{name}.rows")
+            return rows
 
         def packed(*axes: Expr) -> Expr:
             *batch, panel, step, lane = axes
@@ -175,7 +197,6 @@ class _Side:
                 return value
             return if_then_else(place < index(operand.size), value, const(0, value.dtype))
 
-        batches = [extent(axis) for axis in operand.batch]
         made: Tensor = compute((*batches, self.tiles, depth, tile), packed, name=f"{name}.panels")
         return made
 
@@ -183,6 +204,8 @@ class _Side:
         """The factor at a place of the contraction's."""
         panels, packing, argument = self.panels, self.packing, self.argument
         factor = self.operand.at(batch, place, step)
+        if panels is not None and self.by_rows:
+            return TensorRead(panels, (*batch, place, step))
         if panels is not None:
             packed = TensorRead(panels, (*batch, place // self.tile, step, place % self.tile))
             if not self.as_read:
@@ -208,6 +231,7 @@ class TileKernel:
         self.right = _Side(contraction.right, choice.right, choice.columns, depth, "right", dtype)
         self.parts = self._parts()
         self.sums = self._sums()
+        self.done = self._done()
         self.output = self._output()
         self.schedule = create_schedule(self.output)
 
@@ -254,6 +278,21 @@ class TileKernel:
         made: Tensor = compute(self.parts.shape[1:], element, name="sums")
         return made
 
+    def _done(self) -> Tensor:
+        """The sums as what comes behind them reads them.
+
+        Registers have no index, so their tile is written out row by row; where much is computed of
+        each element the tile is put in memory instead, and what comes behind is a loop over it.
+        """
+        behind = structure_of(self.contraction.site).consumers
+        spent = sum(_operations(expr) for op in behind for expr in op.body)
+        if self._chunks > 1 or spent * self.choice.rows <= _MOST_WRITTEN_OUT:
+            return self.sums
+        made: Tensor = compute(
+            self.sums.shape, lambda *axes: TensorRead(self.sums, axes), name="done"
+        )
+        return made
+
     def _output(self) -> Tensor:
         """The site's output, of these sums."""
         contraction = self.contraction
@@ -267,7 +306,7 @@ class TileKernel:
             )
             row = together(rows, contraction.left.tile)
             column = together(columns, contraction.right.tile)
-            return cast(main.output.dtype, TensorRead(self.sums, (*batch, row, column)))
+            return cast(main.output.dtype, TensorRead(self.done, (*batch, row, column)))
 
         if contraction.is_output:
             shape, name = main.output.shape, main.output.name
@@ -293,7 +332,7 @@ class TileKernel:
         return SketchedKernel(self.schedule, (*arguments, self.output), packings)
 
     def _inline(self) -> None:
-        kept = {self.parts, self.sums, self.output, self.left.panels, self.right.panels}
+        kept = {self.parts, self.sums, self.done, self.output, self.left.panels, self.right.panels}
         for stage in self.schedule.stages:
             if isinstance(stage.op, ComputeOp) and not kept & set(stage.op.outputs):
                 stage.compute_inline()
@@ -324,7 +363,7 @@ class TileKernel:
         stage.reorder(*outer, *blocks, *tiles, *inside)
         for axis in (*outer, *blocks):
             stage.parallel(axis)
-        if row is not None:
+        if row is not None and self.done is self.parts:
             stage.unroll(row)
         if lane is not None:
             stage.vectorize(lane)
@@ -350,6 +389,12 @@ class TileKernel:
         at = (self.schedule[self.output], block)
         if self._chunks == 1:
             parts.compute_at(self.schedule[self.output], tile)
+            if self.done is not self.sums:
+                done = self.schedule[self.done]
+                done.compute_at(self.schedule[self.output], tile)
+                done.set_scope("local")
+                done.unroll(done.op.axis[-2])
+                done.vectorize(done.op.axis[-1])
         else:
             sums = self.schedule[self.sums]
             sums.compute_at(*at)
@@ -378,13 +423,28 @@ class TileKernel:
 
     def _pack(self, side: _Side, at: tuple[Stage, IterVar]) -> None:
         stage = self.schedule[side.panels]
-        *batch, panel, _, lane = stage.op.axis
+        *batch, outer, inner = stage.op.axis if side.by_rows else stage.op.axis[:-1]
+        if side.by_rows:
+            # An odd number of lines from row to row: neighbours lie in different sets of a cache.
+            line = _LINE_BITS // bits(side.dtype)
+            stage.storage_align(outer, 2 * line, line)
+            _, lane = stage.split(inner, line)
+            outer, _ = stage.split(outer, _ROWS_COPIED)
+        else:
+            lane = stage.op.axis[-1]
         if side.place == BY_BLOCK:
             stage.compute_at(*at)
             stage.set_scope("shared")
         else:
-            stage.parallel(self._fused(stage, [*batch, panel]))
-        if side.operand.contiguous[0]:
+            stage.parallel(self._fused(stage, [*batch, outer]))
+        if side.by_rows or side.operand.contiguous[0]:
             stage.vectorize(lane)
         else:
             stage.unroll(lane)
+
+
+def _operations(expr: Expr) -> int:
+    """What an element costs: operations, those of functions counted."""
+    found = [node for node in nodes(expr) if isinstance(node, Binary | Select | Call)]
+    own = [node for node in found if node.dtype not in (INDEX, BOOL)]
+    return sum(_FUNCTION if isinstance(node, Call) else 1 for node in own)

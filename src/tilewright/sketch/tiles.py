@@ -270,7 +270,12 @@ def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:
         memory = bits(read.dtype if read is not None else one.factor.dtype) // 8
         wide = bits(sum_type(contraction)) // 8
         panel = memory if read is not None and not converted else wide
-        return OperandFacts(memory, panel, one.stride * memory, one.contiguous[0])
+        return OperandFacts(
+            memory,
+            panel,
+            one.stride * memory,
+            any(one.contiguous) if converted else one.contiguous[0],
+        )
 
     rows, columns, depth = contraction.sizes
     return ContractionFacts(

@@ -25,6 +25,8 @@ from tilewright.sketch.candidate import (
     SketchError,
     check_kernel,
     packed_inputs,
+    room,
+    rounded,
     stored,
 )
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
@@ -158,20 +160,34 @@ def test_a_sketch_that_does_not_fit_is_said(
 
 
 def test_inputs_are_packed_once(tmp_path: Path) -> None:
-    types = [ArgumentType("bf16", (3, 4)), ArgumentType("f32", (2,))]
+    types = [ArgumentType("bf16", (3, 4)), ArgumentType("f32", (2,)), ArgumentType("f32", (2, 2))]
     inputs = random_inputs(tmp_path, types)
     packing = Packing((0, 2), ((3,), (2, 3)), (1, 0, 2))
-    made = packed_inputs(inputs, {0: packing}, tmp_path / "packed")
+    constant = (True, False, True)
+    made = packed_inputs(inputs, constant, {0: packing}, tmp_path / "packed")
     (before,) = (tmp_path / "packed").iterdir()
     stamp = before.stat().st_mtime_ns
-    assert packed_inputs(inputs, {0: packing}, tmp_path / "packed") == made
+    assert packed_inputs(inputs, constant, {0: packing}, tmp_path / "packed") == made
     assert [p.stat().st_mtime_ns for p in (tmp_path / "packed").iterdir()] == [stamp]
-    plain, other = load_arguments(inputs)
-    flat, same = load_arguments(made)
+    plain, other, square = load_arguments(inputs)
+    flat, same, row = load_arguments(made)
     assert np.array_equal(flat, packing.of(plain).ravel())
     assert np.array_equal(same, other)
+    assert np.array_equal(row, square.ravel())
     assert made.key != inputs.key
-    assert packed_inputs(inputs, {}, tmp_path) is inputs
+    assert packed_inputs(inputs, (False,) * 3, {}, tmp_path) is inputs
+
+
+@pytest.mark.parametrize(
+    ("size", "plain", "given"), [(64, 64, 64), (50, 64, 64), (65, 64, 72), (5, 3, 5), (100, 7, 100)]
+)
+def test_packed_operands_have_few_sizes(size: int, plain: int, given: int) -> None:
+    assert room(size, plain) == given
+
+
+@pytest.mark.parametrize(("size", "given"), [(1, 1), (17, 18), (256, 256), (263680, 294912)])
+def test_temporaries_have_few_sizes(size: int, given: int) -> None:
+    assert rounded(size) == given
 
 
 def test_what_a_kernel_must_be_for_its_site(site: SiteExpression) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+
+import numpy as np
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError
@@ -27,10 +29,10 @@ class SketchError(TilewrightError):
 class KernelRequest:
     """Compile a kernel of our own for a site, into a program that can be checked and timed.
 
-    The program has a function `main`, which takes the kernel's inputs (packed ones flat, in the
-    place of the site's) and returns the site's result, and, with `repeats` of more than 1, `bench`,
-    which runs the kernel's dispatches this often in one submission, on `rotations` sets of inputs
-    in turn.
+    The program has a function `main`, which takes the kernel's inputs (constant ones flat, packed
+    ones in the place of the site's) and returns the site's result, and, with `repeats` of more than
+    1, `bench`, which runs the kernel's dispatches this often in one submission, on `rotations` sets
+    of inputs in turn.
 
     expression: what `stored` makes of the site's expression. target, flags: what it is compiled
     for, and all flags of `iree-compile`. keep: where the kernel's MLIR is written. programs: a
@@ -101,32 +103,72 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             raise SketchError(f"argument {position} is packed and is no constant")
 
 
-def packed_inputs(inputs: InputSet, packings: Mapping[int, Packing], folder: Path) -> InputSet:
+def room(size: int, plain: int) -> int:
+    """Elements that a packed operand is given, so that few sizes occur.
+
+    Args:
+        size: of the packed operand.
+        plain: of the operand as it is.
+
+    Returns:
+        At least `size`, in steps of an eighth of `plain`.
+    """
+    step = max(1, -(-plain // 8))
+    return plain + max(0, -(-(size - plain) // step)) * step
+
+
+def rounded(size: int) -> int:
+    """Elements of a buffer between kernels, so that few sizes occur.
+
+    Args:
+        size: that is needed.
+
+    Returns:
+        At least that, in steps of an eighth of the power of two below.
+    """
+    step = max(1, (1 << (size.bit_length() - 1)) // 8)
+    return -(-size // step) * step
+
+
+def packed_inputs(
+    inputs: InputSet, constant: Sequence[bool], packings: Mapping[int, Packing], folder: Path
+) -> InputSet:
     """Inputs of a site as a kernel takes them. Equal packings of equal inputs share their files.
 
     Args:
         inputs: of the site.
+        constant: which of them can be packed.
         packings: by position.
         folder: for the packed ones; made if it is not there.
 
     Returns:
-        The inputs; packed ones have one dimension.
+        The inputs; constant ones have one dimension, and packed ones zeros behind (`room`).
+
+    Raises:
+        SketchError: what is to be packed is no tensor.
     """
-    arguments: list[InputFile | ScalarInput] = list(inputs.arguments)
+    arguments: list[InputFile | ScalarInput] = []
     key = hashlib.sha256(inputs.key.encode())
-    for position, packing in sorted(packings.items()):
-        original = arguments[position]
-        if not isinstance(original, InputFile):
-            raise SketchError(f"argument {position} is packed and is no tensor")
-        digest = hashlib.sha256(f"{inputs.key} {position} {packing}".encode()).hexdigest()[:20]
-        key.update(digest.encode())
-        path = folder / f"packed_{digest}.npy"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as part, part.open("wb") as file:
-                save_array(file, packing.of(original.load()).reshape(-1))
-        kind = ArgumentType(original.type.element_type, (prod(packing.shape),))
-        arguments[position] = InputFile(str(path.resolve()), kind)
-    if not packings:
+    for position, original in enumerate(inputs.arguments):
+        packing = packings.get(position)
+        if not constant[position] or not isinstance(original, InputFile):
+            if packing is not None:
+                raise SketchError(f"argument {position} is packed and is no constant tensor")
+            arguments.append(original)
+            continue
+        plain = prod(original.type.shape or ())
+        path, size = Path(original.path), plain
+        if packing is not None:
+            digest = hashlib.sha256(f"{inputs.key} {position} {packing}".encode()).hexdigest()[:20]
+            key.update(digest.encode())
+            path, size = folder / f"packed_{digest}.npy", room(prod(packing.shape), plain)
+            if not path.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                flat = packing.of(original.load()).reshape(-1)
+                with whole_file(path) as part, part.open("wb") as file:
+                    save_array(file, np.concatenate([flat, np.zeros(size - flat.size, flat.dtype)]))
+        kind = ArgumentType(original.type.element_type, (size,))
+        arguments.append(InputFile(str(path.resolve()), kind))
+    if not any(constant):
         return inputs
-    return replace(inputs, key=key.hexdigest()[:20], arguments=tuple(arguments))
+    return InputSet(f"{key.hexdigest()[:20]}", tuple(arguments))

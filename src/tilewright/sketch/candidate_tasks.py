@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from tilewright.sketch.candidate import (
     SketchError,
     check_kernel,
     packed_inputs,
+    room,
+    rounded,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.loops import LoopsSketch
@@ -60,14 +62,16 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     clock.end("lower")
     inputs = request.inputs
     if inputs is not None and request.packed is not None:
-        inputs = packed_inputs(inputs, kernel.packings, request.packed)
+        inputs = packed_inputs(inputs, site.constant, kernel.packings, request.packed)
     clock.end("pack")
     target = with_processor(state, request.target)
     if request.keep is not None:
         write_whole(request.keep, str(module_for(program, target)).encode())
     flags = compile_flags(request.flags)
     compiler = session(state, flags)
-    module, kernels = executables_for(program, target, _executable_target(state, flags))
+    module, kernels = executables_for(
+        program, target, _executable_target(state, flags), kernel.unaligned(program)
+    )
     packings = sorted(kernel.packings.items())
     digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
     clock.end("emit")
@@ -195,13 +199,14 @@ def _executable_target(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribu
 def _shapes(
     site: SiteExpression, kernel: SketchedKernel, program: LoopProgram
 ) -> dict[Buffer, tuple[int, ...]]:
-    """In what shapes the program's arguments are handed over: packed ones flat, so that kernels
-    with other packings of the same size share their host code."""
-    shapes = {}
+    """In what shapes buffers are handed over: constants flat, in few sizes, and so is what is
+    between kernels; so that kernels that are packed in another way share their host code."""
+    shapes: dict[Buffer, tuple[int, ...]] = {b: (rounded(b.size),) for b in program.temporaries}
     tensors = (*site.inputs, site.output)
     for position, (buffer, tensor) in enumerate(zip(program.arguments, tensors, strict=True)):
-        packing = kernel.packings.get(position)
-        shapes[buffer] = tensor.shape if packing is None else (prod(packing.shape),)
+        shapes[buffer] = tensor.shape
+        if position < len(site.inputs) and site.constant[position]:
+            shapes[buffer] = (room(buffer.size, prod(tensor.shape)),)
     return shapes
 
 
@@ -218,6 +223,10 @@ def _host(
     from tilewright.schedule.codegen import host_for
 
     flags = compile_flags(request.flags)
+    kernels = [
+        replace(k, scratch=tuple((rounded(size), dtype) for size, dtype in k.scratch))
+        for k in kernels
+    ]
 
     def make() -> SplicedHost:
         compiler = session(state, flags)
@@ -242,7 +251,7 @@ def _signature(
         for buffer in (*kernel.reads, *kernel.writes):
             numbers.setdefault(buffer, len(numbers))
     return (
-        tuple((b.size, b.dtype, shapes.get(b)) for b in numbers),
+        tuple((b.dtype, shapes[b]) for b in numbers),
         tuple(numbers[b] for b in program.inputs),
         tuple(numbers[b] for b in program.outputs),
         tuple(

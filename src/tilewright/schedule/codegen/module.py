@@ -195,6 +195,12 @@ def emit_kernels(
         kernels = tuple(threads.expand_reductions(kernel) for kernel in program.kernels)
     else:
         kernels = threads.serialize(program).kernels
+    if target is not None:
+        # Kernels that are called in the same way bind buffers in the same order.
+        order = {b: n for n, b in enumerate((*program.arguments, *program.temporaries))}
+        kernels = tuple(
+            replace(k, reads=tuple(sorted(k.reads, key=order.__getitem__))) for k in kernels
+        )
     made = []
     for number, kernel in enumerate(kernels):
         called = f"{name or kernel.name}_{number}" if number or not name else name
@@ -350,12 +356,13 @@ def tensor_type(
     Args:
         program: the buffer's.
         buffer: an argument of the program, or a temporary.
-        shapes: of arguments that are handed over in other shapes than their buffers'.
+        shapes: of buffers that have others there than their own; temporaries have one dimension.
     """
     if buffer in program.arguments:
         name = "i1" if buffer.dtype == BOOL else buffer.dtype
         return ir.RankedTensorType.get(list(shapes.get(buffer, buffer.shape)), ir.Type.parse(name))
-    return ir.RankedTensorType.get([buffer.size], scalars.memory_element(buffer.dtype))
+    shape = shapes.get(buffer, (buffer.size,))
+    return ir.RankedTensorType.get(list(shape), scalars.memory_element(buffer.dtype))
 
 
 def call_kernels(

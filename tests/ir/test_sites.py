@@ -11,6 +11,7 @@ from iree.compiler import ir
 
 import convolution_networks as networks
 import dispatch_corpus as corpus
+import site_programs
 from tilewright.ir.dispatches import find_dispatches
 from tilewright.ir.reference.interpreter import evaluate
 from tilewright.ir.session import CompilerSession
@@ -20,9 +21,12 @@ from tilewright.ir.sites import find_program_sites
 from tilewright.ir.walk import walk
 
 ROOT = Path(__file__).parents[2]
+# Real models, where there are some beside the checkout.
+FILES = [*(ROOT / "examples").glob("*.mlir"), *(ROOT.parent / "shared" / "models").glob("*.mlir")]
 PROGRAMS = {
-    **{path.stem: path.read_text() for path in sorted((ROOT / "examples").glob("*.mlir"))},
+    **{path.stem: path.read_text() for path in sorted(FILES)},
     **{f"network {layout}": networks.network(layout) for layout in networks.LAYOUTS},
+    **{name: source for name, (source, _) in site_programs.PROGRAMS.items()},
     **{name: case.source for name, case in corpus.CASES.items() if not case.flags},
 }
 # What a site need not have: the compiler's own code for these has no op of the program's.
@@ -152,3 +156,178 @@ def test_sites_one_after_the_other_compute_what_the_program_does(compiler, name,
     assert len(inputs) == len(exported.block.arguments)
     wanted = run(PROGRAMS[name], inputs)
     np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", site_programs.PROGRAMS)
+def test_dispatches_that_belong_together(compiler, name):
+    """One more site, beside those of the parts."""
+    source, wanted = site_programs.PROGRAMS[name]
+    _, found = sites_of(compiler, source)
+    merged = [len(site.dispatches) for site in found if not is_single(site)]
+    assert sorted(merged) == wanted
+    assert all(not site.reason for site in found if not is_single(site))
+
+
+WEIGHTS = """
+util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<48x96xf32>
+util.global private @b = #flow.parameter.named<"model"::"b"> : tensor<48xf32>
+util.global private mutable @state = dense<1.0> : tensor<32x48xf32>
+func.func @main(%x: tensor<32x96xf32>) -> tensor<32x48xf32> {
+  %w = util.global.load @w : tensor<48x96xf32>
+  %b = util.global.load @b : tensor<48xf32>
+  %s = util.global.load @state : tensor<32x48xf32>
+  %z = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : tensor<32x48xf32>
+  %et = tensor.empty() : tensor<96x48xf32>
+  %t = linalg.transpose ins(%w : tensor<48x96xf32>) outs(%et : tensor<96x48xf32>)
+      permutation = [1, 0]
+  %e = tensor.empty() : tensor<32x48xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %p = linalg.matmul ins(%x, %t : tensor<32x96xf32>, tensor<96x48xf32>)
+      outs(%f : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %c = linalg.broadcast ins(%b : tensor<48xf32>) outs(%e : tensor<32x48xf32>) dimensions = [0]
+  %0 = arith.addf %p, %c : tensor<32x48xf32>
+  %1 = arith.addf %0, %s : tensor<32x48xf32>
+  %2 = arith.mulf %1, %half : tensor<32x48xf32>
+  return %2 : tensor<32x48xf32>
+}
+"""
+
+
+def test_what_is_known_before_a_run(compiler):
+    """Transposed ahead; what would be larger than it is is made inside; a state is not known."""
+    _, (site,) = sites_of(compiler, WEIGHTS)
+    known = dict(zip(map(str, site.alone.arguments), site.constant, strict=True))
+    assert known == {"32x96xf32": False, "96x48xf32": True, "48xf32": True, "32x48xf32": False}
+    assert computed(site)[0] == "linalg.matmul"
+    assert "linalg.transpose" not in computed(site)
+
+
+SHARED = """
+func.func @main(%a: tensor<64x32xf32>, %b: tensor<32x64xf32>, %c: tensor<64x64xf32>)
+    -> tensor<64xf32> {
+  %z = arith.constant 0.0 : f32
+  %six = arith.constant dense<6.0> : tensor<64x64xf32>
+  %e = tensor.empty() : tensor<64x64xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %p = linalg.matmul ins(%a, %b : tensor<64x32xf32>, tensor<32x64xf32>)
+      outs(%f : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %q = arith.addf %p, %c : tensor<64x64xf32>
+  %g = arith.minimumf %q, %six : tensor<64x64xf32>
+  %h = arith.mulf %g, %q : tensor<64x64xf32>
+  %r = tensor.empty() : tensor<64xf32>
+  %s = linalg.fill ins(%z : f32) outs(%r : tensor<64xf32>) -> tensor<64xf32>
+  %t = linalg.generic {
+      indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]}
+      ins(%h : tensor<64x64xf32>) outs(%s : tensor<64xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %m = arith.addf %y, %x : f32
+    linalg.yield %m : f32
+  } -> tensor<64xf32>
+  return %t : tensor<64xf32>
+}
+"""
+
+
+def test_elementwise_ops_of_a_result_are_computed_where_they_are_used(compiler):
+    """IREE stores a product twice where its clamped value is fused with it; a kernel has one."""
+    _, found = sites_of(compiler, SHARED)
+    assert all(not site.reason for site in found)
+    first, last = found[:2]
+    assert [str(one) for one in last.alone.arguments] == ["64x64xf32"]
+    assert computed(first) == ["linalg.matmul", "arith.addf"]
+    text = compiler.compile(SHARED, compile_to="flow").decode()
+    assert ":2 = flow.dispatch" in text
+
+
+MATRIX = "tensor<64x64xf32>"
+FUNCTIONS = f"""
+func.func private @square(%a: {MATRIX}) -> {MATRIX} attributes {{noinline}} {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {MATRIX}
+  %f = linalg.fill ins(%z : f32) outs(%e : {MATRIX}) -> {MATRIX}
+  %p = linalg.matmul ins(%a, %a : {MATRIX}, {MATRIX}) outs(%f : {MATRIX}) -> {MATRIX}
+  return %p : {MATRIX}
+}}
+func.func @main(%a: {MATRIX}) -> {MATRIX} {{
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %c9 = arith.constant 9 : index
+  %r = scf.for %i = %c0 to %c9 step %c2 iter_args(%x = %a) -> {MATRIX} {{
+    %y = func.call @square(%x) : ({MATRIX}) -> {MATRIX}
+    %e = math.exp %y : {MATRIX}
+    scf.yield %e : {MATRIX}
+  }}
+  return %r : {MATRIX}
+}}
+func.func @other(%a: {MATRIX}) -> {MATRIX} {{
+  %s = func.call @square(%a) : ({MATRIX}) -> {MATRIX}
+  return %s : {MATRIX}
+}}
+"""
+
+
+@pytest.mark.parametrize(("function", "counts"), [(None, [6, 5]), ("main", [5, 5]), ("other", [1])])
+def test_loops_and_functions_are_counted(compiler, function, counts):
+    _, found = sites_of(compiler, FUNCTIONS, function)
+    assert [site.count for site in found] == counts
+    assert runs_of(found) == dispatches_of(compiler, FUNCTIONS, function)
+    product = next(site for site in found if "linalg.matmul" in computed(site))
+    # One value for both operands is one input.
+    assert [str(one) for one in product.alone.arguments] == ["64x64xf32"]
+
+
+RUN_TIME = {
+    "it has sizes that are known at run time only": """
+func.func @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
+  %y = math.exp %x : tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}""",
+    "it uses a number that is known at run time only (f32)": """
+func.func @main(%x: tensor<64xf32>, %n: f32) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]} ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %m = arith.mulf %a, %n : f32
+    linalg.yield %m : f32
+  } -> tensor<64xf32>
+  return %y : tensor<64xf32>
+}""",
+    "it computes the same in every run": """
+func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]} outs(%e : tensor<64xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 0 : index
+    %j = arith.index_cast %i : index to i32
+    %f = arith.sitofp %j : i32 to f32
+    linalg.yield %f : f32
+  } -> tensor<64xf32>
+  return %y : tensor<64xf32>
+}""",
+}
+
+
+@pytest.mark.parametrize("reason", RUN_TIME)
+def test_what_no_kernel_is_made_for_has_a_reason(compiler, reason):
+    _, found = sites_of(compiler, RUN_TIME[reason])
+    assert [site.reason for site in found] == [reason]
+    assert runs_of(found) == dispatches_of(compiler, RUN_TIME[reason])
+
+
+def test_a_program_whose_dispatches_are_formed_has_no_sites(compiler):
+    text = compiler.compile(PROGRAMS["layernorm"], compile_to="flow").decode()
+    _, found = sites_of(compiler, text)
+    assert found
+    assert {site.reason for site in found} == {"the program has it as a dispatch already"}
+
+
+def test_the_program_is_left_as_it_is(compiler):
+    module = compiler.parse(PROGRAMS["layernorm"])
+    compiler.run(module, None, SITE_PHASE)
+    before = module.operation.get_asm(enable_debug_info=True)
+    find_program_sites(compiler, module)
+    assert module.operation.get_asm(enable_debug_info=True) == before

@@ -27,7 +27,8 @@ _SOFTMAX = "linalg.softmax"
 class Chain(Enum):
     """What ops make together, or could make with what comes before them.
 
-    PRODUCT: sums of products with elementwise ops behind. WINDOW: windows with padding before.
+    PRODUCT: sums of products with elementwise ops behind. MOVES: products
+    or windows with padding or transposes of operands before.
     """
 
     NONE = 0
@@ -36,7 +37,7 @@ class Chain(Enum):
     HALF_ATTENTION = 3
     ATTENTION = 4
     PRODUCT = 5
-    WINDOW = 6
+    MOVES = 6
 
 
 @dataclass(frozen=True)

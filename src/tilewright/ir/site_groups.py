@@ -13,7 +13,7 @@ from iree.compiler import ir
 
 from tilewright.ir.site_dispatches import FormedDispatch
 from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
-from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap
+from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap, is_move
 
 # Another way to look at the same data.
 _VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.empty", "tensor.expand_shape")
@@ -158,17 +158,27 @@ class SiteGroups:
         Args:
             value: the result.
         """
-        ((group, _),) = ((g, v) for g, values in self.results.items() for v in values if v == value)
-        return all(is_cheap(self._ops.ops[one]) for one in self._behind_value(value, group))
+        return all(map(is_cheap, self._made_by(value)))
 
-    def is_used_in(self, value: ir.Value, groups: Set[int]) -> bool:
-        """Whether a value is used nowhere but in these groups.
+    def is_moved(self, value: ir.Value) -> bool:
+        """Whether the result of a group is data that was transposed or padded, and no more.
 
         Args:
-            value: the result of a group.
-            groups: some groups.
+            value: the result.
         """
-        return all(self._at(user) <= groups for user in self._ops.users(value))
+        return all(is_move(op) and op.name not in _MOVES for op in self._made_by(value))
+
+    def _made_by(self, value: ir.Value) -> list[ir.Operation]:
+        groups = {group for group, values in self.results.items() for v in values if v == value}
+        return [self._ops.ops[one] for one in self._behind_value(value, min(groups))]
+
+    def users(self, value: ir.Value) -> set[int]:
+        """The groups that use a value; OUTSIDE is one where something else uses it.
+
+        Args:
+            value: of the program.
+        """
+        return set().union(*map(self._at, self._ops.users(value)))
 
     def isolate(self, value: ir.Value, groups: Set[int]) -> IsolatedSite:
         """What groups compute for a value as a module.

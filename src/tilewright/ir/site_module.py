@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from iree.compiler import ir
 from iree.compiler.dialects import util
@@ -21,17 +22,21 @@ SITE_FUNCTION = "main"
 class IsolatedSite:
     """A part of a program alone: `main` takes its inputs and returns its result.
 
-    module: at the phase of the program. inputs: the values of the program that are arguments of
-    `main`, in their order. result: the value that it returns. digest: equal for parts that compute
-    the same on arguments of the same types, whatever else the programs have. obstacle: why no
-    kernel can take its place, '' where one can.
+    module: at the phase of the program; equal parts have equal texts. inputs: the values of the
+    program that are arguments of `main`, in their order. result: the value that it returns.
+    obstacle: why no kernel can take its place, '' where one can.
     """
 
     module: ir.Module
     inputs: tuple[ir.Value, ...]
     result: ir.Value
-    digest: str
     obstacle: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal for parts that compute the same on arguments of the same types."""
+        text = self.module.operation.get_asm(use_local_scope=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def arguments(self) -> tuple[ArgumentType, ...]:
@@ -48,8 +53,7 @@ def isolate_value(value: ir.Value, inside: Callable[[ir.Operation], bool]) -> Is
             arguments.
 
     Returns:
-        The module; its ops stand in the order in which the value depends on them, so equal parts
-        give equal texts.
+        The module; its ops stand in the order in which the value depends on them.
     """
     with value.owner.context, ir.Location.unknown():
         ops, inputs = _slice(value, inside)
@@ -70,10 +74,7 @@ def isolate_value(value: ir.Value, inside: Callable[[ir.Operation], bool]) -> Is
                             one.operands[position] = new[operand]
                 new.update(zip(op.results, copy.results, strict=True))
             util.ReturnOp([new[value]])
-        module.operation.verify()
-        text = module.operation.get_asm(use_local_scope=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return IsolatedSite(module, tuple(inputs), value, digest, _obstacle(value, ops, inputs))
+    return IsolatedSite(module, tuple(inputs), value, _obstacle(value, ops, inputs))
 
 
 def needed(op: ir.Operation) -> Iterator[ir.Value]:

@@ -70,6 +70,17 @@ def is_cheap(op: ir.Operation) -> bool:
     )
 
 
+def is_move(op: ir.Operation) -> bool:
+    """Whether an op computes nothing: it only says where data is, or moves it.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    if op.name.startswith("tensor.") or op.name in ("linalg.broadcast", "linalg.transpose"):
+        return True
+    return is_elementwise(op) and len(list(walk(op))) == 1
+
+
 class ProgramOps:
     """The ops of a program by their numbers, with what is known of each."""
 

@@ -21,6 +21,8 @@ from tilewright.ir.site_ops import CONSTANT, ProgramOps, size_in_bits
 
 # Dispatches in one site, at most.
 _LONGEST = 8
+# What makes one site of several groups.
+_WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES)
 _NOTHING = "no op of the program was found in it"
 _READY = "the program has it as a dispatch already"
 
@@ -80,6 +82,8 @@ class _Sites:
         self._ops, self._groups = ops, groups
         self._members = groups.members()
         self._count = {group: max(d.count for d in of) for group, of in self._members.items()}
+        self._isolated: dict[tuple[ir.Value, frozenset[int]], IsolatedSite] = {}
+        self._chains: dict[int, Chain] = {}
         # The groups with one result, by it.
         self._maker = {values[0]: g for g, values in groups.results.items() if len(values) == 1}
 
@@ -88,7 +92,7 @@ class _Sites:
         for group, members in self._members.items():
             values = self._groups.results.get(group, [])
             if len(values) == 1:
-                alone = self._groups.isolate(values[0], {group})
+                alone = self._isolate(values[0], frozenset({group}))
                 yield self._site([group], alone, alone.obstacle)
                 continue
             nothing = _READY if members[0].ops is None else _NOTHING
@@ -100,7 +104,8 @@ class _Sites:
         found: dict[frozenset[int], tuple[Chain, IsolatedSite]] = {}
         for value, group in self._maker.items():
             for groups, chain, alone in self._grown(value, group):
-                found[groups] = (chain, alone)
+                if len(groups) > 1 and chain in _WHOLE:
+                    found[groups] = (chain, alone)
         for groups, (chain, alone) in found.items():
             if not any(groups < other and chain == found[other][0] for other in found):
                 yield self._site(sorted(groups), alone, "")
@@ -109,48 +114,72 @@ class _Sites:
         self, value: ir.Value, last: int
     ) -> Iterator[tuple[frozenset[int], Chain, IsolatedSite]]:
         """A group with those before it that belong to it."""
-        groups, alone = frozenset({last}), self._groups.isolate(value, {last})
+        alone = self._isolate(value, frozenset({last}))
         if alone.obstacle:
             return
-        for before in self._before(alone, groups):
-            both = self._groups.isolate(value, groups | {before})
-            (made,) = self._groups.results[before]
-            if self._groups.is_elementwise(value):
-                # The compiler has them apart where a transpose or a reshape is between.
+        if self._groups.is_elementwise(value):
+            # The compiler has a product apart from what is behind a transpose or a reshape.
+            for before, both in self._before(value, alone, frozenset({last})):
+                (made,) = self._groups.results[before]
                 if has_product(both) and size_in_bits(value) <= size_in_bits(made):
-                    yield groups | {before}, Chain.PRODUCT, both
-            elif self._only_pads(made) and has_window(both):
-                yield groups | {before}, Chain.WINDOW, both
-        chain = chain_of(alone)
-        growing = chain != Chain.NONE
+                    yield frozenset({last, before}), Chain.PRODUCT, both
+        elif has_product(alone) or has_window(alone):
+            yield self._grow(value, last, alone, Chain.MOVES)
+        yield self._grow(value, last, alone, chain_of(alone))
+
+    def _grow(
+        self, value: ir.Value, last: int, alone: IsolatedSite, chain: Chain
+    ) -> tuple[frozenset[int], Chain, IsolatedSite]:
+        """A group with all those before it with which it is a chain."""
+        groups, growing = frozenset({last}), True
         while growing and len(groups) < _LONGEST:
             growing = False
-            for before in self._before(alone, groups):
-                longer = self._groups.isolate(value, groups | {before})
-                kind = chain_of(longer)
-                if longer.obstacle or not _goes_on(chain, kind, self._chain(before)):
-                    continue
-                groups, alone, chain = groups | {before}, longer, kind
-                growing = kind != Chain.ATTENTION
-                break
-        if len(groups) > 1 and chain in (Chain.ROWS, Chain.ATTENTION):
-            yield groups, chain, alone
+            for before, longer in self._before(value, alone, groups):
+                kind = Chain.MOVES if chain == Chain.MOVES else chain_of(longer)
+                if self._goes_on(chain, kind, before):
+                    groups, alone, chain, growing = groups | {before}, longer, kind, True
+                    break
+        return groups, chain, alone
 
-    def _before(self, alone: IsolatedSite, groups: frozenset[int]) -> Iterator[int]:
-        """The groups that make an input of a site, for it alone and as often as it runs."""
-        for value in alone.inputs:
-            group = self._maker.get(value)
-            if group is None or group in groups or not self._groups.is_used_in(value, groups):
+    def _goes_on(self, chain: Chain, longer: Chain, before: int) -> bool:
+        """Whether a chain is one still with what comes before it."""
+        (value,) = self._groups.results[before]
+        if chain in (Chain.MOVES, Chain.ATTENTION):
+            return longer == chain and self._groups.is_moved(value)
+        if chain != Chain.HALF_ATTENTION:
+            return longer in (Chain.ELEMENTWISE, Chain.ROWS)
+        # What attention takes in on the way is a part of it: not what only prepares an operand.
+        on_the_way = self._chain(before) in (Chain.ROWS, Chain.HALF_ATTENTION) or all(
+            self._chain(user) in (Chain.ELEMENTWISE, Chain.ROWS)
+            for user in self._groups.users(value)
+        )
+        return longer in (Chain.HALF_ATTENTION, Chain.ATTENTION) and on_the_way
+
+    def _before(
+        self, value: ir.Value, alone: IsolatedSite, groups: frozenset[int]
+    ) -> Iterator[tuple[int, IsolatedSite]]:
+        """The groups that make an input of a site, for it alone and as often as it runs; each with
+        the site that they make together."""
+        for one in alone.inputs:
+            group = self._maker.get(one)
+            if group is None or group in groups or not self._groups.users(one) <= groups:
                 continue
-            if all(self._count[group] == self._count[one] for one in groups):
-                yield group
+            if all(self._count[group] == self._count[other] for other in groups):
+                longer = self._isolate(value, groups | {group})
+                if not longer.obstacle:
+                    yield group, longer
+
+    def _isolate(self, value: ir.Value, groups: frozenset[int]) -> IsolatedSite:
+        if (value, groups) not in self._isolated:
+            self._isolated[value, groups] = self._groups.isolate(value, groups)
+        return self._isolated[value, groups]
 
     def _chain(self, group: int) -> Chain:
-        (value,) = self._groups.results[group]
-        return chain_of(self._groups.isolate(value, {group}))
-
-    def _only_pads(self, value: ir.Value) -> bool:
-        return value.owner.operation.name == "tensor.pad" and self._groups.is_elementwise(value)
+        if group not in self._chains:
+            values = self._groups.results.get(group, [])
+            alone = self._isolate(values[0], frozenset({group})) if len(values) == 1 else None
+            self._chains[group] = Chain.NONE if alone is None else chain_of(alone)
+        return self._chains[group]
 
     def _site(self, groups: list[int], alone: IsolatedSite | None, reason: str) -> ProgramSite:
         runs = Counter[str]()
@@ -160,14 +189,3 @@ class _Sites:
         known = map(self._ops.known, alone.inputs if alone is not None else ())
         constant = tuple(one == CONSTANT for one in known)
         return ProgramSite(runs, self._count[groups[-1]], alone, constant, reason)
-
-
-def _goes_on(chain: Chain, longer: Chain, before: Chain) -> bool:
-    """Whether a chain is one still with what comes before it.
-
-    What attention takes in on the way is a part of it: not what only prepares an operand.
-    """
-    if chain == Chain.HALF_ATTENTION:
-        parts = (Chain.ROWS, Chain.HALF_ATTENTION)
-        return longer in (Chain.HALF_ATTENTION, Chain.ATTENTION) and before in parts
-    return longer in (Chain.ELEMENTWISE, Chain.ROWS)

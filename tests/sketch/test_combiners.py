@@ -9,8 +9,8 @@ from reference_support import parsed
 
 from tilewright.ir.reference import evaluate
 from tilewright.schedule.tensor import ComputeOp
-from tilewright.sketch.scalar_bodies import Untranslatable
 from tilewright.sketch.translate import translate, translate_function
+from tilewright.sketch.untranslatable import Untranslatable
 
 # Values of which each row has some more than once, some rows only one value.
 TIES = np.random.default_rng(0).integers(-3, 3, (7, 13)).astype("f")

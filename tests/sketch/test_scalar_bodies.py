@@ -8,8 +8,8 @@ from expression_evaluator import evaluate_expression
 from reference_support import parsed
 
 from tilewright.ir.reference import evaluate
-from tilewright.sketch.scalar_bodies import Untranslatable
 from tilewright.sketch.translate import translate_function
+from tilewright.sketch.untranslatable import Untranslatable
 
 FLOATS = np.array(
     [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 0.49999997, 1e-3, 7.0, -7.25]

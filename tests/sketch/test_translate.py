@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,11 @@ from dispatch_corpus import CASES, flow_module, session
 from tilewright.argument import ArgumentType
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.reference import evaluate
-from tilewright.measure.jobs import WorkerState
 from tilewright.schedule.expr import Binary, Call
 from tilewright.schedule.tensor import ComputeOp, Tensor
 from tilewright.schedule.types import is_float, numpy_type
-from tilewright.site import Site
-from tilewright.sketch.scalar_bodies import Untranslatable
 from tilewright.sketch.translate import translate, translate_function
-from tilewright.sketch.translate_tasks import translate_site
+from tilewright.sketch.untranslatable import Untranslatable
 
 # What has no expression, and what is said of it: of the programs and of the dispatches.
 UNTRANSLATABLE = {
@@ -278,7 +274,7 @@ def test_an_accumulator_that_is_an_input_is_added_behind_the_reduction() -> None
     assert str(output.body[0]) == "arg2[i0, i1, i2, i3] + mmt4d[i0, i1, i2, i3]"
 
 
-# -- refusals, and the worker's task ---------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -304,23 +300,16 @@ def test_an_accumulator_that_is_an_input_is_added_behind_the_reduction() -> None
         ),
     ],
 )
-def test_what_has_no_expression_says_why(source: str, message: str, tmp_path: Path) -> None:
-    file = tmp_path / "site.mlir"
-    file.write_text(source)
-    one = ArgumentType("f32", (4,))
-    reply = translate_site(WorkerState(), Site("s", (), 1, file, (one,), (False,), one))
-    assert reply.expression is None
-    assert reply.reason == message
+def test_what_has_no_expression_says_why(source: str, message: str) -> None:
+    with parsed(source) as module, pytest.raises(Untranslatable) as refusal:
+        translate(module, "main")
+    assert str(refusal.value) == message
 
 
-def test_the_worker_translates_a_site_into_what_travels(tmp_path: Path) -> None:
-    file = tmp_path / "site.mlir"
-    file.write_text(FUSED)
-    types = tuple(ArgumentType("f32", shape) for shape in ((8, 16), (16, 12), (12,)))
-    site = Site("s", (), 1, file, types, (False, True, True), ArgumentType("f32", (2, 4, 12)))
-    reply = pickle.loads(pickle.dumps(translate_site(WorkerState(), site)))
-    assert reply.expression.constant == (False, True, True)
-    values = dispatch_values(types)
-    found = evaluate_expression(reply.expression.inputs, [reply.expression.output], values)
+def test_an_expression_travels() -> None:
     with parsed(FUSED) as module:
-        assert agree(found, evaluate(module, "main", values), [reply.expression.output])
+        expression = pickle.loads(pickle.dumps(translate(module, "main", (False, True, True))))
+        assert expression.constant == (False, True, True)
+        values = random_inputs(module)
+        found = evaluate_expression(expression.inputs, [expression.output], values)
+        assert agree(found, evaluate(module, "main", values), [expression.output])

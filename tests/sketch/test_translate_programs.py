@@ -17,8 +17,8 @@ from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.reference import evaluate
 from tilewright.ir.site_dispatches import SITE_PHASE
 from tilewright.ir.sites import find_program_sites
-from tilewright.sketch.scalar_bodies import Untranslatable
 from tilewright.sketch.translate import translate_function
+from tilewright.sketch.untranslatable import Untranslatable
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = {

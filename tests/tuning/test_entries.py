@@ -17,7 +17,6 @@ from tilewright.ir.template import dispatch_functions, read_dispatch
 from tilewright.site import KernelChoice
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
-from tilewright.sketch.translate_tasks import translate_site
 from tilewright.spec.preprocessing import PHASE, conv_sites
 from tilewright.spec.write import write_spec
 from tilewright.target import parse_target
@@ -25,6 +24,7 @@ from tilewright.tiling import Tiling
 from tilewright.tuning.apply import apply
 from tilewright.tuning.emit import emit
 from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
+from tilewright.tuning.kernel_sites import ReadSiteRequest, read_site
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.proof import (
@@ -113,7 +113,8 @@ def kernels(
     request = FindSitesRequest(opened.program.path, opened.flags(), folder)
     found = {}
     for site in opened.compilers.ask(find_sites, request, 100.0):
-        expression = opened.compilers.ask(translate_site, site, 100.0).expression
+        reading = ReadSiteRequest(site, opened.flags())
+        expression = opened.compilers.ask(read_site, reading, 100.0).expression
         assert expression is not None
         sketch = sketches(expression, opened.target)[0]
         choice = KernelChoice(sketch.name, sketch.space.default)

@@ -15,7 +15,7 @@ from tilewright.schedule.tensor import Tensor, reduce_axis
 from tilewright.schedule.types import BOOL, bits, is_float
 from tilewright.sketch.combiners import largest_number
 from tilewright.sketch.reshapes import TensorRule
-from tilewright.sketch.scalar_bodies import Untranslatable, as_index, dtype_of
+from tilewright.sketch.scalar_bodies import as_index
 from tilewright.sketch.tensor_values import (
     ComputedValue,
     Indices,
@@ -29,6 +29,7 @@ from tilewright.sketch.translation import (
     static_shape,
     yielded,
 )
+from tilewright.sketch.untranslatable import Untranslatable, dtype_of
 
 _LOG2_E = 1.4426950408889634
 # The running maximum starts at the lowest finite f32, so that of a row that is masked whole the

@@ -1,19 +1,16 @@
-"""Ops that move elements: `tensor` and its counterparts in `flow`, packing, im2col, padding."""
+"""Ops that view elements in another shape or take parts: `tensor`, and what `flow` has of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from iree.compiler import ir
 
-from tilewright.ir.reference.extended import outer_order
 from tilewright.ir.reference.tensors import dropped_to, reassociation, segments
-from tilewright.schedule.expr import Expr, cast, index
+from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.functions import conjunction
-from tilewright.schedule.types import INDEX
-from tilewright.sketch.scalar_bodies import Untranslatable, dtype_of
 from tilewright.sketch.tensor_values import (
     ComputedValue,
     Indices,
@@ -30,11 +27,17 @@ from tilewright.sketch.translation import (
     static_shape,
     yielded,
 )
+from tilewright.sketch.untranslatable import Untranslatable, dtype_of
 
 TensorRule: TypeAlias = Callable[[SiteTranslation, ir.Operation], Sequence[TensorValue]]
 
 
-def _result_shape(op: ir.Operation) -> tuple[int, ...]:
+def result_shape(op: ir.Operation) -> tuple[int, ...]:
+    """The shape of an op's result.
+
+    Args:
+        op: with one tensor for a result.
+    """
     return static_shape(op.results[0].type, op.name)
 
 
@@ -75,7 +78,7 @@ def reshaped(value: TensorValue, shape: Sequence[int]) -> TensorValue:
         return Uniform(shape, value.constant)
 
     def place(indices: Indices) -> Indices:
-        return _delinearised(_linear(indices, shape), value.shape)
+        return delinearised(_linear(indices, shape), value.shape)
 
     return Moved(value, shape, place)
 
@@ -87,8 +90,13 @@ def _linear(indices: Indices, shape: Sequence[int]) -> Expr:
     return whole
 
 
-def _delinearised(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
-    """Indices of a position, outermost first; the outermost is not reduced."""
+def delinearised(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
+    """Indices of a position, outermost first; the outermost is not reduced.
+
+    Args:
+        whole: the position.
+        sizes: of the dimensions.
+    """
     if not sizes:
         return []
     parts: list[Expr] = []
@@ -99,12 +107,12 @@ def _delinearised(whole: Expr, sizes: Sequence[int]) -> list[Expr]:
 
 
 def _same_order(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    return [reshaped(translation.tensor(op.operands[0]), _result_shape(op))]
+    return [reshaped(translation.tensor(op.operands[0]), result_shape(op))]
 
 
 def _regrouped(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
     """expand_shape and collapse_shape: every group of dimensions by itself."""
-    value, shape = translation.tensor(op.operands[0]), _result_shape(op)
+    value, shape = translation.tensor(op.operands[0]), result_shape(op)
     if isinstance(value, Unwritten) or value.constant is not None:
         return [reshaped(value, shape)]
     groups, expands = reassociation(op), op.name == "tensor.expand_shape"
@@ -114,7 +122,7 @@ def _regrouped(translation: SiteTranslation, op: ir.Operation) -> Sequence[Tenso
             return [_linear([indices[d] for d in g], [shape[d] for d in g]) for g in groups]
         found: list[Expr] = [index(0)] * len(value.shape)
         for at, group in zip(indices, groups, strict=True):
-            parts = _delinearised(at, [value.shape[d] for d in group])
+            parts = delinearised(at, [value.shape[d] for d in group])
             for d, part in zip(group, parts, strict=True):
                 found[d] = part
         return found
@@ -130,22 +138,22 @@ def _bitcast(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorV
     value = translation.tensor(op.operands[0])
     if dtype_of(op.results[0].type, op.name) != value.dtype:
         raise Untranslatable(op.name, "bits read as another type")
-    return [reshaped(value, _result_shape(op))]
+    return [reshaped(value, result_shape(op))]
 
 
 # -- made of numbers -------------------------------------------------------------------------------
 
 
 def _empty(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    return [Unwritten(_result_shape(op), dtype_of(op.results[0].type, op.name))]
+    return [Unwritten(result_shape(op), dtype_of(op.results[0].type, op.name))]
 
 
 def _splat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    return [Uniform(_result_shape(op), translation.scalar(op.operands[0]))]
+    return [Uniform(result_shape(op), translation.scalar(op.operands[0]))]
 
 
 def _from_elements(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    shape = _result_shape(op)
+    shape = result_shape(op)
     numbers = [translation.scalar(v) for v in op.operands]
     return [choices(translation, "elements", shape, numbers)]
 
@@ -176,7 +184,7 @@ def choices(
 
 def _generated(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
     """tensor.generate: a body over the indices."""
-    shape, block = _result_shape(op), op.regions[0].blocks[0]
+    shape, block = result_shape(op), op.regions[0].blocks[0]
 
     def element(indices: Indices) -> Expr:
         arguments = [(a, lambda i=i: i) for a, i in zip(block.arguments, indices, strict=True)]
@@ -219,7 +227,7 @@ def extracted(
     starts, extents, steps = (
         mixed(translation, op, name, given) for name, given in zip(names, where, strict=True)
     )
-    shape = _result_shape(op)
+    shape = result_shape(op)
     if isinstance(value, Unwritten):
         return Unwritten(shape, value.dtype)
     kept = _kept(extents, op.results[0].type)
@@ -298,14 +306,14 @@ def _flow_slice(translation: SiteTranslation, op: ir.Operation) -> Sequence[Tens
     def place(indices: Indices) -> Indices:
         return [at + low for at, low in zip(indices, offsets, strict=True)]
 
-    return [Moved(value, _result_shape(op), place)]
+    return [Moved(value, result_shape(op), place)]
 
 
 def _concat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
     dimension = int(op.attributes["dim"])
     parts = [translation.tensor(v) for v in op.operands]
     ends = list(accumulate((part.shape[dimension] for part in parts), initial=0))
-    shape = _result_shape(op)
+    shape = result_shape(op)
 
     def element(indices: Indices) -> Expr:
         def chosen(number: int) -> Expr:
@@ -322,192 +330,6 @@ def _concat(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorVa
         return chosen(0)
 
     return [ComputedValue(translation.workshop, "concat", shape, parts[0].dtype, element)]
-
-
-# -- padding and packing ---------------------------------------------------------------------------
-
-
-def padded(
-    translation: SiteTranslation,
-    value: TensorValue,
-    shape: Sequence[int],
-    place: Callable[[Indices], Indices],
-    filler: Callable[[Indices], Expr],
-    name: str,
-) -> TensorValue:
-    """A tensor with something else around it.
-
-    Args:
-        translation: goes on.
-        value: the tensor.
-        shape: of the result.
-        place: the indices in `value` for those of the result; some lie outside of it.
-        filler: gives what stands around.
-        name: of the stage.
-    """
-    spans = [(0, extent) for extent in value.shape]
-
-    def element(indices: Indices) -> Expr:
-        source = place(indices)
-        condition = inside(translation.workshop, source, spans)
-        return either(condition, value.read(source), lambda: filler(indices))
-
-    return ComputedValue(translation.workshop, name, shape, value.dtype, element)
-
-
-def _pad(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    source, low, high = segments(op, list(op.operands))
-    before = mixed(translation, op, "static_low", low)
-    after = mixed(translation, op, "static_high", high)
-    value, shape = translation.tensor(source[0]), _result_shape(op)
-    if not any(before) and not any(after):
-        return [value]
-    block = op.regions[0].blocks[0]
-
-    def place(indices: Indices) -> Indices:
-        return [at - n for at, n in zip(indices, before, strict=True)]
-
-    if all(n <= 0 for n in (*before, *after)):
-        return [Moved(value, shape, place)]
-
-    def filler(indices: Indices) -> Expr:
-        arguments = [(a, lambda i=i: i) for a, i in zip(block.arguments, indices, strict=True)]
-        return ScalarBody(translation, arguments, indices).expression(yielded(block)[0])
-
-    return [padded(translation, value, shape, place, filler, "padded")]
-
-
-def _tiles(
-    translation: SiteTranslation, op: ir.Operation, given: Sequence[ir.Value], rank: int
-) -> tuple[dict[int, int], list[int], list[int]]:
-    """The tile of each dimension that is cut, those dimensions, the order of the outer ones."""
-    sizes = mixed(translation, op, "static_inner_tiles", given)
-    cut = list(ir.DenseI64ArrayAttr(op.attributes["inner_dims_pos"]))
-    return dict(zip(cut, sizes, strict=True)), cut, outer_order(op, rank)
-
-
-def _pack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    source, _, padding, tiles = segments(op, list(op.operands))
-    value, shape = translation.tensor(source[0]), _result_shape(op)
-    rank = len(value.shape)
-    tile, cut, order = _tiles(translation, op, tiles, rank)
-
-    def place(indices: Indices) -> Indices:
-        outer = dict(zip(order, indices, strict=False))
-        inner = dict(zip(cut, indices[rank:], strict=True))
-        return [outer[d] * tile[d] + inner[d] if d in tile else outer[d] for d in range(rank)]
-
-    whole = [shape[order.index(d)] * tile.get(d, 1) for d in range(rank)]
-    if tuple(whole) == value.shape:
-        return [Moved(value, shape, place)]
-    if not padding:
-        raise Untranslatable(op.name, "incomplete tiles without a padding value")
-    filler = translation.scalar(padding[0])
-    return [padded(translation, value, shape, place, lambda _: filler, "pack")]
-
-
-def _unpack(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    source, _, tiles, *_ = segments(op, list(op.operands))
-    value, shape = translation.tensor(source[0]), _result_shape(op)
-    tile, cut, order = _tiles(translation, op, tiles, len(shape))
-
-    def place(indices: Indices) -> Indices:
-        outer = [indices[d] // tile[d] if d in tile else indices[d] for d in order]
-        return [*outer, *(indices[d] % tile[d] for d in cut)]
-
-    return [Moved(value, shape, place)]
-
-
-def _numbers(op: ir.Operation, name: str) -> list[int]:
-    return [int(n) for n in ir.DenseI64ArrayAttr(op.attributes[name])]
-
-
-def _im2col(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    """Each window of an image where the matrix product wants it.
-
-    Every output dimension, in the canonical order batch, m, k, is split into coordinates by
-    `output_sizes`; an image coordinate is m * stride + window offset * dilation.
-    """
-    source, _, _, offsets, dims, low, _, out_low, out_high, *fill = segments(op, list(op.operands))
-    value, shape = translation.tensor(source[0]), _result_shape(op)
-    rank = len(value.shape)
-    batch_pos, m_pos, k_pos = (_numbers(op, n) for n in ("batch_pos", "m_pos", "k_pos"))
-    strides, dilations = _numbers(op, "strides"), _numbers(op, "dilations")
-    starts = mixed(translation, op, "static_offsets", offsets)
-    if dims:
-        raise Untranslatable(op.name, "a size that is known at run time only")
-    splits = [
-        [int(n) for n in ir.DenseI64ArrayAttr(group)]
-        for group in ir.ArrayAttr(op.attributes["static_output_sizes"])
-    ]
-    axis_of = _inverse(_numbers(op, "output_perm"))
-    in_window = _inverse(_numbers(op, "input_k_perm"))
-    before = mixed(translation, op, "static_input_pad_low", low) or [0] * rank
-    margins = [
-        mixed(translation, op, name, given) or [0] * len(shape)
-        for name, given in (
-            ("static_output_pad_low", out_low),
-            ("static_output_pad_high", out_high),
-        )
-    ]
-
-    def place(indices: Indices) -> Indices:
-        groups = [
-            _delinearised(indices[axis_of[d]] + starts[d], split) for d, split in enumerate(splits)
-        ]
-        batch = [c for group in groups[: len(batch_pos)] for c in group]
-        rest = [c for group in groups[len(batch_pos) :] for c in group]
-        m, k = rest[: len(m_pos)], rest[len(m_pos) :]
-        ordered = iter([k[p] for p in in_window])
-        inner = {d: next(ordered) for d in range(rank) if d not in batch_pos}
-        found: dict[int, Any] = dict(zip(batch_pos, batch, strict=True))
-        for i, d in enumerate(m_pos):
-            found[d] = m[i] * strides[i] + inner[d] * dilations[i]
-        for d in k_pos:
-            found[d] = inner[d]
-        return [found[d] - before[d] for d in range(rank)]
-
-    spans = [(0, extent) for extent in value.shape]
-    around = [(a, n - b) for n, a, b in zip(shape, *margins, strict=True)]
-
-    def element(indices: Indices) -> Expr:
-        at = place(indices)
-        workshop = translation.workshop
-        condition = conjunction([inside(workshop, at, spans), inside(workshop, indices, around)])
-
-        def filler() -> Expr:
-            return (
-                translation.scalar(fill[0][0]) if fill and fill[0] else index(0).astype(value.dtype)
-            )
-
-        return either(condition, value.read(at), filler)
-
-    return [ComputedValue(translation.workshop, "im2col", shape, value.dtype, element)]
-
-
-def _inverse(order: Sequence[int]) -> list[int]:
-    return sorted(range(len(order)), key=lambda i: order[i])
-
-
-def _gather(translation: SiteTranslation, op: ir.Operation) -> Sequence[TensorValue]:
-    """Slices of a tensor at places that another one holds."""
-    if len(op.operands) != 3:
-        raise Untranslatable(op.name, "a mask")
-    source, places = (translation.tensor(v) for v in list(op.operands)[:2])
-    shape, order = _result_shape(op), _numbers(op, "dimension_map")
-    depth = len(order)
-    batch = len(shape) - (len(source.shape) - depth)
-    # The dimension over the depth may be left out when the depth is 1.
-    has_depth = len(places.shape) > batch
-
-    def element(indices: Indices) -> Expr:
-        found: dict[int, Expr] = {}
-        for number, d in enumerate(order):
-            at = [*indices[:batch], index(number)] if has_depth else indices[:batch]
-            found[d] = cast(INDEX, places.read(at))
-        return source.read([*(found[d] for d in range(depth)), *indices[batch:]])
-
-    return [ComputedValue(translation.workshop, "gather", shape, source.dtype, element)]
 
 
 # Encodings say how a tensor is laid out in memory, never what its elements are.
@@ -544,10 +366,5 @@ RULES: dict[str, TensorRule] = {
     "tensor.extract_slice": _extract_slice,
     "tensor.insert_slice": _insert_slice,
     "tensor.concat": _concat,
-    "tensor.pad": _pad,
     "flow.tensor.slice": _flow_slice,
-    "iree_linalg_ext.gather": _gather,
-    "linalg.pack": _pack,
-    "linalg.unpack": _unpack,
-    "iree_linalg_ext.im2col": _im2col,
 }

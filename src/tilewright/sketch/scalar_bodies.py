@@ -8,49 +8,14 @@ from typing import Any
 
 from iree.compiler import ir
 
-from tilewright.errors import UnknownNameError
 from tilewright.ir.reference.access import evaluate_expr
 from tilewright.schedule import functions as te
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Call, Const, Expr, Not, binary, cast, const, index
-from tilewright.schedule.types import BOOL, ELEMENTS, INDEX, bits, canonical, is_float
-
-Scalars = list[Expr]
-ScalarRule = Callable[[ir.Operation, Scalars], "Expr | Scalars"]
-
-
-class Untranslatable(Exception):
-    """An operation that has no tensor expression.
-
-    operation: its name. reason: why, in a few words.
-    """
-
-    def __init__(self, operation: str, reason: str) -> None:
-        super().__init__(f"{operation}: {reason}")
-        self.operation = operation
-        self.reason = reason
-
-
-def dtype_of(type_: ir.Type, where: str) -> str:
-    """The schedule language's name of an element type, or of a tensor's elements.
-
-    Args:
-        type_: an element type or a tensor's.
-        where: the operation, for the message.
-
-    Raises:
-        Untranslatable: the language has no such type.
-    """
-    name = str(type_.element_type if isinstance(type_, ir.RankedTensorType) else type_)
-    if name == INDEX:
-        return INDEX
-    try:
-        found = canonical(name)
-    except UnknownNameError:
-        found = ""
-    if found not in ELEMENTS:
-        raise Untranslatable(where, f"element type {name}")
-    return found
+from tilewright.schedule.types import BOOL, INDEX, bits, is_float
+from tilewright.sketch import integer_bodies
+from tilewright.sketch.scalar_rules import ScalarRules, Scalars
+from tilewright.sketch.untranslatable import Untranslatable, dtype_of
 
 
 def translate_scalar(op: ir.Operation, operands: Scalars) -> Scalars:
@@ -85,19 +50,7 @@ def is_scalar(op: ir.Operation) -> bool:
     return op.name in _RULES
 
 
-_RULES: dict[str, ScalarRule] = {}
-
-
-def _plain(name: str, function: Callable[..., Expr]) -> None:
-    _RULES[name] = lambda op, operands: function(*operands)
-
-
-def _rule(*names: str) -> Callable[[ScalarRule], ScalarRule]:
-    def add(rule: ScalarRule) -> ScalarRule:
-        _RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return add
+_RULES = ScalarRules(integer_bodies.RULES)
 
 
 def _result(op: ir.Operation) -> str:
@@ -201,10 +154,10 @@ _FLOATS: dict[str, Callable[..., Expr]] = {
     },
 }
 for _name, _function in _FLOATS.items():
-    _plain(_name, _function)
+    _RULES[_name] = lambda op, operands, function=_function: function(*operands)  # type: ignore[misc]
 
 
-@_rule("math.sincos")
+@_RULES.rule("math.sincos")
 def _sincos(op: ir.Operation, operands: Scalars) -> Scalars:
     return [te.sin(operands[0]), te.cos(operands[0])]
 
@@ -239,159 +192,20 @@ _FLOAT_PREDICATES: tuple[Callable[[Expr, Expr], Expr], ...] = (
 )
 
 
-@_rule("arith.cmpf")
+@_RULES.rule("arith.cmpf")
 def _compare_floats(op: ir.Operation, operands: Scalars) -> Expr:
     return _FLOAT_PREDICATES[int(op.attributes["predicate"])](*operands)
-
-
-# -- integers --------------------------------------------------------------------------------------
-
-_LOWEST = {8: -(1 << 7), 16: -(1 << 15), 32: -(1 << 31), 64: -(1 << 63)}
-
-
-def _wide(x: Expr, where: str) -> Expr:
-    """An integer of at most 32 bits as the i64 that its bits are without a sign."""
-    if x.dtype == BOOL:
-        return cast("i64", x)
-    if bits(x.dtype) == 64:
-        raise Untranslatable(where, f"unsigned arithmetic of {x.dtype}")
-    return binary("and", cast("i64", x), const((1 << bits(x.dtype)) - 1, "i64"))
-
-
-def _below(op: str, x: Expr, y: Expr) -> Expr:
-    """A comparison of integers without a sign."""
-    if x.dtype == BOOL:
-        return binary(op, cast("i32", x), cast("i32", y))
-    if x.dtype == INDEX:
-        x, y = cast("i64", x), cast("i64", y)
-    if bits(x.dtype) < 64:
-        return binary(op, _wide(x, op), _wide(y, op))
-    sign = const(_LOWEST[64], x.dtype)
-    return binary(op, binary("xor", x, sign), binary("xor", y, sign))
-
-
-_ORDERINGS = ("lt", "le", "gt", "ge")
-
-
-@_rule("arith.cmpi")
-def _compare_integers(op: ir.Operation, operands: Scalars) -> Expr:
-    predicate = int(op.attributes["predicate"])
-    x, y = operands
-    if predicate < 2:
-        return binary(("eq", "ne")[predicate], x, y)
-    if predicate < 6:
-        # As a signed number a true i1 is -1.
-        return binary(_ORDERINGS[predicate - 2], *((y, x) if x.dtype == BOOL else (x, y)))
-    return _below(_ORDERINGS[predicate - 6], x, y)
-
-
-_LOGIC = {
-    "arith.addi": "ne",
-    "arith.subi": "ne",
-    "arith.xori": "ne",
-    "arith.muli": "logical_and",
-    "arith.andi": "logical_and",
-    "arith.minui": "logical_and",
-    "arith.maxsi": "logical_and",
-    "arith.ori": "logical_or",
-    "arith.maxui": "logical_or",
-    "arith.minsi": "logical_or",
-}
-_SIGNED = {
-    "arith.addi": "add",
-    "arith.subi": "sub",
-    "arith.muli": "mul",
-    "arith.andi": "and",
-    "arith.ori": "or",
-    "arith.xori": "xor",
-    "arith.maxsi": "max",
-    "arith.minsi": "min",
-    "arith.divsi": "truncdiv",
-    "arith.remsi": "truncmod",
-    "arith.floordivsi": "floordiv",
-}
-
-
-@_rule(*_SIGNED)
-def _signed(op: ir.Operation, operands: Scalars) -> Expr:
-    if operands[0].dtype != BOOL:
-        return binary(_SIGNED[op.name], *operands)
-    if op.name not in _LOGIC:
-        raise Untranslatable(op.name, "division of i1")
-    if op.name == "arith.xori" and isinstance(operands[1], Const):
-        return Not(operands[0]) if operands[1].value else operands[0]
-    return binary(_LOGIC[op.name], *operands)
-
-
-@_rule("arith.maxui", "arith.minui")
-def _unsigned_extreme(op: ir.Operation, operands: Scalars) -> Expr:
-    x, y = operands
-    if x.dtype == BOOL:
-        return binary(_LOGIC[op.name], x, y)
-    return te.select(_below("ge" if op.name == "arith.maxui" else "le", x, y), x, y)
-
-
-@_rule("arith.ceildivsi")
-def _ceiling(op: ir.Operation, operands: Scalars) -> Expr:
-    x, y = operands
-    more = binary("ne", binary("floormod", x, y), const(0, x.dtype))
-    return binary("add", binary("floordiv", x, y), cast(x.dtype, more))
-
-
-@_rule("arith.divui", "arith.remui", "arith.ceildivui", "arith.shrui")
-def _unsigned(op: ir.Operation, operands: Scalars) -> Expr:
-    x, y = operands
-    if x.dtype == INDEX:
-        raise Untranslatable(op.name, "unsigned arithmetic of index")
-    a, b = _wide(x, op.name), _wide(y, op.name)
-    match op.name:
-        case "arith.divui":
-            made = binary("floordiv", a, b)
-        case "arith.remui":
-            made = binary("floormod", a, b)
-        case "arith.ceildivui":
-            made = -binary("floordiv", -a, b)
-        case _:
-            made = binary("shr", a, b)
-    return cast(x.dtype, made)
-
-
-@_rule("arith.shli", "arith.shrsi")
-def _shifted(op: ir.Operation, operands: Scalars) -> Expr:
-    return binary("shl" if op.name == "arith.shli" else "shr", *operands)
-
-
-@_rule("math.absi")
-def _absolute(op: ir.Operation, operands: Scalars) -> Expr:
-    return te.abs(operands[0])
-
-
-@_rule("arith.mulsi_extended", "arith.mului_extended")
-def _extended_product(op: ir.Operation, operands: Scalars) -> Scalars:
-    dtype = operands[0].dtype
-    if dtype == INDEX or bits(dtype) == 64:
-        raise Untranslatable(op.name, f"the upper half of a product of {dtype}")
-    signed = op.name == "arith.mulsi_extended"
-    x, y = (cast("i64", v) if signed else _wide(v, op.name) for v in operands)
-    whole = binary("mul", x, y)
-    return [cast(dtype, whole), cast(dtype, binary("shr", whole, const(bits(dtype), "i64")))]
-
-
-@_rule("arith.addui_extended")
-def _extended_sum(op: ir.Operation, operands: Scalars) -> Scalars:
-    whole = binary("add", *operands)
-    return [whole, _below("lt", whole, operands[0])]
 
 
 # -- conversions and choices -----------------------------------------------------------------------
 
 
-@_rule("arith.extf", "arith.truncf")
+@_RULES.rule("arith.extf", "arith.truncf")
 def _float_format(op: ir.Operation, operands: Scalars) -> Expr:
     return cast(_result(op), operands[0])
 
 
-@_rule("arith.extsi", "arith.trunci", "arith.index_cast", "arith.sitofp")
+@_RULES.rule("arith.extsi", "arith.trunci", "arith.index_cast", "arith.sitofp")
 def _from_signed(op: ir.Operation, operands: Scalars) -> Expr:
     x, target = operands[0], _result(op)
     if x.dtype == BOOL:
@@ -402,7 +216,7 @@ def _from_signed(op: ir.Operation, operands: Scalars) -> Expr:
     return cast(target, x)
 
 
-@_rule("arith.extui", "arith.index_castui", "arith.uitofp")
+@_RULES.rule("arith.extui", "arith.index_castui", "arith.uitofp")
 def _from_unsigned(op: ir.Operation, operands: Scalars) -> Expr:
     x, target = operands[0], _result(op)
     if x.dtype == BOOL:
@@ -412,10 +226,10 @@ def _from_unsigned(op: ir.Operation, operands: Scalars) -> Expr:
         return cast(target, x)
     if bits(x.dtype) < 32:
         return cast(target, binary("and", cast("i32", x), const((1 << bits(x.dtype)) - 1, "i32")))
-    return cast(target, _wide(x, op.name))
+    return cast(target, integer_bodies.unsigned(x, op.name))
 
 
-@_rule("arith.fptosi", "arith.fptoui")
+@_RULES.rule("arith.fptosi", "arith.fptoui")
 def _to_integer(op: ir.Operation, operands: Scalars) -> Expr:
     target = _result(op)
     if op.name == "arith.fptosi":
@@ -425,7 +239,7 @@ def _to_integer(op: ir.Operation, operands: Scalars) -> Expr:
     return cast(target, cast("i32" if bits(target) < 32 else "i64", operands[0]))
 
 
-@_rule("arith.select")
+@_RULES.rule("arith.select")
 def _select(op: ir.Operation, operands: Scalars) -> Expr:
     condition, a, b = operands
     # `x` unless it is at most a number, else that number: exporters' ReLU. NaN stays NaN.
@@ -438,7 +252,7 @@ def _select(op: ir.Operation, operands: Scalars) -> Expr:
     return te.select(condition, a, b)
 
 
-@_rule("affine.apply", "affine.min", "affine.max")
+@_RULES.rule("affine.apply", "affine.min", "affine.max")
 def _affine(op: ir.Operation, operands: Scalars) -> Expr:
     map_ = ir.AffineMapAttr(op.attributes["map"]).value
     dims, symbols = operands[: map_.n_dims], operands[map_.n_dims :]
@@ -446,7 +260,7 @@ def _affine(op: ir.Operation, operands: Scalars) -> Expr:
     return fold(lambda a, b: binary(op.name.removeprefix("affine."), a, b), results)
 
 
-@_rule("util.assume.int", "util.optimization_barrier")
+@_RULES.rule("util.assume.int", "util.optimization_barrier")
 def _pass_through(op: ir.Operation, operands: Scalars) -> Scalars:
     return operands
 
@@ -458,25 +272,6 @@ def as_index(value: Any) -> Expr:
         value: a number, or an expression of type index.
     """
     return index(value) if isinstance(value, int) else value
-
-
-def scalar_constant(attribute: ir.Attribute, where: str) -> Const:
-    """A number of the program.
-
-    Args:
-        attribute: of an `arith.constant`, or one element of a dense constant.
-        where: the operation, for the message.
-
-    Raises:
-        Untranslatable: it is no number, or of a type that the language has not.
-    """
-    if not isinstance(attribute, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
-        raise Untranslatable(where, f"a constant held as {type(attribute).__name__}")
-    dtype = dtype_of(attribute.type, where)
-    value = attribute.value
-    if dtype == BOOL:
-        return const(bool(value), dtype)
-    return const(float(value) if is_float(dtype) else int(value), dtype)
 
 
 def same_number(a: Expr, b: Expr) -> bool:

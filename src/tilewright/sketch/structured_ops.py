@@ -14,7 +14,7 @@ from tilewright.schedule.expr import Cast, Expr, Var, as_expr, index
 from tilewright.schedule.tensor import IterVar, compute, reduce_axis
 from tilewright.schedule.types import INDEX
 from tilewright.sketch.combiners import recognised
-from tilewright.sketch.scalar_bodies import Untranslatable, as_index, dtype_of
+from tilewright.sketch.scalar_bodies import as_index
 from tilewright.sketch.tensor_values import (
     ComputedValue,
     Held,
@@ -32,6 +32,7 @@ from tilewright.sketch.translation import (
     static_shape,
     yielded,
 )
+from tilewright.sketch.untranslatable import Untranslatable, dtype_of
 
 
 @dataclass(frozen=True)

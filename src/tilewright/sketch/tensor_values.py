@@ -14,7 +14,7 @@ from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Const, Expr
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.tensor import IterVar, Tensor, TensorRead, compute
-from tilewright.sketch.scalar_bodies import Untranslatable
+from tilewright.sketch.untranslatable import Untranslatable
 
 Indices: TypeAlias = Sequence[Expr]
 Element: TypeAlias = Callable[[Indices], Expr]

@@ -1,7 +1,7 @@
 """From the ops of a function to a tensor expression.
 
 A structured op is its iterator types, indexing maps and body, whatever it is called
-(`structured_ops`). What has neither is in `reshapes` and `normalisations`.
+(`structured_ops`). What has neither is in `reshapes`, `rearrangements` and `normalisations`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,10 @@ from tilewright.ir.walk import symbols
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Const, Expr
 from tilewright.schedule.tensor import ComputeOp, Tensor, placeholder
-from tilewright.sketch import normalisations, reshapes
+from tilewright.sketch import normalisations, rearrangements, reshapes
 from tilewright.sketch.fusion import fuse
 from tilewright.sketch.interface import SiteExpression
-from tilewright.sketch.scalar_bodies import (
-    Untranslatable,
-    dtype_of,
-    is_scalar,
-    scalar_constant,
-    translate_scalar,
-)
+from tilewright.sketch.scalar_bodies import is_scalar, translate_scalar
 from tilewright.sketch.structured_ops import structured
 from tilewright.sketch.tensor_values import (
     ComputedValue,
@@ -40,6 +34,7 @@ from tilewright.sketch.tensor_values import (
     Unwritten,
 )
 from tilewright.sketch.translation import SiteTranslation, ranked, static_shape
+from tilewright.sketch.untranslatable import Untranslatable, dtype_of, scalar_constant
 
 _RETURNS = ("func.return", "util.return", "flow.return")
 _CALLS = ("func.call", "util.call")
@@ -47,7 +42,7 @@ _CALLS = ("func.call", "util.call")
 _BOUNDARIES = ("hal.tensor.import", "hal.tensor.export")
 _LOAD = "iree_tensor_ext.dispatch.tensor.load"
 _STORE = "iree_tensor_ext.dispatch.tensor.store"
-_RULES = {**reshapes.RULES, **normalisations.RULES}
+_RULES = {**reshapes.RULES, **rearrangements.RULES, **normalisations.RULES}
 # Constants of so many different elements are written out as choices among them.
 _WRITTEN_OUT = 16
 

@@ -9,8 +9,9 @@ from iree.compiler import ir
 from tilewright.schedule.expr import Const, Expr, cast, index
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.types import INDEX
-from tilewright.sketch.scalar_bodies import Untranslatable, scalar_constant, translate_scalar
+from tilewright.sketch.scalar_bodies import translate_scalar
 from tilewright.sketch.tensor_values import Indices, TensorValue, Workshop
+from tilewright.sketch.untranslatable import Untranslatable, scalar_constant
 
 _YIELDS = ("linalg.yield", "iree_linalg_ext.yield", "tensor.yield", "scf.yield")
 

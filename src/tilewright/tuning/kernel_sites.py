@@ -187,8 +187,8 @@ def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
     """
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
     from tilewright.ir.walk import walk
-    from tilewright.sketch.scalar_bodies import Untranslatable
     from tilewright.sketch.translate import translate
+    from tilewright.sketch.untranslatable import Untranslatable
 
     site = request.site
     module = parse_module(session(state, request.flags), site.module.read_bytes())

@@ -207,10 +207,11 @@ class RowsSketch(Sketch):
             axes = reduce_order(pattern)
             along |= bool(axes) and pattern.step(pattern.largest, axes[-1]) == 1
             across |= any(pattern.step(pattern.largest, a) == 1 for a in stage.op.axis)
-        plain = any(row.part == 1 for row in chain.rows)
-        if across and plain:
+        # Short rows are gathered across rather than masked along.
+        across |= self._cost.columns < self._cost.lanes
+        if across and any(row.part == 1 for row in chain.rows):
             return (ACROSS, ALONG) if along else (ACROSS,)
-        return (ALONG, ACROSS) if plain else (ALONG,)
+        return (ALONG,)
 
     def _constraints(self) -> list[Constraint]:
         limit = self._target.l2_bytes // 2

@@ -325,6 +325,7 @@ class KernelEmitter(ValueEmitter):
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
         self._stack_bytes = self._workgroup_bytes = 0
         self._lane_vars: dict[int, Var] = {}
+        self._conditions: dict[Stmt, list[tuple[Expr, tuple[nest.For, ...]]]] = {}
         self._statements = 0
         # On GPUs the loops are short, and code with branches costs all threads.
         self._versioned = not processor.is_gpu
@@ -445,7 +446,13 @@ class KernelEmitter(ValueEmitter):
         """The checks that decide on versions of a body, by the variables around it."""
         if not self._versioned or statements(body) > MOST_VERSIONED:
             return []
-        return checks(self, list(comparisons(body)), outer)
+        return checks(self, self._comparisons(body), outer)
+
+    def _comparisons(self, body: Stmt) -> list[tuple[Expr, tuple[nest.For, ...]]]:
+        """As `comparisons`; unrolled loops ask for those of their bodies over and over."""
+        if body not in self._conditions:
+            self._conditions[body] = list(comparisons(body))
+        return self._conditions[body]
 
     def workgroup(self, body: Stmt, loops: Sequence[nest.For]) -> None:
         """The code of a workgroup: branches where checks depend on its numbers, around each part of
@@ -545,7 +552,7 @@ class KernelEmitter(ValueEmitter):
             self._pieces(loop, 0, loop.extent)
 
     def _lane_checks(self, body: Stmt, outer: frozenset[Var]) -> list[Check]:
-        return [] if self.processor.is_gpu else checks(self, list(comparisons(body)), outer)
+        return [] if self.processor.is_gpu else checks(self, self._comparisons(body), outer)
 
     def _pieces(self, loop: nest.For, first: int, end: int) -> None:
         """The iterations from `first` up to `end` in vectors."""

@@ -113,10 +113,16 @@ class ValueEmitter:
         self.loops: dict[Var, ir.Value] = {}
         self._index = ir.IndexType.get()
         self._bound: dict[Var, Linear] = {}
-        self._made: list[dict[Any, ir.Value]] = [{}]
+        #: What has been made in this block and those around it, and the keys of each block's own.
+        self._made: dict[Any, ir.Value] = {}
+        self._own: list[list[Any]] = [[]]
         #: The parameters of a function that is written out, and what has been computed of them.
         self._known: dict[Expr, ir.Value] = {}
         self._versions: dict[ir.Value, int] = {}
+        # Unrolled loops ask for the same sums over and over: by expression, or a buffer with its
+        # indices, and the values of the variables in it. None for what is more than arithmetic.
+        self._free: dict[Expr, tuple[Var, ...] | None] = {}
+        self._sums: dict[tuple[object, ...], Linear] = {}
 
     # -- where code stands -------------------------------------------------------------------------
 
@@ -179,10 +185,11 @@ class ValueEmitter:
         Args:
             block: of a loop or a branch, without a terminator yet.
         """
-        self._made.append({})
+        self._own.append([])
         with ir.InsertionPoint(block):
             yield
-        self._made.pop()
+        for key in self._own.pop():
+            self._made.pop(key, None)
 
     def changed(self, *written: ir.Value) -> None:
         """Memory has been written: what was read is out of date.
@@ -200,13 +207,11 @@ class ValueEmitter:
             key: tells what is made; values of MLIR may be in it.
             make: emits it.
         """
-        for made in reversed(self._made):
-            found = made.get(key)
-            if found is not None:
-                return found
-        value = make()
-        self._made[-1][key] = value
-        return value
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = make()
+            self._own[-1].append(key)
+        return found
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -233,14 +238,31 @@ class ValueEmitter:
             case Var():
                 return self._bound[expr]
             case Binary():
-                return self.sums.combined(expr.op, self.linear(expr.a), self.linear(expr.b))
+                free = self._variables(expr)
+                if free is None:
+                    return self.sums.combined(expr.op, self.linear(expr.a), self.linear(expr.b))
+                key = (expr, *(self._bound[var] for var in free))
+                known = self._sums.get(key)
+                if known is None:
+                    known = self.sums.combined(expr.op, self.linear(expr.a), self.linear(expr.b))
+                    self._sums[key] = known
+                return known
             case Select():
-                known = self.condition(expr.condition)
-                if isinstance(known, bool):
-                    return self.linear(expr.a if known else expr.b)
+                chosen = self.condition(expr.condition)
+                if isinstance(chosen, bool):
+                    return self.linear(expr.a if chosen else expr.b)
         value = self.value(expr)
         moving = [self.lane] if self.lane is not None and is_vector(value) else []
         return self.sums.opaque(value, value, moving)
+
+    def _variables(self, expr: Expr) -> tuple[Var, ...] | None:
+        """The variables of an index expression of nothing but arithmetic; None for others."""
+        if expr not in self._free:
+            parts = nodes(expr)
+            plain = all(isinstance(part, Const | Var | Binary) for part in parts)
+            found = tuple(part for part in parts if isinstance(part, Var))
+            self._free[expr] = found if plain else None
+        return self._free[expr]
 
     def sum(self, place: Linear) -> ir.Value:
         """A sum that is the same in all lanes, an `index`.
@@ -551,7 +573,18 @@ class ValueEmitter:
             buffer: one that exists here.
             indices: one for each of its dimensions.
         """
-        storage = self.storages[buffer]
+        storage, indices = self.storages[buffer], tuple(indices)
+        free = [self._variables(expr) for expr in indices]
+        if None in free:
+            return self._flat(storage, buffer, indices)
+        values = (self._bound[var] for found in free for var in found or ())
+        key = (buffer, storage.lane, storage.spread, indices, *values)
+        known = self._sums.get(key)
+        if known is None:
+            known = self._sums[key] = self._flat(storage, buffer, indices)
+        return known
+
+    def _flat(self, storage: Storage, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
         place = storage.lane
         for expr, stride in zip(indices, buffer.layout, strict=True):
             step = self.linear(expr).times(stride * storage.spread)

@@ -193,7 +193,7 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "channels last, filter not constant": lambda: convolution((4, 6), 5, 19, constant=False),
     "channels first": lambda: convolution((6, 7), 4, 18, pad=1, last=False),
     "channels first, stride 2": lambda: convolution((9, 7), 3, 11, stride=2, pad=1, last=False),
-    "channels first, 5 wide": lambda: convolution((7, 20), 2, 7, 5, last=False),
+    "channels first, 5 wide": lambda: convolution((6, 14), 2, 7, 5, last=False),
     "sequence": lambda: convolution((21,), 5, 10, 3, pad=1),
     "sequence, channels first": lambda: convolution((21,), 5, 10, 3, stride=2, last=False),
     "volume": lambda: convolution((4, 3, 5), 2, 9, 2),
@@ -204,6 +204,9 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
     "blocked": lambda: blocked((3, 4), 16, 24, 8),
+    "depthwise, channels first": lambda: depthwise((5, 17), 3, last=False),
+    "depthwise, channels first, stride 2": lambda: depthwise((7, 19), 2, stride=2, last=False),
+    "max pooling, channels first": lambda: pooling((7, 12), 2, 3, 2, pad=1, last=False),
     "max pooling": lambda: pooling((9, 7), 10, 3, 2, pad=1),
     "mean pooling": lambda: pooling((6, 8), 9, 2, 2, mean=True),
 }

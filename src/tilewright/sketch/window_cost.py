@@ -20,8 +20,11 @@ from tilewright.trial import Configuration
 
 _HERTZ = 3e9
 _FMA_PER_CYCLE = 2.0
-_LOADS_PER_CYCLE = 1.6
-_FMA_LATENCY = 4.0
+_LOADS_PER_CYCLE = 1.5
+_FMA_LATENCY = 4.5
+# Loads that a vector costs whose elements begin anywhere in a line, or lie apart.
+_UNALIGNED = 1.3
+_GATHERED = 8.0
 # For each vector that the registers have no room for.
 _SPILL_CYCLES = 4.0
 # Bytes a cycle that come from each cache; stores of copies go to the second one.
@@ -49,8 +52,9 @@ class WindowNest:
     lanes: int
     vector: IterVar
     block: IterVar | None
-    column: IterVar
+    column: IterVar | None
     row: IterVar | None
+    panel: IterVar | None
 
     def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         """Minus the logarithm of the guessed seconds: higher is better.
@@ -69,19 +73,18 @@ class WindowNest:
         Args:
             values: for each knob its values, one for each configuration.
         """
-        vectors = np.ceil(values["width"] / self.lanes) * values["blocks"]
-        column, row = extent(self.column), _size(self.row)
-        columns, rows = values["columns"], values["rows"]
-        # Tiles that are whole, and what is left behind the last of them.
-        along, across = column // columns, row // rows
-        more, below = column % columns, row % rows
+        vectors = np.ceil(values["width"] / self.lanes)
+        rows, row = values["rows"], _size(self.row)
+        across, below = row // rows, row % rows
+        along, columns, more = self._along(values)
         steps = prod(map(extent, self.found.op.reduce_axis))
-        cycles = np.zeros(len(columns))
+        cycles = np.zeros(len(rows))
+        # Tiles that are whole, and what is left behind the last of them.
         for count, width in ((along, columns), (np.minimum(more, 1), more)):
             for times, height in ((across, rows), (np.minimum(below, 1), below)):
                 one = self._step(vectors, width, height, values)
-                whole = steps * one + _TILE_CYCLES + 3.0 * vectors * width * height
-                cycles += count * times * whole
+                sums = vectors * values["blocks"] * width * height
+                cycles += count * times * (steps * one + _TILE_CYCLES + 3.0 * sums)
         cycles *= self._panels(values) * self._others()
         cycles += self._weights(values, along + (more > 0), across + (below > 0))
         pieces = self._pieces(values)
@@ -89,6 +92,22 @@ class WindowNest:
         waves = np.ceil(pieces / self.target.cores) * self.target.cores / pieces
         cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
         return np.asarray(cycles / _HERTZ)
+
+    @property
+    def _by_columns(self) -> bool:
+        """Whether vectors are columns."""
+        return self.vector in self.found.slides
+
+    def _along(
+        self, values: Mapping[str, NDArray[Any]]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Whole tiles along the columns, columns of one (1 where they are the vectors), and what
+        is left behind the last."""
+        if self._by_columns:
+            tiles = np.ceil(extent(self.vector) / values["width"])
+            return tiles, np.ones(len(tiles)), np.zeros(len(tiles))
+        columns, column = values["columns"], _size(self.column)
+        return column // columns, columns, column % columns
 
     def _step(
         self,
@@ -98,18 +117,27 @@ class WindowNest:
         values: Mapping[str, NDArray[Any]],
     ) -> FloatArray:
         """Cycles of one step of the reduction in a tile of some columns and rows."""
-        sums = vectors * columns * rows
-        if self.vector in self.found.outputs:
-            loads = vectors + columns * rows
-            live = sums + vectors + 1
+        blocks = values["blocks"]
+        sums = vectors * blocks * columns * rows
+        weights = float(self.found.filter is not None)
+        if self._by_columns:
+            dim = self.found.dim_of(self.vector)
+            apart = dim is not None and dim.stride > 1
+            # Vectors begin anywhere; they are gathered where a stride is between their elements.
+            gathered = np.where(apart & (values["image"] != "copied"), _GATHERED, _UNALIGNED)
+            loads = gathered * vectors * rows + weights * blocks
+            live = sums + np.minimum(vectors * rows, blocks) + 1
+        elif self.vector in self.found.outputs:
+            loads = vectors * blocks + columns * rows
+            live = sums + vectors * blocks + 1
         else:
-            dim = self.found.dim_of(self.column)
+            dim = None if self.column is None else self.found.dim_of(self.column)
             window = extent(dim.reduced) if dim is not None and dim.reduced is not None else 1
             stride = dim.stride if dim is not None else 1
             # Neighbouring columns share what their windows have in common.
             read = np.minimum(((columns - 1) * stride + window) / window, columns)
             shared = np.where(values["unroll_windows"] > 0, read, columns)
-            loads = vectors * (shared * rows + (self.found.filter is not None))
+            loads = vectors * (shared * rows + weights)
             live = sums + vectors + 1
         work = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
         # Sums that go on from what the step before left wait for it.
@@ -120,8 +148,10 @@ class WindowNest:
 
     def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Tiles of channels."""
-        widths = np.ceil(extent(self.vector) / values["width"])
-        return np.asarray(widths * np.ceil(_size(self.block) / values["blocks"]))
+        blocks = np.ceil(_size(self.block) / values["blocks"])
+        if self._by_columns:
+            return np.asarray(blocks)
+        return np.asarray(np.ceil(extent(self.vector) / values["width"]) * blocks)
 
     def _others(self) -> int:
         """Values of the axes that tiles are not made of."""
@@ -131,19 +161,21 @@ class WindowNest:
     def _pieces(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Pieces of parallel work."""
         if self.row is not None:
-            rows = np.ceil(_size(self.row) / values["rows"])
-            across = np.ceil(rows / values["piece_rows"])
+            tiles = np.ceil(_size(self.row) / values["rows"])
+        elif self.column is not None:
+            tiles = np.ceil(_size(self.column) / values["columns"])
         else:
-            across = np.ceil(
-                np.ceil(extent(self.column) / values["columns"]) / values["piece_rows"]
-            )
-        if self.block is not None:
-            panels = np.ceil(np.ceil(_size(self.block) / values["blocks"]) / values["piece_panels"])
+            tiles = np.ceil(extent(self.vector) / values["width"])
+        across = np.ceil(tiles / values["piece_rows"])
+        others = self._others()
+        if self.panel is self.block:
+            panels = np.ceil(_size(self.block) / values["blocks"])
+        elif self.panel is self.vector:
+            panels = np.ceil(extent(self.vector) / values["width"])
         else:
-            panels = np.ceil(
-                np.ceil(extent(self.vector) / values["width"]) / values["piece_panels"]
-            )
-        return np.asarray(self._others() * across * panels)
+            panels = np.full(len(across), float(_size(self.panel)))
+            others //= _size(self.panel)
+        return np.asarray(others * across * np.ceil(panels / values["piece_panels"]))
 
     def _weights(
         self, values: Mapping[str, NDArray[Any]], along: NDArray[Any], across: NDArray[Any]
@@ -181,13 +213,18 @@ class WindowNest:
                 overlap = (extent(dim.reduced) - 1) * dim.dilation if dim.reduced is not None else 0
                 made = values["piece_rows"] * values["rows"]
                 part = np.minimum(size, made * dim.stride + overlap)
+            elif dim.data is not None and dim.data is self.panel and not self._by_columns:
+                part = np.minimum(size, values["piece_panels"] * values["width"])
+            elif dim.data is not None and dim.data is self.panel:
+                part = np.minimum(size, values["piece_panels"])
             elif dim.data is not None and dim.data not in {self.vector, self.column}:
                 part = 1.0
             read = read * part
         copied = pieces * read / _COPY_BYTES_PER_CYCLE
         edges: FloatArray = np.zeros(len(pieces))
         if found.is_padded:
-            tiles = np.ceil(extent(self.column) / values["columns"])
+            whole, _, more = self._along(values)
+            tiles = whole + (more > 0)
             edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles
         return np.where(values["image"] == "copied", copied, edges)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,51 +27,56 @@ _MOST_UNROLLED = 512
 _STACK_SHARE = 4
 
 
-class ChannelWindowsSketch(Sketch):
-    """Vectors of neighbouring channels; tiles of them by columns and rows of the result in
-    registers, added up over all windows and channels.
+class WindowsSketch(Sketch):
+    """Tiles of sums in vector registers, added up over all windows and channels.
 
-    Where the vectors are output channels (a convolution), an element of the image is multiplied
-    with all vectors of the tile; where they are the image's own channels (depthwise, pooling), the
-    elements of a window that neighbouring columns share are read once.
-
-    Knobs: `columns`, `rows` and `width`, a tile in elements, `width` of them channels; `blocks`,
-    blocks of channels in a tile where channels come in blocks; `piece_rows`, tiles of rows in one
-    piece of parallel work (of columns, where there are no rows); `piece_panels`, tiles of channels
-    in one; `order` of the loops within it; `reduction`, whether
-    windows or channels are the outer loops; `unroll` and `unroll_windows`, channels and
-    innermost axes of the window that are written out; `image`, whether the part of it that a piece
-    reads is copied, padded, into memory of its own, or read in place with the edges cut off.
+    What vectors are is a subclass's. Knobs: `columns`, `rows` and `width`, a tile in elements,
+    `width` of them along vectors; `blocks`, the same along further output channels; `piece_rows`,
+    tiles of rows in one piece of parallel work (of columns, where there are no rows);
+    `piece_panels`, tiles of channels in one; `order` of the loops within it; `reduction`, whether
+    windows or channels are the outer loops; `depth`, how many channels are added to all tiles of a
+    panel before further ones are; `unroll` and `unroll_windows`, channels and innermost axes of the
+    window that are written out; `image`, whether the part of it that a piece reads is copied,
+    padded, into memory of its own, or read in place with the edges cut off.
     """
 
-    name = "channel-windows"
+    # Of tiles, by their roles; None where there is no such axis.
+    _vector: IterVar
+    _block: IterVar | None
+    _column: IterVar | None
+    _row: IterVar | None
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         self._found = found = sliding_reduction(site)
         self._target = target
         self._lanes = target.lanes(widest_bits(found.body))
-        wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
-        outputs = [axis for axis in wide if axis in found.outputs]
-        if wide[-1] not in found.slides:
-            self._vector = wide[-1]
-        elif outputs:
-            self._vector = outputs[-1]
-        else:
-            raise Unfit("its innermost axis is one of columns, and there are no output channels")
-        others = [axis for axis in outputs if axis is not self._vector]
-        self._block = others[-1] if others else None
-        *rows, self._column = found.slides
-        self._row = rows[-1] if rows else None
-        # Innermost last.
+        self._choose()
         tiled = (self._row, self._block, self._column, self._vector)
+        # Innermost last.
         self._tiled = [axis for axis in tiled if axis is not None]
+        others = [a for a in found.order if a is not None and a not in {*tiled, *found.slides}]
+        channels = None if self._vector in found.slides else self._vector
+        wide = [axis for axis in others if extent(axis) > 1]
+        # Along which pieces have several tiles beside those of rows.
+        self._panel = next((a for a in (self._block, channels, *wide[-1:]) if a is not None), None)
         self._nest = WindowNest(
-            found, target, self._lanes, self._vector, self._block, self._column, self._row
+            found,
+            target,
+            self._lanes,
+            self._vector,
+            self._block,
+            self._column,
+            self._row,
+            self._panel,
         )
         knobs = self._knobs()
         self.space = space_near(
             self.name, knobs, self._constraints(), self._start(knobs), prior_many=self._nest.prior
         )
+
+    @abstractmethod
+    def _choose(self) -> None:
+        """Sets the axes of tiles; raises Unfit."""
 
     # -- the space ---------------------------------------------------------------------------------
 
@@ -78,25 +84,45 @@ class ChannelWindowsSketch(Sketch):
         found, lanes = self._found, self._lanes
         channels, blocks = extent(self._vector), _size(self._block)
         registers = self._target.vector_registers
-        column, row = extent(self._column), _size(self._row)
+        column, row = _size(self._column), _size(self._row)
         most = min(4 * lanes, -(-channels // lanes) * lanes)
         widths = tuple(range(lanes, most + 1, lanes)) if channels >= lanes else (channels,)
-        panels = blocks if self._block is not None else -(-channels // widths[0])
-        tiles = row if self._row is not None else column
+        panels = _size(self._panel)
+        if self._panel is self._vector:
+            panels = -(-panels // widths[0])
+        tiles = _size(self._pieced)
         inner = extent(found.channels[-1]) if found.channels else 1
         return [
             TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
             TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
             TileKnob("width", widths),
-            TileKnob("blocks", tuple(range(1, min(blocks, 4) + 1))),
+            TileKnob("blocks", tuple(range(1, min(blocks, registers) + 1))),
             TileKnob("piece_rows", tile_sizes(tiles, tiles)),
             TileKnob("piece_panels", tile_sizes(panels, panels)),
             ChoiceKnob("order", _ORDERS),
             ChoiceKnob("reduction", ("windows", "channels") if found.channels else ("windows",)),
+            TileKnob("depth", _depths(inner)),
             TileKnob("unroll", tuple(u for u in (1, 2, 3, 4, 8, 16) if u <= inner)),
             TileKnob("unroll_windows", tuple(range(len(found.windows) + 1))),
             ChoiceKnob("image", ("copied", "in place")),
         ]
+
+    def _copies(self) -> bool:
+        """Whether the image is usually copied."""
+        dim = self._found.dim_of(self._vector)
+        if self._vector in self._found.slides and dim is not None and dim.stride > 1:
+            return True
+        return self._found.is_padded and bool(self._found.channels)
+
+    @property
+    def _pieced(self) -> IterVar:
+        """The axis whose tiles pieces of parallel work share out beside the panels."""
+        return next(a for a in (self._row, self._column, self._vector) if a is not None)
+
+    def _knob_of(self, axis: IterVar) -> str:
+        """The knob with the size of tiles along an axis."""
+        roles = ((self._row, "rows"), (self._block, "blocks"), (self._column, "columns"))
+        return next((name for role, name in roles if role is axis), "width")
 
     def _constraints(self) -> list[Constraint]:
         found, lanes = self._found, self._lanes
@@ -104,7 +130,7 @@ class ChannelWindowsSketch(Sketch):
         stack = self._target.stack_bytes // _STACK_SHARE
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
-        pieced = extent(self._column if self._row is None else self._row)
+        pieced = extent(self._pieced)
         tile = ("columns", "rows", "width", "blocks")
 
         def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:
@@ -123,9 +149,23 @@ class ChannelWindowsSketch(Sketch):
             ),
             Constraint(
                 "rows of a piece",
-                ("piece_rows", "columns" if self._row is None else "rows"),
+                ("piece_rows", self._knob_of(self._pieced)),
                 lambda tiles, size: (tiles - 1) * size < pieced,
                 lambda tiles, size: f"{tiles} tiles of {size}; elements: {pieced}",
+                vectorised=True,
+            ),
+            Constraint(
+                "parts of the reduction",
+                ("order", "depth", "unroll", "width"),
+                lambda order, depth, unroll, width: (
+                    (depth == inner)
+                    | ((order == _ORDERS[0]) & (depth > unroll) & (width & (width - 1) == 0))
+                ),
+                lambda order, depth, unroll, width: (
+                    f"{depth} of {inner} channels a pass take the order '{_ORDERS[0]}' (here "
+                    f"'{order}'), more channels than are unrolled ({unroll}), a power of two as "
+                    f"width ({width})"
+                ),
                 vectorised=True,
             ),
             Constraint(
@@ -160,11 +200,12 @@ class ChannelWindowsSketch(Sketch):
         inner = extent(found.channels[-1]) if found.channels else 1
         by_name = {knob.name: knob for knob in knobs}
         usual: dict[str, Value] = {
-            "order": _ORDERS[0] if found.outputs else _ORDERS[1],
-            "reduction": "windows",
+            "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
+            "reduction": "channels" if self._column is None and found.channels else "windows",
+            "depth": inner,
             "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
             "unroll_windows": 0 if found.channels else len(found.windows),
-            "image": "copied" if found.is_padded and found.channels else "in place",
+            "image": "copied" if self._copies() else "in place",
         }
         names = ("columns", "rows", "width", "blocks", "piece_rows", "piece_panels")
         grid = np.meshgrid(
@@ -188,16 +229,7 @@ class ChannelWindowsSketch(Sketch):
         found = self._found
         values = dict(configuration.items)
         numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-        tile = {
-            axis: min(extent(axis), numbers[name]) if axis is not self._vector else numbers[name]
-            for axis, name in (
-                (self._row, "rows"),
-                (self._block, "blocks"),
-                (self._column, "columns"),
-                (self._vector, "width"),
-            )
-            if axis is not None
-        }
+        tile = {axis: numbers[self._knob_of(axis)] for axis in self._tiled}
         by_windows = values["reduction"] == "windows"
         *outer, inner = found.channels or (None,)
         split_last = [inner] if inner is not None else []
@@ -206,7 +238,15 @@ class ChannelWindowsSketch(Sketch):
             if by_windows
             else [*outer, *split_last, *found.windows]
         )
-        made = written_anew(found, tile, self._vector, [a for a in reduced if a is not None])
+        copied = values["image"] == "copied"
+        made = written_anew(
+            found,
+            tile,
+            self._vector,
+            [a for a in reduced if a is not None],
+            copied=copied,
+            depth=numbers["depth"],
+        )
         s = made.schedule
         output, sums = s[made.output], s[made.sums]
         sums.set_scope("local")
@@ -215,30 +255,22 @@ class ChannelWindowsSketch(Sketch):
         pieces: list[IterVar] = []
         loops: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
         inside: dict[IterVar, IterVar] = {}
-        panel = self._vector if self._block is None else self._block
+        columns = self._column if self._vector not in found.slides else self._vector
         for axis in found.order:
             if axis is None:
                 continue
-            here = made.axes[axis]
-            if axis not in tile:
-                pieces.append(here)
+            tiles = made.axes[axis]
+            if axis in tile:
+                tiles, inside[axis] = output.split(tiles, min(tile[axis], extent(axis)))
+            elif axis is not self._panel:
+                pieces.append(tiles)
                 continue
-            tiles, inside[axis] = output.split(here, min(tile[axis], extent(axis)))
-            if axis is self._column:
-                if self._row is None:
-                    piece, tiles = output.split(tiles, numbers["piece_rows"])
-                    pieces.append(piece)
-                loops["columns"].append(tiles)
-            elif axis is self._row:
-                piece, tiles = output.split(tiles, numbers["piece_rows"])
+            if axis is self._pieced or axis is self._panel:
+                share = numbers["piece_rows" if axis is self._pieced else "piece_panels"]
+                piece, tiles = output.split(tiles, share)
                 pieces.append(piece)
-                loops["rows"].append(tiles)
-            elif axis is panel:
-                piece, tiles = output.split(tiles, numbers["piece_panels"])
-                pieces.append(piece)
-                loops["panels"].append(tiles)
-            else:
-                loops["panels"].append(tiles)
+            kind = "columns" if axis is columns else "rows" if axis is self._row else "panels"
+            loops[kind].append(tiles)
         units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
         ordered = [loop for kind in str(values["order"]).split() for loop in loops[kind]]
         elements = [inside[axis] for axis in self._tiled]
@@ -248,31 +280,35 @@ class ChannelWindowsSketch(Sketch):
         self._unrolled(output, elements)
 
         # The image: the piece's part of it in memory of its own, or read where it is.
-        if values["image"] == "copied":
-            image = (
-                s[made.image] if found.is_padded else s[s.cache_read(made.image, "shared", sums)]
-            )
+        if copied:
+            image = s[made.image]
             image.compute_at(output, part)
             image.set_scope("shared")
             image.vectorize(image.op.axis[-1])
-        elif found.is_padded:
-            s[made.image].compute_inline()
 
-        # The sums of a tile.
-        sums.compute_at(output, ordered[-1])
-        axes = made.places
+        # The sums: of one tile, or of all tiles of a panel where the reduction comes in parts.
+        deep = inner is not None and numbers["depth"] < extent(inner)
+        sums.compute_at(output, loops["panels"][-1] if deep else ordered[-1])
+        axes = dict(made.places)
         rest = [new for old, new in axes.items() if old not in tile]
         steps = [made.axes[a] for a in reduced if a is not None]
+        around: list[IterVar] = []
         unrolled: list[IterVar] = []
         if inner is not None:
             at = steps.index(made.axes[inner])
-            around, last = sums.split(steps[at], numbers["unroll"])
-            steps[at] = around
+            if deep:
+                part_of, steps[at] = sums.split(steps[at], numbers["depth"])
+                around.append(part_of)
+                for axis in (self._row, columns):
+                    if axis is not None:
+                        tiles, axes[axis] = sums.split(axes[axis], tile[axis])
+                        around.append(tiles)
+            steps[at], last = sums.split(steps[at], numbers["unroll"])
             steps.append(last)
             unrolled.append(last)
         windows = [made.axes[a] for a in found.windows]
         unrolled += windows[len(windows) - numbers["unroll_windows"] :]
-        sums.reorder(*rest, *steps, *(axes[a] for a in self._tiled))
+        sums.reorder(*rest, *around, *steps, *(axes[a] for a in self._tiled))
         for step in unrolled:
             sums.unroll(step)
         self._unrolled(sums, [axes[a] for a in self._tiled])
@@ -286,8 +322,63 @@ class ChannelWindowsSketch(Sketch):
         stage.vectorize(elements[-1])
 
 
+class ChannelWindowsSketch(WindowsSketch):
+    """Vectors of neighbouring channels; tiles of them by columns and rows.
+
+    Where the vectors are output channels (a convolution), an element of the image is multiplied
+    with all vectors of the tile; where they are the image's own channels (depthwise, pooling), the
+    elements of a window that neighbouring columns share are read once.
+    """
+
+    name = "channel-windows"
+
+    def _choose(self) -> None:
+        found = self._found
+        wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
+        outputs = [axis for axis in wide if axis in found.outputs]
+        if wide[-1] not in found.slides:
+            self._vector = wide[-1]
+        elif outputs:
+            self._vector = outputs[-1]
+        else:
+            raise Unfit("its innermost axis is one of columns, and there are no output channels")
+        others = [axis for axis in outputs if axis is not self._vector]
+        self._block = others[-1] if others else None
+        *rows, self._column = found.slides
+        self._row = rows[-1] if rows else None
+
+
+class ColumnWindowsSketch(WindowsSketch):
+    """Vectors of neighbouring columns, where these lie side by side in the image and the result;
+    tiles of them by output channels, and by rows. An element of the filter is multiplied with all
+    vectors of its channel.
+    """
+
+    name = "column-windows"
+
+    def _choose(self) -> None:
+        found = self._found
+        wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
+        *rows, self._vector = found.slides
+        if wide[-1] is not self._vector or found.dims[-1].data is not self._vector:
+            raise Unfit("columns are not innermost in the image and the result")
+        if extent(self._vector) == 1:
+            raise Unfit("there is one column")
+        self._column = None
+        self._row = rows[-1] if rows else None
+        self._block = found.outputs[-1] if found.outputs else None
+
+
 def _size(axis: IterVar | None) -> int:
     return extent(axis) if axis is not None else 1
 
 
-SKETCHES: tuple[type[Sketch], ...] = (ChannelWindowsSketch,)
+def _depths(channels: int) -> tuple[int, ...]:
+    """Parts of the channels: all, and halves of these down to what is worth a pass of its own."""
+    found = [channels]
+    while found[-1] % 2 == 0 and found[-1] >= 32:
+        found.append(found[-1] // 2)
+    return tuple(reversed(found))
+
+
+SKETCHES: tuple[type[Sketch], ...] = (ChannelWindowsSketch, ColumnWindowsSketch)

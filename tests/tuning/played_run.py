@@ -92,7 +92,6 @@ def played_task(
         space=space,
         own="Played",
         default=space.default,
-        opening=(),
         kernel=lambda one: None,
         lower=lambda one: CompilationInfo(Translation(f"tile {one['tile']}"), ()),
     )

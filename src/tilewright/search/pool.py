@@ -26,7 +26,8 @@ class Pool:
 
     Of a small space all of them. Of a larger one a sample of `size`, a fifth of it new each time:
     uniform members, a share of which (`anchored`) take most of their values from the compiler's own
-    choice, which in a space of many knobs a uniform sample never comes near.
+    choice, or from another anchor of the space, which in a space of many knobs a uniform sample
+    never comes near.
     """
 
     def __init__(
@@ -58,22 +59,23 @@ class Pool:
         return list(self._held)
 
     def _anchor(self, sample: Sequence[Configuration]) -> list[Configuration]:
-        """The sample, a share of it moved towards the default where that gives a member."""
+        """The sample, a share of it moved towards an anchor where that gives a member."""
         if not self._anchored:
             return list(sample)
-        default = dict(self._space.default.items)
-        width = len(default)
+        anchors = {tuple(k for k, _ in a.items): dict(a.items) for a in self._space.anchors[::-1]}
+        width = max(map(len, anchors))
         draws = self._rng.random((len(sample), width + 2))
         moved = list(sample)
         at = [
             i
             for i, config in enumerate(sample)
-            if draws[i, 0] < self._anchored and {k for k, _ in config.items} == default.keys()
+            if draws[i, 0] < self._anchored and tuple(k for k, _ in config.items) in anchors
         ]
         for i in at:
+            anchor = anchors[tuple(k for k, _ in sample[i].items)]
             kept = draws[i, 2:] < draws[i, 1]
-            pairs = zip(sample[i].items, kept.tolist(), strict=True)
-            moved[i] = Configuration(tuple((k, v if own else default[k]) for (k, v), own in pairs))
+            pairs = zip(sample[i].items, kept.tolist()[: len(anchor)], strict=True)
+            moved[i] = Configuration(tuple((k, v if own else anchor[k]) for (k, v), own in pairs))
         valid = self._space.contains_many([moved[i] for i in at])
         for i, ok in zip(at, valid, strict=True):
             if not ok:

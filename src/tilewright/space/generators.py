@@ -30,6 +30,9 @@ from tilewright.workload import Workload
 KERNEL_MEMBER = "kernel-"
 """What the name of a member that is a sketch begins with."""
 
+# Of what is drawn from a space with kernels: of these, each sketch as much as another.
+_KERNELS_SHARE = 0.5
+
 # What stands for a pipeline where the compiler makes several dispatches.
 _SEVERAL_DISPATCHES = "iree"
 
@@ -75,7 +78,14 @@ class DispatchSpace:
             searched += [
                 space.as_member(f"{KERNEL_MEMBER}{name}", level) for name, space in kernels.items()
             ]
-        self.space = UnionSpace("dispatch", searched, default=self._own_choice(searched))
+        self.space = UnionSpace(
+            "dispatch",
+            searched,
+            default=self._own_choice(searched),
+            # The sizes of spaces tell nothing of which world is better: both get their share.
+            shares={name: _KERNELS_SHARE / len(self._sketches) for name in self._sketches},
+            anchors=self._best_of_sketches(searched),
+        )
 
     def _own_choice(self, searched: Sequence[Space]) -> str | Configuration:
         """The compiler's own choice: the name of the member, or a configuration outside."""
@@ -87,14 +97,13 @@ class DispatchSpace:
         pipeline = self._template.translation.pipeline if self._template else _SEVERAL_DISPATCHES
         return Configuration.of({MEMBER_KNOB: pipeline})
 
-    @property
-    def opening(self) -> tuple[Configuration, ...]:
-        """What each sketch takes for best: what a search should look at first."""
-        return tuple(
-            Configuration.of({**dict(member.default.items), MEMBER_KNOB: member.name})
-            for member in self.space.members
-            if member.name in self._sketches and member.default_is_member
-        )
+    def _best_of_sketches(self, searched: Sequence[Space]) -> list[Configuration]:
+        """What each sketch takes for best."""
+        return [
+            Configuration.of({**dict(space.default.items), MEMBER_KNOB: space.name})
+            for space in searched
+            if space.name in self._sketches
+        ]
 
     @property
     def default(self) -> Configuration:

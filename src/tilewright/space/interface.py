@@ -32,6 +32,11 @@ class Space(ABC):
         return self.contains(self.default)
 
     @property
+    def anchors(self) -> tuple[Configuration, ...]:
+        """What is worth a look around before anything is known; the default is the first."""
+        return (self.default,)
+
+    @property
     def restrictable(self) -> tuple[str, ...]:
         """What a user may restrict: the knobs, and numbers that follow from them."""
         return tuple(knob.name for knob in self.knobs)

@@ -27,7 +27,7 @@ class UnionSpace(Space):
     names the member.
 
     Members have different names, and no knob called `pipeline`. Sampling is uniform over the whole
-    union by the members' size estimates. Features and descriptors of the same name are shared
+    union by the members' size estimates, but for members with a share of their own. Features and descriptors of the same name are shared
     between members; one that a member does not have is 0. `default` names the member whose default
     is the compiler's own choice (the first unless given).
     """
@@ -39,6 +39,8 @@ class UnionSpace(Space):
         default: str | Configuration | None = None,
         *,
         vocabulary: Sequence[str] = (),
+        shares: Mapping[str, float] | None = None,
+        anchors: Sequence[Configuration] = (),
     ) -> None:
         """The union of `members`.
 
@@ -49,6 +51,8 @@ class UnionSpace(Space):
                 or that choice itself, which need not be a member then.
             vocabulary: all names that the choice between members is encoded by; those of the
                 members unless given.
+            shares: of the draws of a sample that go to a member, by its name, whatever its size.
+            anchors: members of the union worth a look around, beside the default.
 
         Raises:
             ValueError: for no members, two of one name, a knob `pipeline` of a member, or a default
@@ -77,6 +81,12 @@ class UnionSpace(Space):
                 raise ValueError(f"union '{name}': the default names no member: '{chosen}'")
             default = self._tag(chosen, self._members[chosen].default)
         self.default = default
+        self._shares = {n: one for n, one in (shares or {}).items() if n in self._members}
+        self._anchors = tuple(anchors)
+
+    @property
+    def anchors(self) -> tuple[Configuration, ...]:
+        return (self.default, *(one for one in self._anchors if self.contains(one)))
 
     @staticmethod
     def _tag(name: str, config: Configuration) -> Configuration:
@@ -129,14 +139,26 @@ class UnionSpace(Space):
         # A fixed seed: sampling must depend on the caller's generator alone.
         return tuple(m.size_estimate(np.random.default_rng(0)) for m in self.members)
 
+    @cached_property
+    def _weights(self) -> FloatArray:
+        """How often each member is drawn from, relative to the others."""
+        points = np.array([float(s.points) for s in self._sizes])
+        own = np.array([self._shares.get(m.name, 0.0) for m in self.members])
+        own = np.where(points > 0, own, 0.0)
+        rest = np.where(own > 0, 0.0, points)
+        if rest.sum() == 0:
+            return own
+        return np.asarray(own + (1.0 - own.sum()) * rest / rest.sum())
+
     def sample(self, rng: np.random.Generator, n: int) -> list[Configuration]:
-        weights = np.array([float(s.points) for s in self._sizes])
+        weights = self._weights
         if weights.sum() == 0:
             return []
         counts = rng.multinomial(n, weights / weights.sum())
         drawn = [
             self._tag(m.name, c)
             for m, k in zip(self.members, counts, strict=True)
+            if k
             for c in m.sample(rng, int(k))
         ]
         return [drawn[i] for i in rng.permutation(len(drawn))]
@@ -310,7 +332,14 @@ class UnionSpace(Space):
     def _held_to(self, members: Sequence[Space]) -> UnionSpace:
         """The union of these members alone, with the same default."""
         vocabulary = [str(v) for v in self._choice.vocabulary]
-        return UnionSpace(self.name, members, self.default, vocabulary=vocabulary)
+        return UnionSpace(
+            self.name,
+            members,
+            self.default,
+            vocabulary=vocabulary,
+            shares=self._shares,
+            anchors=self._anchors,
+        )
 
     @property
     def restrictable(self) -> tuple[str, ...]:

@@ -178,9 +178,7 @@ def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
     )
     tried = {trial.configuration for trial in earlier}
     opening = [
-        one
-        for one in task.space.opening
-        if task.data is not None and one not in tried and task.restricted.contains(one)
+        one for one in task.restricted.anchors if one != task.space.default and one not in tried
     ]
     compiler = DispatchCompiler(
         task,

@@ -27,8 +27,8 @@ class UnionSpace(Space):
     names the member.
 
     Members have different names, and no knob called `pipeline`. Sampling is uniform over the whole
-    union by the members' size estimates, but for members with a share of their own. Features and descriptors of the same name are shared
-    between members; one that a member does not have is 0. `default` names the member whose default
+    union by the members' size estimates, but for members with a share of their own. Features and
+    descriptors of the same name are shared between members; one that a member does not have is 0. `default` names the member whose default
     is the compiler's own choice (the first unless given).
     """
 

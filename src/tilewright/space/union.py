@@ -28,8 +28,8 @@ class UnionSpace(Space):
 
     Members have different names, and no knob called `pipeline`. Sampling is uniform over the whole
     union by the members' size estimates, but for members with a share of their own. Features and
-    descriptors of the same name are shared between members; one that a member does not have is 0. `default` names the member whose default
-    is the compiler's own choice (the first unless given).
+    descriptors of the same name are shared between members; one that a member does not have is 0.
+    `default` names the member whose default is the compiler's own choice (the first unless given).
     """
 
     def __init__(

@@ -138,7 +138,7 @@ def inspect(
     target: str = "cpu",
     threads: int | str | None = None,
     function: str | None = None,
-    kernels: str = "off",
+    kernels: str = "on",
     only: str | None = None,
     variants: str | Iterable[str | Variant] | None = None,
     iree_flags: Iterable[str] = (),

@@ -147,7 +147,7 @@ class TuneOptions:
         read=read_variants,
     )
     kernels: str = _option(
-        "off",
+        "on",
         "|".join(KERNELS),
         "kernels of our own beside the compiler's configurations, in their place, or none",
         identifies=True,

@@ -182,7 +182,7 @@ def test_wrong_results_are_quarantined_and_never_shipped(
 
     def corrupt(event: Event) -> None:
         if isinstance(event, DispatchesRanked):
-            for path in tmp_path.glob("tilewright-*/default/*/expected.npz"):
+            for path in tmp_path.glob("tilewright-*/default/**/expected.npz"):
                 arrays = [np.asarray(a) + 1.0 for a in read_outputs(path)]
                 write_outputs(path, arrays)
                 changed.append(path)

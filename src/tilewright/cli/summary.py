@@ -61,8 +61,16 @@ def program_lines(result: TuneResult) -> list[str]:
     verified = "equal those of the untuned program" if program.verified else "were not compared"
     lines.append(f"Outputs {verified}.")
     if result.changed:
-        number = words.plural(len(result.changed), "dispatch", "dispatches")
-        lines.append(f"The spec changed the configuration of {number}: {', '.join(result.changed)}")
+        replaced = [n for d in result.dispatches if d.kernel for n in d.dispatches or d.names]
+        configured = [name for name in result.changed if name not in replaced]
+        if configured:
+            number = words.plural(len(configured), "dispatch", "dispatches")
+            names = ", ".join(configured)
+            lines.append(f"The spec changed the configuration of {number}: {names}")
+        if replaced:
+            number = words.plural(len(replaced), "dispatch", "dispatches")
+            names = ", ".join(replaced)
+            lines.append(f"Kernels of our own took the place of {number}: {names}")
     elif result.improved:
         lines.append("The variant alone is what made it faster; the tuning spec has no entries.")
     spent = f"{words.plural(result.trials_total, 'trial')} in {words.duration(result.wall_s)}"
@@ -132,6 +140,8 @@ def _print_configurations(result: TuneResult, console: Console) -> None:
             continue
         console.print()
         console.print(f"{one.name} ({one.workload})")
+        if one.dispatches:
+            console.print(f"  is       {', '.join(one.dispatches)}")
         console.print(f"  now      {one.configuration}")
         if one.default_configuration:
             console.print(f"  default  {one.default_configuration}")

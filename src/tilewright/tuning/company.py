@@ -16,6 +16,7 @@ from tilewright.tuning.entries import Entry, KernelEntry
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
+from tilewright.tuning.task import DispatchTask
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
@@ -36,6 +37,17 @@ class Company:
     build: Build
     choices: dict[str, Choice] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
+
+    @property
+    def covered(self) -> dict[str, str]:
+        """Of tasks whose dispatches a kernel for several took the place of: that kernel's task."""
+        chosen = [task for task in self.prepared.tasks if self.choices.get(task.identity)]
+        return {
+            part: task.name
+            for task in chosen
+            for part in _parts_of(self.prepared, task)
+            if not self.choices.get(part)
+        }
 
     def entries(self) -> tuple[Entry, ...]:
         """What the specs of the build were written for.
@@ -152,14 +164,20 @@ def _parts(prepared: PreparedVariant, winners: Mapping[str, Choice]) -> dict[str
     """For each winner the others that are of dispatches which it takes the place of."""
     found: dict[str, list[str]] = {key: [] for key in winners}
     for task in prepared.tasks:
-        if task.identity in winners and task.is_chain and task.site is not None:
-            covered = set(task.site.site.dispatches)
-            found[task.identity] = [
-                one.identity
-                for one in prepared.tasks
-                if one.identity in winners and not one.is_chain and covered.issuperset(one.names)
-            ]
+        if task.identity in winners:
+            parts = _parts_of(prepared, task)
+            found[task.identity] = [part for part in parts if part in winners]
     return found
+
+
+def _parts_of(prepared: PreparedVariant, task: DispatchTask) -> list[str]:
+    """The tasks of the dispatches that a task is of together; none for one dispatch."""
+    if not task.is_chain or task.site is None:
+        return []
+    covered = set(task.site.site.dispatches)
+    return [
+        one.identity for one in prepared.tasks if not one.is_chain and covered.issuperset(one.names)
+    ]
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:

@@ -84,7 +84,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     # A site of several dispatches is there beside the dispatches that it is of.
     whole = max(program_s, sum(seconds[t.name] for t in prepared.tasks if not t.is_chain))
     for task in prepared.tasks:
-        task.share = seconds[task.name] / whole
+        task.share = min(1.0, seconds[task.name] / whole)
     prepared.tasks.sort(key=lambda t: -t.share)
     _announce(context, prepared)
 

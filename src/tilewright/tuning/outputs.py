@@ -214,8 +214,20 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
             company.dropped.add(task.identity)
             context.note(f"{task.name}: its entry applies to no dispatch of the program")
     # A dispatch that no entry touched can differ: the compiler does not always choose alike.
-    changed = tuple(place for one in entries for place in proof.reached.get(one.name, ()))
-    return Final(company, build, comparison, changed)
+    # Where a kernel is, the dispatches are gone that it takes the place of.
+    names = {
+        entry_of(task, choice).name: task.site.site.dispatches
+        for task in company.prepared.tasks
+        if (choice := company.choices.get(task.identity)) is not None
+        if task.site is not None and task.kernel(choice) is not None
+    }
+    changed = [
+        place
+        for one in entries
+        if proof.reached.get(one.name)
+        for place in names.get(one.name, proof.reached[one.name])
+    ]
+    return Final(company, build, comparison, tuple(dict.fromkeys(changed)))
 
 
 def _given(context: RunContext, build: Build) -> tuple[str, ...]:

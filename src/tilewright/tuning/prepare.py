@@ -33,9 +33,11 @@ from tilewright.tuning.programs import program_inputs
 from tilewright.tuning.task import DispatchTask, identity, repeats_for, rotations_for
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
+    PREPROCESSING_FLAG,
     Variant,
     flags_key,
     kernels_key,
+    preprocessing_spec,
     without_preprocessing,
 )
 from tilewright.workload import Workload
@@ -288,10 +290,25 @@ def _sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts, ...]:
         return ()
     if opened.target.is_gpu:
         text = "kernels of our own are for CPUs: for this target the compiler's are tuned alone"
-        if text not in opened.notes:
-            opened.note(text)
-        return ()
+        return _without_kernels(opened, text)
+    config = opened.options.config
+    if config is not None and config.restricts and opened.options.kernels == "on":
+        text = f"{config.path} restricts the search: kernels of our own are left out"
+        return _without_kernels(opened, text)
+    if preprocessing_spec(opened.options.iree_flags) is not None:
+        text = (
+            f"--iree-flag={PREPROCESSING_FLAG}=... takes the place of the spec that kernels of "
+            "our own need: they are left out"
+        )
+        return _without_kernels(opened, text)
     return find_kernel_sites(opened, variant)
+
+
+def _without_kernels(opened: OpenProgram, why: str) -> tuple[SiteFacts, ...]:
+    """No sites, which is said once."""
+    if why not in opened.notes:
+        opened.note(why)
+    return ()
 
 
 def _configured(

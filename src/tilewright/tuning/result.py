@@ -35,7 +35,8 @@ class KernelSummary:
 class DispatchSummary:
     """One workload of the program.
 
-    `status`: `tuned`, `default kept`, `reused`, `dropped in company`, or `skipped: reason`.
+    `status`: `tuned`, `default kept`, `reused`, `dropped in company`, `part of NAME` (whose kernel
+    took its place), or `skipped: reason`.
     `configuration` is what the compiler is told now, in words; `speedup_ci` the interval of the
     interleaved comparison with the default; `verification` what the results were compared with.
     `space_points` is the estimated size of the search space, `tried_share` how much of it was

@@ -8,6 +8,7 @@ nothing is tried twice, budgets are kept, failures are data.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,8 +19,10 @@ from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Result
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
+from tilewright.schedule.errors import ScheduleError
+from tilewright.site import KernelChoice
 from tilewright.sketch.candidate import CompiledKernel
-from tilewright.sketch.candidate_tasks import compile_kernel
+from tilewright.sketch.candidate_tasks import compile_flags, compile_kernel
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import CandidateTester
 from tilewright.tuning.task import DispatchTask
@@ -244,7 +247,9 @@ class DispatchCompiler:
         vmfb, programs = self.task.folder / f"{stem}.vmfb", self.task.folder / "programs"
         kernel = self.task.kernel(configuration)
         if kernel is not None:
-            asked = self.task.kernel_request(vmfb, kernel, self._kept_kernel(stem), programs)
+            asked = self.task.kernel_request(
+                vmfb, kernel, self._kept_kernel(stem, kernel), programs
+            )
             return Job(compile_kernel, asked, self.timeout_s)
         request = self.task.request(
             vmfb,
@@ -255,9 +260,19 @@ class DispatchCompiler:
         )
         return Job(compile_candidate, request, self.timeout_s)
 
-    def _kept_kernel(self, stem: str) -> Path | None:
+    def _kept_kernel(self, stem: str, choice: KernelChoice) -> Path | None:
+        """Where a kernel's code goes; beside it are its loops and the calls that schedule them."""
         folder = self._kept_folder()
-        return None if folder is None else folder / f"{stem}.mlir"
+        if folder is None or self.task.site is None:
+            return None
+        with contextlib.suppress(ScheduleError):
+            made = self.task.site.kernel(choice)
+            (folder / f"{stem}.loops").write_text(made.lower().text)
+            (folder / f"{stem}.py").write_text(made.schedule.trace().to_python())
+        flags = " ".join(compile_flags(self.task.flags))
+        command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
+        (folder / f"{stem}.txt").write_text(command + "\n")
+        return folder / f"{stem}.mlir"
 
     def _kept_folder(self) -> Path | None:
         if self.keep is None:

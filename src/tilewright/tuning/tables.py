@@ -73,6 +73,8 @@ def _summary(
     own = task.own_choice
     if configuration is not None:
         status = "reused" if task.reused else "tuned"
+    elif chosen is not None and key in chosen.covered:
+        status = f"part of {chosen.covered[key]}"
     elif chosen is not None and key in chosen.dropped:
         status = "dropped in company"
     else:

@@ -241,7 +241,7 @@ class DispatchTask:
         """What the compiler does by itself, in words."""
         if self.template is None:
             parts = self.site.site.dispatches if self.site is not None else self.names
-            return f"{len(parts)} dispatches: {', '.join(parts)}"
+            return f"{len(parts)} dispatches, as the compiler configures them"
         return self.template.default.describe(self.template.root)
 
     def gflops(self, seconds: float | None) -> float | None:

@@ -1,0 +1,47 @@
+"""A sketch that does harm, and the task of compile workers that has it.
+
+Workers import this module, so that the sketch is there where kernels are made.
+"""
+
+from __future__ import annotations
+
+from tilewright import te
+from tilewright.measure.jobs import WorkerState
+from tilewright.sketch import generators
+from tilewright.sketch.candidate import CompiledKernel, KernelRequest
+from tilewright.sketch.candidate_tasks import compile_kernel
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.space.knobs import ChoiceKnob
+from tilewright.space.pipeline import space_near
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+
+class HostileSketch(Sketch):
+    """Computes something else, or dies, as its knob says."""
+
+    name = "hostile"
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self.site = site
+        knobs = (ChoiceKnob("does", ("nothing", "die", "lie")),)
+        self.space = space_near(self.name, knobs, (), Configuration.of({"does": "lie"}))
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        made, x, does = self.site.output, self.site.inputs[0], dict(configuration.items)["does"]
+        if does == "die":
+            raise RuntimeError("it does harm")
+        if does == "lie":
+            made = te.compute(made.shape, lambda i, j: x[i, j] + 1.0, name="lie")
+        return SketchedKernel(te.create_schedule(made), (*self.site.inputs, made))
+
+
+def compile_hostile(state: WorkerState, request: KernelRequest) -> CompiledKernel:
+    """Task: as `compile_kernel`, with this sketch alone."""
+    known = generators.SKETCHES
+    generators.SKETCHES = (HostileSketch,)
+    try:
+        return compile_kernel(state, request)
+    finally:
+        generators.SKETCHES = known

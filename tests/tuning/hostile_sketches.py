@@ -24,16 +24,15 @@ class HostileSketch(Sketch):
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         self.site = site
-        knobs = (ChoiceKnob("does", ("nothing", "die", "lie")),)
+        knobs = (ChoiceKnob("does", ("die", "lie")),)
         self.space = space_near(self.name, knobs, (), Configuration.of({"does": "lie"}))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
-        made, x, does = self.site.output, self.site.inputs[0], dict(configuration.items)["does"]
-        if does == "die":
+        x = self.site.inputs[0]
+        if dict(configuration.items)["does"] == "die":
             raise RuntimeError("it does harm")
-        if does == "lie":
-            made = te.compute(made.shape, lambda i, j: x[i, j] + 1.0, name="lie")
+        made = te.compute(x.shape, lambda i, j: x[i, j] + 1.0, name="lie")
         return SketchedKernel(te.create_schedule(made), (*self.site.inputs, made))
 
 

@@ -133,7 +133,39 @@ def matvec(m: int, n: int) -> SiteExpression:
     return site(te.compute((m,), lambda i: te.sum(a[i, k] * x[k], axis=k), name="y"), a, x)
 
 
+def largest_place(m: int, n: int) -> SiteExpression:
+    """Where the largest element of each row is, the first one of equals."""
+    x = te.placeholder((m, n), "f32", name="x")
+    k = te.reduce_axis(n, "k")
+
+    def combine(a: Any, b: Any) -> Any:
+        nearer = te.any(b[0] > a[0], te.all(b[0].equal(a[0]), b[1] < a[1]))
+        return te.select(nearer, b[0], a[0]), te.select(nearer, b[1], a[1])
+
+    largest = te.comm_reducer(
+        combine, lambda v, i: (te.const(float("-inf"), v), te.max_value(i)), name="argmax"
+    )
+    _, place = te.compute((m,), lambda i: largest((te.floor(x[i, k]), k), axis=k), name="largest")
+    return site(te.compute((m,), lambda i: place[i] + 0, name="y"), x)
+
+
+def half_softmax(m: int, n: int) -> SiteExpression:
+    """f16 with f32 within, powers rounded again."""
+    x = te.placeholder((m, n), "f16", name="x")
+    k, r = te.reduce_axis(n, "k"), te.reduce_axis(n, "r")
+    top = te.compute((m,), lambda i: te.max(x[i, k].astype("f32"), axis=k), name="top")
+    power = te.compute(
+        (m, n), lambda i, j: te.exp(x[i, j].astype("f32") - top[i]).astype("f32"), name="power"
+    )
+    total = te.compute((m,), lambda i: te.sum(power[i, r], axis=r), name="total")
+    return site(
+        te.compute((m, n), lambda i, j: (power[i, j] / total[i]).astype("f16"), name="y"), x
+    )
+
+
 CASES = {
+    "place of the largest": lambda: largest_place(5, 37),
+    "softmax of f16": lambda: half_softmax(3, 35),
     "softmax": lambda: softmax(7, 37),
     "softmax over the first of three": lambda: softmax(9, 3, 13, axis=0),
     "softmax over the second of three": lambda: softmax(2, 5, 19, axis=1),

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from row_cases import CASES, global_average, layer_norm, rms_norm, row_maximum, softmax
+from row_cases import (
+    CASES,
+    global_average,
+    largest_place,
+    layer_norm,
+    rms_norm,
+    row_maximum,
+    softmax,
+)
 from sketch_cases import check, site
 
 from tilewright import te
@@ -34,6 +42,7 @@ FEW_ROWS = {
     "RMS norm of a row": lambda: rms_norm(1, 137),
     "largest of columns": lambda: row_maximum(150, 11, 0),
     "average, channels last": lambda: global_average(1, 9, 13, last=True),
+    "place of the largest": lambda: largest_place(1, 153),
     "average, channels second": lambda: global_average(1, 3, 13, last=False),
 }
 

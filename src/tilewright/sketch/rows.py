@@ -438,6 +438,19 @@ class _Writer:
             partial.compute_at(self.output, place)
 
 
+def factored(schedule: Schedule, stage: Stage, axis: IterVar, position: int = 0) -> Stage:
+    """The stage that reduces one part for each value of an axis.
+
+    Args:
+        schedule: of the stage.
+        stage: a reduction of one or several values together, which is left to reduce the parts.
+        axis: a loop of it over reduced axes.
+        position: of the axis in the parts.
+    """
+    made = schedule.rfactor(stage.op.output(0), axis, factor_axis=position)
+    return schedule[made[0] if isinstance(made, list) else made]
+
+
 def reduce_in_lanes(
     schedule: Schedule, stage: Stage, axis: IterVar, extent: int, lanes: int, vectors: int
 ) -> list[Stage]:
@@ -462,7 +475,7 @@ def reduce_in_lanes(
             continue
         width = wanted
         _, lane = stage.split(axis, width)
-        partial = schedule[schedule.rfactor(stage.op.output(0), lane, factor_axis=rank)]
+        partial = factored(schedule, stage, lane, rank)
         steps = [leaf for leaf in partial.leaf_iter_vars if leaf.kind == REDUCE]
         # A register each, so that LLVM takes the buffer apart.
         register, across = partial.split(partial.op.axis[-1], lanes)

@@ -25,7 +25,7 @@ from tilewright.sketch.access import (
     worth_keeping,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.rows import check_reuse, reduce_in_lanes
+from tilewright.sketch.rows import check_reuse, factored, reduce_in_lanes
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -152,7 +152,7 @@ def _reduction(
     length = prod(map(extent, tail))
     divided, size = (inner, length) if whole else (axes[0], extent(axes[0]))
     part, _ = stage.split(divided, nparts=min(pieces, size))
-    parts = schedule[schedule.rfactor(stage.op.output(0), part)]
+    parts = factored(schedule, stage, part)
     reduced = [leaf for leaf in parts.leaf_iter_vars if leaf.kind == REDUCE]
     across, *others = parts.op.axis
     if near and extent(near[0]) > 1:

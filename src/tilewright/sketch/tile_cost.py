@@ -24,8 +24,9 @@ _LOADS_PER_CYCLE = 2.0
 _UOPS_PER_CYCLE = 5.0
 _FMA_LATENCY = 4.0
 _L2_BYTES_PER_CYCLE = 24.0
-_L3_BYTES_PER_CYCLE = 10.0
-_MEMORY_BYTES_PER_CYCLE = 5.0
+_L3_BYTES_PER_CYCLE = 8.0
+# Of memory, for all cores together.
+_MEMORY_BYTES_PER_CYCLE = 6.0
 # Lines of a cache for one place in memory.
 _WAYS = 8
 # Of a page that is not among the last ones that were used.
@@ -38,15 +39,18 @@ _PAGES = 48
 _TILE_CYCLES = 20.0
 # Of adding what a tile has summed up to sums in memory.
 _CHUNK_CYCLES = 100.0
+# Of the time that a block's operands take to come, what nothing else hides.
+_WAITING = 0.8
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
 # Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
 _LONG_CYCLES = 3e5
 _HELD_UP = 0.1
 # Copies of whole vectors into panels: bytes a cycle where these stay in a workgroup's memory, and
-# where they go to memory anew; cycles of an element that is copied alone.
+# where they are a tensor of their own, small or large, whose pages are new to the process each
+# time; cycles of an element that is copied alone.
 _COPY_BYTES_PER_CYCLE = 10.0
-_FAR_COPY_BYTES_PER_CYCLE = 4.0
+_TENSOR_COPY_BYTES_PER_CYCLE = (4.0, 1.5)
 _COPY_CYCLES = 2.5
 
 
@@ -126,6 +130,12 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
         choice["right_packed"] | ~inside, near_rate, np.minimum(near_rate, _scattered(facts, depth))
     )
     far_rate = np.where(kept <= 0.7 * target.l1_bytes, 1e9, _rate(target, kept))
+    narrow = block_columns * columns * facts.right.memory_bytes < facts.right.stride
+    far_rate = np.where(
+        choice["right_packed"] | inside | ~narrow,
+        far_rate,
+        np.minimum(far_rate, 2 * _scattered(facts, depth)),
+    )
     moved = near / near_rate + far / far_rate
     outside = np.where(far_rate < _L2_BYTES_PER_CYCLE, far / far_rate, 0.0)
     lines = np.ceil(columns * facts.sum_bytes / _LINE_BYTES)
@@ -136,10 +146,8 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
     packed = _packing(facts, choice, block_rows * rows, block_columns * columns, depth)
-    block = chunks * (
-        tiles * tile + np.maximum(fetched - 0.5 * tiles * tile, 0.2 * fetched) + packed
-    )
-    block = block + _WORKGROUP_CYCLES
+    waiting = np.maximum(fetched - 0.5 * tiles * tile, _WAITING * fetched)
+    block = chunks * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
     waves = np.ceil(blocks / target.cores)
     total = waves * block + _DISPATCH_CYCLES
     # What holds up a core holds up all that wait for its last piece.
@@ -160,7 +168,7 @@ def _scattered(facts: ContractionFacts, lines: Any) -> Any:
     """Bytes a cycle at which a panel in place comes again, whose lines are a stride apart: those of
     a stride with a power of two in it share few sets of a cache."""
     stride, target = facts.right.stride, facts.target
-    found: Any = _MEMORY_BYTES_PER_CYCLE
+    found: Any = _MEMORY_BYTES_PER_CYCLE / 2
     for size, rate in (
         (target.l3_bytes, _L3_BYTES_PER_CYCLE / 2),
         (target.l2_bytes, _L2_BYTES_PER_CYCLE / 2),
@@ -204,10 +212,6 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     many = facts.depth / choice["depth_pieces"] > _PAGES
     pages = (facts.right.stride >= _PAGE_BYTES) & ~choice["right_packed"] & many
     spent = np.where(pages, spent + _PAGE_CYCLES, spent)
-    # Rows a power of two apart lie in few sets also where they pass by.
-    passing = ~choice["right_packed"] & ~choice["rows_inside"]
-    few = facts.right.stride >= _PAGE_BYTES // 2 and facts.right.stride % (_PAGE_BYTES // 2) == 0
-    spent = spent * np.where(passing & few, 1.05, 1.0)
     gathered = ~choice["right_packed"] & (not facts.right.contiguous)
     return np.where(gathered, spent * 8, spent)
 
@@ -242,7 +246,7 @@ def _first(facts: ContractionFacts, choice: Mapping[str, Any]) -> Any:
     ):
         elements = facts.batches * size * facts.depth
         is_far = elements * operand.panel_bytes > 0.5 * facts.target.l2_bytes
-        rate = _FAR_COPY_BYTES_PER_CYCLE if is_far else _COPY_BYTES_PER_CYCLE
+        rate = _TENSOR_COPY_BYTES_PER_CYCLE[is_far]
         spent = _copy(operand, elements, rate) / facts.target.cores
         total = total + np.where(choice[name], spent + _DISPATCH_CYCLES, 0.0)
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ _LEAST_DEPTH = 64
 # Of the second-level cache, for what a workgroup keeps in memory of its own.
 _CACHE_SHARE = 0.5
 # Where the search for the default begins, and its steps at most.
-_SAMPLES, _STARTS, _STEPS = 512, 3, 40
+_SAMPLES, _STARTS, _STEPS = 512, 5, 40
 
 
 class TilesSketch(Sketch):
@@ -62,14 +63,17 @@ class TilesSketch(Sketch):
         self._contraction = contraction_of(site)
         self._target = target
         self._facts = _facts(self._contraction, target)
-        knobs = self._knobs()
-        constraints = self._constraints({knob.name for knob in knobs})
-        free = space_near(self.name, knobs, constraints, self._start(knobs), prior_many=self._prior)
-        self.space = SearchSpace(
-            self.name, knobs, constraints, _climbed(free), prior_many=self._prior
-        )
 
     # -- the space ---------------------------------------------------------------------------------
+
+    @cached_property
+    def space(self) -> SearchSpace:  # type: ignore[override]
+        """The knobs; made when it is asked for, since who compiles a kernel does not."""
+        knobs = self._knobs()
+        constraints = self._constraints()
+        free = space_near(self.name, knobs, constraints, self._start(knobs), prior_many=self._prior)
+        default = _climbed(free)
+        return SearchSpace(self.name, knobs, constraints, default, prior_many=self._prior)
 
     def _knobs(self) -> list[Knob]:
         contraction, target = self._contraction, self._target
@@ -103,7 +107,7 @@ class TilesSketch(Sketch):
         ahead = ahead_packing(operand, 1) is not None
         return (*found, AHEAD, BY_BLOCK) if ahead else (*found, FIRST, BY_BLOCK)
 
-    def _constraints(self, knobs: set[str]) -> list[Constraint]:
+    def _constraints(self) -> list[Constraint]:
         target, contraction = self._target, self._contraction
         lanes = target.lanes(8 * self._facts.sum_bytes)
         registers = target.vector_registers
@@ -241,11 +245,18 @@ class TilesSketch(Sketch):
 
 def _climbed(space: SearchSpace) -> Configuration:
     """The best that the prior knows of: from the space's default and the best of random ones by
-    steps of one or two knobs."""
+    another value of one knob, or steps of two. Of each way to read the operands, in each order,
+    one begins: from one to the other there are many steps."""
     rng = np.random.default_rng(0)
     random = space.sample(rng, _SAMPLES)
-    order = np.argsort(-space.prior_many(random))[:_STARTS]
-    tops = [_top(space, one, rng) for one in (space.default, *(random[i] for i in order))]
+    starts: dict[Any, tuple[float, Configuration]] = {}
+    for height, one in zip(space.prior_many(random), random, strict=True):
+        values = dict(one.items)
+        kind = tuple(values[name] for name in ("left", "right", "rows_inside"))
+        if height > starts.get(kind, (-np.inf,))[0]:
+            starts[kind] = (float(height), one)
+    found = sorted(starts.values(), key=lambda start: -start[0])[:_STARTS]
+    tops = [_top(space, one, rng) for one in (space.default, *(one for _, one in found))]
     return max(tops, key=lambda top: top[0])[1]
 
 
@@ -255,7 +266,15 @@ def _top(
     """The top of the prior's hill that a configuration stands on."""
     best, height = start, float(space.prior_many([start])[0])
     for _ in range(_STEPS):
-        near = list(space.neighbours(best, rng, 2))
+        values = dict(best.items)
+        others = [
+            Configuration.of(values | {knob.name: knob.value(i)})
+            for knob in space.knobs
+            for i in range(knob.cardinality)
+        ]
+        inside = space.contains_many(others)
+        near = [one for one, valid in zip(others, inside, strict=True) if valid]
+        near += space.neighbours(best, rng, 2)
         heights = space.prior_many(near)
         if not near or heights.max() <= height:
             break

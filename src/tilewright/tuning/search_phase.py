@@ -82,7 +82,9 @@ def search(
                 continue
             name = f"{one.variant.name}/{task.name}"
             running[name] = _Running(task, _loop(context, task), name)
-            tasks.append(_allocatable(context, task, name, weight))
+            # How fast a kernel of our own is does not hang on the variant.
+            worth = weight if task.data is None else 1.0
+            tasks.append(_allocatable(context, task, name, worth))
     if not tasks:
         return
     limit = context.options.trial_limit

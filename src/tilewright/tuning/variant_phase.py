@@ -141,7 +141,8 @@ def _im2col_choices(programs: Programs, first: PreparedVariant) -> list[Variant]
 def _worth_tuning(
     context: RunContext, measured: list[MeasuredBuild], first: PreparedVariant
 ) -> list[MeasuredBuild]:
-    """The fastest variants; a slower one only if tuning could make up for the difference.
+    """The fastest variants; a slower one only if tuning could make up for the difference, and the
+    compiler's own where kernels of our own can.
 
     A program of a few dispatches gets its slower variants too: lowering configurations alone
     have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less.
@@ -156,6 +157,10 @@ def _worth_tuning(
     # After the fastest the compiler's own: variants that do well are often alike.
     near.sort(key=lambda m: (m is not measured[0], bool(m.build.variant.flags), m.time_s))
     chosen = near[: context.options.effort_preset.tuned_variants]
+    if first.sites:
+        # A kernel of our own is as fast whatever the compiler would have made of its ops, and sites
+        # are those of single ops where no variant has joined them.
+        chosen += [m for m in measured if not m.build.variant.flags and m not in chosen]
     chosen.sort(key=lambda m: m.time_s)
     context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.build.name for m in chosen])
     return chosen

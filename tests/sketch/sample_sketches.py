@@ -5,8 +5,15 @@ Workers import this module, so that the sketches are there where kernels are mad
 
 from __future__ import annotations
 
+import os
+import signal
+from dataclasses import dataclass, replace
+
 from tilewright import te
 from tilewright.measure.jobs import WorkerState
+from tilewright.schedule import nest
+from tilewright.schedule.expr import Const, index
+from tilewright.schedule.lower import Lowered
 from tilewright.site import KernelChoice
 from tilewright.sketch import generators
 from tilewright.sketch.candidate import CompiledKernel, KernelRequest
@@ -87,10 +94,77 @@ def panels(columns: int, rows: int, packed: str) -> KernelChoice:
     return KernelChoice(PanelsSketch.name, _configuration(columns, rows, packed))
 
 
+class HarmfulSketch(Sketch):
+    """A product that goes wrong in the way that its only knob says."""
+
+    name = "test-harm"
+    harms = (
+        *("wrong", "endless", "behind", "far"),
+        *("crash", "hang", "error", "refused", "shape", "code"),
+    )
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self.site = site
+        knob = ChoiceKnob("harm", self.harms)
+        self.space = space_near(self.name, (knob,), (), Configuration.of({"harm": "wrong"}))
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        harm = dict(configuration.items)["harm"]
+        a, b = self.site.inputs
+        (rows, depth), columns = a.shape, b.shape[1]
+        k = te.reduce_axis(depth if harm != "endless" else 1 << 40, "k")
+        shape = (rows, columns) if harm != "shape" else (columns, rows)
+
+        def element(i: te.Var, j: te.Var) -> te.Expr:
+            return te.sum(a[i % rows, k % depth] * b[k % depth, j % columns], axis=k)
+
+        product = te.compute(shape, element, name="C")
+        if harm == "wrong":
+            right = product
+            product = te.compute(shape, lambda i, j: right[i, j] + 1.0, name="D")
+        schedule = te.create_schedule(product)
+        if harm == "code":
+            for axis in (*schedule[product].op.axis, k):
+                schedule[product].unroll(axis)
+        match harm:
+            case "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "error":
+                raise ValueError("a mistake in a sketch")
+            case "refused":
+                schedule[product].split(k, 0)
+        while harm == "hang":
+            pass
+        row = {"behind": rows, "far": 1 << 31}.get(str(harm))
+        return WritingKernel(schedule, (a, b, product), row=row)
+
+
+@dataclass(frozen=True)
+class WritingKernel(SketchedKernel):
+    """A kernel that also writes into a row of its result, which it need not have."""
+
+    row: int | None = None
+
+    def lower(self, name: str = "main") -> Lowered:
+        lowered = super().lower(name)
+        if self.row is None:
+            return lowered
+        program = lowered.program
+        kernel, output = program.kernels[-1], program.outputs[0]
+        store = nest.Store(output, (index(self.row), index(5)), Const(1.0, "f32"))
+        changed = replace(kernel, body=nest.flat(kernel.body, store))
+        return Lowered(replace(program, kernels=(*program.kernels[:-1], changed)))
+
+
+def harmful(harm: str) -> KernelChoice:
+    """A choice of the harmful sketch."""
+    return KernelChoice(HarmfulSketch.name, Configuration.of({"harm": harm}))
+
+
 def compile_sample(state: WorkerState, request: KernelRequest) -> CompiledKernel:
     """Task: as `compile_kernel`, with the sketches of this module."""
     known = generators.SKETCHES
-    generators.SKETCHES = (*known, PanelsSketch)
+    generators.SKETCHES = (*known, PanelsSketch, HarmfulSketch)
     try:
         return compile_kernel(state, request)
     finally:

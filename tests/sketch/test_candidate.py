@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sample_sketches import INSIDE, OUTSIDE, compile_sample, panels, product
+from sample_sketches import INSIDE, OUTSIDE, compile_sample, harmful, panels, product
 
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
@@ -78,6 +79,7 @@ def compiled(
 ) -> Any:
     """What a worker answers for a choice; the program is `folder/kernel.vmfb`."""
     given = {"repeats": 6, **more}
+    timeout = given.pop("timeout_s", 60)
     request = KernelRequest(
         stored(site),
         choice,
@@ -88,7 +90,7 @@ def compiled(
         packed=folder / "packed",
         **given,
     )
-    return pool.ask(compile_sample, request, 60)
+    return pool.ask(compile_sample, request, timeout)
 
 
 @pytest.mark.parametrize("rotations", [1, 3])
@@ -157,6 +159,65 @@ def test_a_sketch_that_does_not_fit_is_said(
     failure = compiled(pool, site, choice, reference.inputs, tmp_path)
     assert failure.compile_status is Status.COMPILE_ERROR
     assert "sketch 'elementwise' is not for this site: it reduces" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("harm", "status", "message"),
+    [
+        ("crash", Status.CRASHED, "SIGSEGV"),
+        ("hang", Status.COMPILE_TIMEOUT, "no answer within"),
+        ("error", Status.COMPILE_ERROR, "a mistake in a sketch"),
+        ("refused", Status.INVALID, "split"),
+        ("shape", Status.COMPILE_ERROR, r"the result is f32[32, 24] instead of f32[24, 32]"),
+        ("code", Status.INVALID, "operations are written out; allowed: 4096"),
+    ],
+)
+def test_kernels_that_cannot_be_compiled_are_statuses(
+    pool: WorkerPool,
+    site: SiteExpression,
+    reference: Reference,
+    tmp_path: Path,
+    harm: str,
+    status: Status,
+    message: str,
+) -> None:
+    timeout_s = 5 if harm == "hang" else 60
+    inputs = reference.inputs
+    failure = compiled(pool, site, harmful(harm), inputs, tmp_path, timeout_s=timeout_s)
+    assert (failure.compile_status, message in failure.message) == (status, True), failure
+    assert not (tmp_path / "kernel.vmfb").exists()
+    again = compiled(pool, site, panels(8, 2, OUTSIDE), reference.inputs, tmp_path)
+    assert isinstance(again, CompiledKernel)
+
+
+@pytest.mark.parametrize(
+    ("harm", "status", "message"),
+    [
+        ("wrong", Status.WRONG_RESULT, "768 of 768 elements are out of tolerance"),
+        ("behind", Status.WRONG_RESULT, "1 elements behind its 768 are written to"),
+        ("far", Status.CRASHED, "SIGSEGV"),
+        ("endless", Status.RUN_TIMEOUT, "no answer within"),
+    ],
+)
+def test_kernels_that_do_harm_are_statuses(
+    pool: WorkerPool,
+    benchmark: Benchmark,
+    site: SiteExpression,
+    reference: Reference,
+    tmp_path: Path,
+    harm: str,
+    status: Status,
+    message: str,
+) -> None:
+    found = compiled(pool, site, harmful(harm), reference.inputs, tmp_path, repeats=1)
+    assert isinstance(found, CompiledKernel), found
+    assert found.inputs is not None
+    tester = CandidateTester(benchmark, replace(reference, inputs=found.inputs), timeout_s=4)
+    tested = tester.test(tmp_path / "kernel.vmfb", QUICK)
+    assert (tested.status, message in tested.message) == (status, True), tested
+    good = compiled(pool, site, panels(8, 2, OUTSIDE), reference.inputs, tmp_path, repeats=1)
+    right = CandidateTester(benchmark, replace(reference, inputs=good.inputs))
+    assert right.test(tmp_path / "kernel.vmfb", QUICK).ok
 
 
 def test_inputs_are_packed_once(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ FailureKind = Literal["crashed", "timeout", "error"]
 
 _USER_ERRORS = ("UserError", "UnknownNameError", "ScheduleError")
 
+# What a run raises that computes something else than it should.
+_WRONG = ("WroteOutside",)
+
 # What the line of a log that says why a process died looks like.
 _HEADLINES = ("LLVM ERROR", "Assertion", "Fatal Python error", "error:", "MemoryError")
 
@@ -132,6 +135,8 @@ class WorkerFailure:
     @property
     def run_status(self) -> Status:
         """What a trial whose run failed like this is."""
+        if self.error_type in _WRONG:
+            return Status.WRONG_RESULT
         statuses = {"timeout": Status.RUN_TIMEOUT, "crashed": Status.CRASHED}
         return statuses.get(self.kind, Status.RUN_ERROR)
 

@@ -53,6 +53,8 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     """
     from tilewright.ir.splice import GeneratedCode, digest_of
     from tilewright.schedule.codegen import executables_for, module_for
+    from tilewright.schedule.codegen.machine import machine_for
+    from tilewright.schedule.codegen.size import check_size
 
     clock = _Phases()
     site, kernel = sketched(state, request.expression, request.choice, request.target)
@@ -65,6 +67,7 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
         inputs = packed_inputs(inputs, site.constant, kernel.packings, request.packed)
     clock.end("pack")
     target = with_processor(state, request.target)
+    check_size(program, machine_for(target).widths)
     if request.keep is not None:
         write_whole(request.keep, str(module_for(program, target)).encode())
     flags = compile_flags(request.flags)

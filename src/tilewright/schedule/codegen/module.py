@@ -12,6 +12,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal
 
 from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
+from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.kernel import KernelEmitter, distinct
@@ -96,6 +97,9 @@ def host_for(
 ) -> ir.Module:
     """A program whose kernels do nothing: what calls them is that of the program.
 
+    Beside `main` it has a function that returns each output flat with a guard behind it, filled
+    before the kernels run: what they write behind an output is seen there.
+
     Args:
         program: loop nests.
         kernels: what `executables_for` made of it.
@@ -116,6 +120,7 @@ def host_for(
                 for kernel in kernels
             ]
             _host(program, stubs, shapes)
+            _guarded_host(program, stubs, shapes)
     return module
 
 
@@ -348,6 +353,27 @@ def _host(
         func.ReturnOp(call_kernels(program, kernels, list(block.arguments), shapes))
 
 
+def _guarded_host(
+    program: LoopProgram,
+    kernels: Sequence[EmittedKernel],
+    shapes: Mapping[Buffer, tuple[int, ...]],
+) -> None:
+    longer = {b: (b.size + GUARD_ELEMENTS,) for b in program.outputs}
+    shapes = {**shapes, **longer}
+    inputs, outputs = (
+        [tensor_type(program, b, shapes) for b in buffers]
+        for buffers in (program.inputs, program.outputs)
+    )
+    function = func.FuncOp(GUARDED, ir.FunctionType.get(inputs, outputs))
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        filled = {}
+        for buffer, type_ in zip(program.outputs, outputs, strict=True):
+            value = scalars.constant(buffer.dtype, guard_value(buffer.dtype))
+            filled[buffer] = flow.TensorSplatOp(type_, value, []).result
+        func.ReturnOp(call_kernels(program, kernels, list(block.arguments), shapes, filled))
+
+
 def tensor_type(
     program: LoopProgram, buffer: Buffer, shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE
 ) -> ir.Type:
@@ -370,6 +396,7 @@ def call_kernels(
     kernels: Sequence[EmittedKernel],
     inputs: Sequence[ir.Value],
     shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE,
+    filled: Mapping[Buffer, ir.Value] | None = None,
 ) -> list[ir.Value]:
     """Emit the dispatches of a program at the insertion point.
 
@@ -378,11 +405,13 @@ def call_kernels(
         kernels: of it.
         inputs: a tensor for each of its inputs, of the type that `tensor_type` tells.
         shapes: as there.
+        filled: tensors that outputs are written into, where they are not new.
 
     Returns:
         A tensor for each of its outputs.
     """
     values: dict[Buffer, ir.Value] = dict(zip(program.inputs, inputs, strict=True))
+    values.update(filled or {})
     for kernel in kernels:
         _dispatch(kernel, values, lambda buffer: tensor_type(program, buffer, shapes))
     return [values[buffer] for buffer in program.outputs]

@@ -1,0 +1,68 @@
+"""How much code a kernel becomes, known before any of it is emitted."""
+
+from __future__ import annotations
+
+from tilewright.schedule import nest
+from tilewright.schedule.codegen.kernel import kind_of, unroll_marked, widest_bytes
+from tilewright.schedule.codegen.machine import Widths
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr
+from tilewright.schedule.types import INDEX
+from tilewright.schedule.walk import children
+
+#: Operations written out beyond which code no longer fits into a first-level instruction cache of
+#: 32 KiB, at about eight bytes each with their addresses; LLVM takes seconds for it.
+MOST_OPERATIONS = 4096
+
+
+def check_size(program: nest.LoopProgram, widths: Widths) -> None:
+    """Checks that no kernel becomes more code than is of use.
+
+    Args:
+        program: loop nests without threads.
+        widths: of the processor's vectors.
+
+    Raises:
+        ScheduleError: one does; says how much.
+    """
+    for kernel in program.kernels:
+        written = operations_written(kernel.body, widths)
+        if written > MOST_OPERATIONS:
+            raise ScheduleError(
+                f"kernel '{kernel.name}': {written} operations are written out; allowed: "
+                f"{MOST_OPERATIONS}; unroll less"
+            )
+
+
+def operations_written(stmt: nest.Stmt, widths: Widths) -> int:
+    """Operations on registers in the code of a statement: what is unrolled counts as often as it is
+    written out, a vector as the registers that it takes, a loop's body once.
+
+    Args:
+        stmt: a kernel's body, or a part of it.
+        widths: of the processor's vectors.
+    """
+    match stmt:
+        case nest.For():
+            loop = unroll_marked(stmt)
+            inside = operations_written(loop.body, widths)
+            if kind_of(loop) == nest.VECTORIZED:
+                return inside * -(-loop.extent * widest_bytes(loop.body) // widths.register)
+            return inside * (loop.extent if kind_of(loop) == nest.UNROLLED else 1)
+        case nest.Store():
+            return 1 + _operations(stmt.value)
+        case nest.StoreAll():
+            return sum(1 + _operations(store.value) for store in stmt.stores)
+    return sum(operations_written(part, widths) for part in nest.inner(stmt)) or 1
+
+
+def _operations(expr: Expr) -> int:
+    """Arithmetic of an expression; a product that is added is one operation with the sum, and what
+    is read comes with the operation that reads it."""
+    if expr.dtype == INDEX:
+        return 0
+    arithmetic = isinstance(expr, Binary) and expr.op not in (*COMPARISONS, *LOGICAL)
+    own = int(arithmetic or isinstance(expr, Call))
+    if isinstance(expr, Binary) and expr.op == "add":
+        own -= any(isinstance(part, Binary) and part.op == "mul" for part in (expr.a, expr.b))
+    return own + sum(_operations(part) for part in children(expr))

@@ -31,7 +31,7 @@ def tune(
     parameters: Mapping[str, Path] | Iterable[str | ParameterFile] = (),
     iree_flags: Iterable[str] = (),
     variants: str | Iterable[str | Variant] | None = None,
-    kernels: str = "off",
+    kernels: str = "on",
     only: str | None = None,
     threads: int | None = None,
     config: Path | ConfigFile | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from tilewright.ir.locations import places
+from tilewright.ir.locations import first_place, places
 
 
 def test_places_in_locations_of_every_form() -> None:
@@ -18,4 +18,5 @@ def test_places_in_locations_of_every_form() -> None:
         assert places(ir.Location.name("n", two)) == alone[1]
         assert places(ir.Location.callsite(one, [two])) == alone[0] | alone[1]
         fused = ir.Location.fused([one, ir.Location.name("n", ir.Location.fused([two, three]))])
+        assert {first_place(fused)} == alone[0]
         assert places(fused) == alone[0] | alone[1] | alone[2]

@@ -19,12 +19,13 @@ from tilewright.ir.site_dispatches import SITE_PHASE
 from tilewright.ir.site_module import isolate_value
 from tilewright.ir.sites import find_program_sites
 from tilewright.ir.walk import walk
+from tilewright.tuning.variants import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 # Real models, where there are some beside the checkout.
-FILES = [*(ROOT / "examples").glob("*.mlir"), *(ROOT.parent / "shared" / "models").glob("*.mlir")]
+MODELS = sorted((ROOT.parent / "shared" / "models").glob("*.mlir"))
 PROGRAMS = {
-    **{path.stem: path.read_text() for path in sorted(FILES)},
+    **{path.stem: path.read_text() for path in sorted((ROOT / "examples").glob("*.mlir"))},
     **{f"network {layout}": networks.network(layout) for layout in networks.LAYOUTS},
     **{name: source for name, (source, _) in site_programs.PROGRAMS.items()},
     **{name: case.source for name, case in corpus.CASES.items() if not case.flags},
@@ -87,6 +88,19 @@ def test_of_several_dispatches_for_one_op_there_is_one_site(name):
     wanted = dispatches_of(compiler, case.source)
     _, found = sites_of(compiler, case.source)
     assert set(runs_of(found)) == set(wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout")
+@pytest.mark.parametrize("variant", BUILT_IN)
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_models_under_every_variant(path, variant):
+    compiler = CompilerSession((*corpus.FLAGS, *corpus.STABLEHLO, *BUILT_IN[variant].flags))
+    wanted = dispatches_of(compiler, path.read_text())
+    _, found = sites_of(compiler, path.read_text())
+    assert set(runs_of(found)) == set(wanted)
+    if variant == "default":
+        assert runs_of(filter(is_single, found)) == wanted
 
 
 HERE = [

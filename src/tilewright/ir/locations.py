@@ -32,6 +32,18 @@ def places(location: ir.Location) -> frozenset[int]:
     return frozenset(_places(_pointer(location)))
 
 
+def first_place(location: ir.Location) -> int:
+    """The place that a location names first: of fused ones, that of the op which took others in.
+
+    Args:
+        location: of an op.
+
+    Returns:
+        Its id, as of `places`.
+    """
+    return _places(_pointer(location))[0]
+
+
 def _places(location: int) -> list[int]:
     library = _library()
     if getattr(library, _IS_FUSED)(location):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from tilewright.ir.dispatches import called_entries, count_calls
-from tilewright.ir.locations import places
+from tilewright.ir.locations import first_place, places
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.site_ops import ProgramOps, is_cheap, is_elementwise, program_ops
 from tilewright.ir.walk import walk
@@ -24,6 +24,14 @@ _FORMED_PHASE, _OUTLINED_PHASE = "dispatch-creation", "flow"
 _FORMED, _CALL = "flow.dispatch.workgroups", "flow.dispatch"
 # Equal ones are made one: they have the location of any op, and show nothing of it.
 _ANYWHERE = ("arith.constant", "flow.", "iree_tensor_ext.", "linalg.fill", "tensor.empty")
+_STRUCTURED = ("iree_linalg_ext.", "linalg.")
+# Changes of layout that are split off the ops that ask for them.
+_PACKING = (
+    "iree_linalg_ext.im2col",
+    "iree_linalg_ext.map_",
+    "linalg.pack",
+    "linalg.unpack",
+)
 # By place: the number of an op, and whether the place is in its body.
 _Marks = dict[int, tuple[int, bool]]
 
@@ -90,22 +98,27 @@ def _ops_of(
     """The numbers of the ops that a dispatch was made of, and of those that it may be made of.
 
     Fusing two elementwise ops keeps the ops of both bodies, where they were. The location of the
-    fused op is that of either, or of both and of what they use; so it counts only where there is
-    nothing else, in a copy, say. And an op can be split: its bias is added in another dispatch.
+    fused op is that of either, or of both and of what they use, its own first. And an op can be
+    split: its bias is added in another dispatch, its operands are packed where they are made. So
+    these count only where there is nothing else: in a dispatch that copies or packs.
     """
-    surely, perhaps, hardly = set[int](), set[int](), set[int]()
+    surely, parts, perhaps, hardly = set[int](), set[int](), set[int](), set[int]()
     for op in walk(dispatch):
-        outer = op.parent.operation
         anywhere = op.name.startswith(_ANYWHERE)
-        split = anywhere or is_elementwise(op) or is_elementwise(outer)
-        for number, nested in (marks[place] for place in places(op.location) if place in marks):
-            if not is_cheap(ops.ops[number]):
-                surely |= set() if split else {number}
+        whole = op.name.startswith(_STRUCTURED) and not op.name.startswith(_PACKING)
+        whole &= not op.parent.operation.name.startswith(_STRUCTURED) and not is_elementwise(op)
+        first = first_place(op.location)
+        for place in places(op.location) & marks.keys():
+            number, nested = marks[place]
+            if anywhere:
+                hardly.add(number)
+            elif not is_cheap(ops.ops[number]):
+                (surely if whole and place == first else parts).add(number)
             elif nested and not op.name.endswith(".yield"):
                 surely.add(number)
             else:
-                (hardly if anywhere else perhaps).add(number)
-    return frozenset(surely or perhaps or hardly), frozenset(perhaps)
+                perhaps.add(number)
+    return frozenset(surely or parts or perhaps or hardly), frozenset(perhaps)
 
 
 def _function_of(op: ir.Operation) -> str:

@@ -158,14 +158,15 @@ class SitePattern:
         if self.root.name == _CONSTANT:
             raise UserError("it is a constant")
         for op in self.ops:
+            _check_captures(op)
             for value in op.operands:
                 if isinstance(value.owner, ir.Block):
                     self._uses.append(self.arguments.index(value))
         for number, argument in enumerate(self.arguments):
+            if not isinstance(argument.type, ir.RankedTensorType):
+                raise UserError(f"its input {number} is no tensor ({argument.type})")
             if number not in self._uses:
                 raise UserError(f"its input {number} ({argument.type}) is not used")
-        for op in self.ops:
-            _check_captures(op)
 
     def _drop_unused(self) -> None:
         """Erase constants that only bodies used, and what else leads nowhere."""
@@ -351,8 +352,6 @@ def _check(op: ir.Operation) -> None:
     for value in (*op.operands, *op.results):
         if isinstance(value.type, ir.ShapedType) and not value.type.has_static_shape:
             raise UserError(f"sizes of {op.name} are known at run time only ({value.type})")
-        if value.type == ir.IndexType.get():
-            raise UserError(f"{op.name} computes with a size")
         if not isinstance(value.owner, ir.Block) and len(value.owner.operation.results) > 1:
             raise UserError(f"{value.owner.operation.name} has several results")
 

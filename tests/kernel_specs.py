@@ -48,8 +48,18 @@ def pointwise(name: str, source: str, body: str, shape: str = "24x32", inputs: i
       }} -> {type_}"""
 
 
-def product(name: str, left: str, right: str, bias: str, top: str = "%zero") -> str:
-    """max(left * right + bias, top), of 24x16 and 16x32."""
+def add(name: str, left: str, right: str) -> str:
+    """The sum of two tensors."""
+    type_ = "tensor<24x32xf32>"
+    return f"""
+      %{name} = arith.addf {left}, {right} : {type_}"""
+
+
+def product(
+    name: str, left: str, right: str, bias: str, top: str = "%zero", swapped: bool = False
+) -> str:
+    """max(left * right + bias, top), of 24x16 and 16x32; bias + ... where it is swapped."""
+    terms = "%q, %p" if swapped else "%p, %q"
     return f"""
       %{name}_e = tensor.empty() : tensor<24x32xf32>
       %{name}_f = linalg.fill ins(%zero : f32) outs(%{name}_e : tensor<24x32xf32>)
@@ -61,7 +71,7 @@ def product(name: str, left: str, right: str, bias: str, top: str = "%zero") -> 
         ins(%{name}_p, {bias} : tensor<24x32xf32>, tensor<32xf32>)
         outs(%{name}_e : tensor<24x32xf32>) {{
       ^bb0(%p: f32, %q: f32, %o: f32):
-        %s = arith.addf %p, %q : f32
+        %s = arith.addf {terms} : f32
         %r = arith.maximumf %s, {top} : f32
         linalg.yield %r : f32
       }} -> tensor<24x32xf32>"""
@@ -87,11 +97,19 @@ PRODUCT = function(
 )
 
 
-def product_kernel(packed: bool = True, top: float = 0.0) -> SketchedKernel:
-    """max(x * w + b, top), with the columns of w in panels of 8 where it is packed."""
+def product_kernel(
+    packed: bool = True, top: float = 0.0, factor: float = 1.0, inside: bool = False
+) -> SketchedKernel:
+    """max(x * w + b, top) * factor, with the columns of w in panels of 8 where it is packed: ahead,
+    or inside, by a dispatch of its own."""
     x, b = te.placeholder((24, 16), "f32", name="x"), te.placeholder((32,), "f32", name="b")
     k = te.reduce_axis(16, "k")
-    if packed:
+    if inside:
+        packing = {}
+        w = te.placeholder((16, 32), "f32", name="w")
+        panels = te.compute((4, 16, 8), lambda o, k, j: w[k, 8 * o + j], name="panels")
+        weight = lambda k, j: panels[j // 8, k, j % 8]  # noqa: E731
+    elif packed:
         packing = {1: Packing((0, 0), ((16,), (4, 8)), (1, 0, 2))}
         w = te.placeholder((4, 16, 8), "f32", name="w")
         weight = lambda k, j: w[j // 8, k, j % 8]  # noqa: E731
@@ -100,7 +118,7 @@ def product_kernel(packed: bool = True, top: float = 0.0) -> SketchedKernel:
         w = te.placeholder((16, 32), "f32", name="w")
         weight = lambda k, j: w[k, j]  # noqa: E731
     p = te.compute((24, 32), lambda i, j: te.sum(x[i, k] * weight(k, j), axis=k), name="p")
-    y = te.compute((24, 32), lambda i, j: te.maximum(p[i, j] + b[j], top), name="y")
+    y = te.compute((24, 32), lambda i, j: te.maximum(p[i, j] + b[j], top) * factor, name="y")
     schedule = te.create_schedule(y)
     outer, inner = schedule[y].split(y.op.axis[1], 8)
     schedule[y].reorder(outer, y.op.axis[0], inner)
@@ -178,11 +196,18 @@ class Compiler:
         spec: str | None,
         *inputs: NDArray[np.generic],
         main: Sequence[str] = ("main",),
+        archive: Path | None = None,
     ) -> list[NDArray[np.generic]]:
         """What functions of the program compute of the inputs."""
         config = rt.Config("local-sync")
         module = rt.VmModule.copy_buffer(config.vm_instance, self.compiled(program, spec))
-        context = rt.SystemContext(vm_modules=[module], config=config)
+        modules = [module]
+        if archive is not None:
+            index = rt.ParameterIndex()
+            index.load(str(archive))
+            provider = index.create_provider("model")
+            modules.insert(0, rt.create_io_parameters_module(config.vm_instance, provider))
+        context = rt.SystemContext(vm_modules=modules, config=config)
         functions = context.modules.module
         return [np.asarray(functions[name](*inputs).to_host()) for name in main]
 

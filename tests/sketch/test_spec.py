@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import iree.runtime as rt
 import numpy as np
 import pytest
 
 from kernel_specs import (
     PRODUCT,
     Compiler,
+    add,
     function,
     plain_kernel,
     pointwise,
@@ -22,6 +24,8 @@ from kernel_specs import (
     spec_of,
 )
 from tilewright import te
+from tilewright.errors import UserError
+from tilewright.ir.walk import symbols, walk
 from tilewright.sketch.interface import SketchedKernel
 
 X, W, B = random(24, 16), random(16, 32, seed=1), random(32, seed=2)
@@ -122,3 +126,117 @@ def test_constants_bodies_and_operands_are_compared(compiler: Compiler) -> None:
     for found, wanted in zip(with_spec, without, strict=True):
         same(found, wanted)
     same(with_spec[0][:, 1:-1], np.minimum(1.5 - given[0] ** 2, 6))
+
+
+# -- where sites meet ------------------------------------------------------------------------------
+
+DOUBLE = "%r = arith.addf %p, %p : f32"
+OUT = "tensor<24x32xf32>"
+INPUTS = "%x: tensor<24x16xf32>, %w: tensor<16x32xf32>, %b: tensor<32xf32>"
+
+
+def test_larger_sites_come_first_and_shared_producers_stay(compiler: Compiler) -> None:
+    doubled = function(f"%x: {OUT}", "%y", OUT, pointwise("y", "%x", DOUBLE))
+    after = [product("d", "%x", "%w", "%b"), pointwise("y", "%d", DOUBLE)]
+    both = function(INPUTS, "%y", OUT, *after)
+    x = te.placeholder((24, 32), "f32", name="x")
+    twice = plain_kernel(x, te.compute((24, 32), lambda i, j: x[i, j] * 2.0, name="y"))
+    spec = spec_of(
+        spec_kernel("doubled", doubled, twice),
+        spec_kernel("dense", PRODUCT, product_kernel()),
+        spec_kernel("both", both, product_kernel(factor=2.0)),
+    )
+    halved = pointwise("z", "%d", "%r = arith.subf %p, %p : f32")
+    bodies = {
+        "whole": ([*after], "%y"),
+        "part": ([after[0]], "%d"),
+        # What the whole is made of is used elsewhere as well, and computed for that by its own.
+        "shared": ([*after, halved, add("s", "%y", "%z"), add("t", "%s", "%d")], "%t"),
+        # The bias goes where the other input of the addition was; the inputs have another order.
+        "apart": ([product("d", "%x", "%w", "%b", swapped=True)], "%d"),
+    }
+    program = "".join(
+        programs(body, INPUTS, result, OUT, name) for name, (body, result) in bodies.items()
+    )
+    assert compiler.dispatched(program, spec) == {"both": 2, "dense": 2}
+    found = compiler.run(program, spec, X, W, B, main=list(bodies))
+    dense = np.maximum(X @ W + B, 0)
+    for one, wanted in zip(found, (2 * dense, dense, 3 * dense, dense), strict=True):
+        same(one, wanted)
+
+
+def test_parts_of_larger_tensors_need_not_be_aligned(compiler: Compiler) -> None:
+    """The compiler has kernels write right into the tensor that their result is put into."""
+    site = function(f"%x: {OUT}", "%y", OUT, pointwise("y", "%x", DOUBLE))
+    x = te.placeholder((24, 32), "f32", name="x")
+    y = te.compute((24, 32), lambda i, j: x[i, j] + x[i, j], name="y")
+    schedule = te.create_schedule(y)
+    _, lanes = schedule[y].split(y.op.axis[1], 8)
+    schedule[y].parallel(y.op.axis[0])
+    schedule[y].vectorize(lanes)
+    spec = spec_of(spec_kernel("doubled", site, SketchedKernel(schedule, (x, y))))
+    body = [
+        """
+      %flat = tensor.collapse_shape %whole [[0, 1]] : tensor<25x32xf32> into tensor<800xf32>
+      %cut = tensor.extract_slice %flat[3] [768] [1] : tensor<800xf32> to tensor<768xf32>
+      %x = tensor.expand_shape %cut [[0, 1]] output_shape [24, 32]
+        : tensor<768xf32> into tensor<24x32xf32>""",
+        pointwise("y", "%x", DOUBLE),
+        """
+      %row = tensor.collapse_shape %y [[0, 1]] : tensor<24x32xf32> into tensor<768xf32>
+      %e = tensor.empty() : tensor<800xf32>
+      %f = linalg.fill ins(%zero : f32) outs(%e : tensor<800xf32>) -> tensor<800xf32>
+      %z = tensor.insert_slice %row into %f[5] [768] [1] : tensor<768xf32> into tensor<800xf32>""",
+    ]
+    program = programs(body, "%whole: tensor<25x32xf32>", "%z", "tensor<800xf32>")
+    assert compiler.dispatched(program, spec) == {"doubled": 1}
+    whole, wanted = random(25, 32), np.zeros(800, "f")
+    wanted[5:773] = 2 * whole.ravel()[3:771]
+    same(*compiler.run(program, spec, whole), wanted)
+
+
+def test_kernels_of_several_dispatches_and_weights_outside(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    """One dispatch packs what is not constant, another reads it; the rest comes from a file."""
+    spec = spec_of(spec_kernel("dense", PRODUCT, product_kernel(inside=True)))
+    program = programs([product("y", "%x", "%w", "%b")], INPUTS, "%y", OUT)
+    assert compiler.dispatched(program, spec) == {"dense": 2}
+    same(*compiler.run(program, spec, X, W, B), np.maximum(X @ W + B, 0))
+    archive = tmp_path / "weights.irpa"
+    index = rt.ParameterIndex()
+    for name, values in (("w", W), ("b", B)):
+        index.add_buffer(name, values.tobytes())
+    index.create_archive_file(str(archive))
+    outside = "".join(
+        f"""
+    util.global private @{name} = #flow.parameter.named<"model"::"{name}"> : {type_}"""
+        for name, type_ in (("w", "tensor<16x32xf32>"), ("b", "tensor<32xf32>"))
+    )
+    loads = """
+      %w = util.global.load @w : tensor<16x32xf32>
+      %b = util.global.load @b : tensor<32xf32>"""
+    program = outside + programs(
+        [loads, product("y", "%x", "%w", "%b")], "%x: tensor<24x16xf32>", "%y", OUT
+    )
+    packed = spec_of(spec_kernel("dense", PRODUCT, product_kernel()))
+    assert compiler.dispatched(program, packed) == {"dense": 1}
+    module = compiler.module(program, packed, "flow")
+    (main,) = (f for n, f in symbols(module).items() if n == "main")
+    assert [op.name for op in walk(main)].count("flow.dispatch") == 1, "weights are packed ahead"
+    same(*compiler.run(program, packed, X, archive=archive), np.maximum(X @ W + B, 0))
+
+
+def test_a_site_that_cannot_be_recognised_is_refused() -> None:
+    negated = "\n      %y = arith.negf %x : tensor<?xf32>"
+    dynamic = function("%x: tensor<?xf32>", "%y", "tensor<?xf32>", negated)
+    captured = function(
+        f"%x: {OUT}, %n: tensor<f32>",
+        "%y",
+        OUT,
+        "\n      %v = tensor.extract %n[] : tensor<f32>",
+        pointwise("y", "%x", "%r = arith.addf %p, %v : f32"),
+    )
+    for site, said in ((dynamic, "known at run time only"), (captured, "a value from outside")):
+        with pytest.raises(UserError, match=f"site of kernel 'dense': .*{said}"):
+            spec_of(spec_kernel("dense", site, product_kernel()))

@@ -297,7 +297,8 @@ def _operand(
         return bool(axes) and all(one.strides[axes[-1]] == 1 for one in found)
 
     source = source_read(parts[0]) if len(parts) == 1 else None
-    stride = max((abs(found[0].strides[a] or 0) for a in (*tile, *depth)), default=0)
+    steps = (one.strides[a] or 0 for one in found[:1] for a in (*tile, *depth))
+    stride = max(map(abs, steps), default=0)
     return MatrixOperand(
         factor,
         tile,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.schedule.schedule import create_schedule
@@ -186,9 +187,10 @@ def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
         Its ops, and its expression or why there is none.
     """
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.walk import walk
+    from tilewright.ir.walk import symbols, walk
     from tilewright.sketch.translate import translate
     from tilewright.sketch.untranslatable import Untranslatable
+    from tilewright.spec.pattern import SitePattern
 
     site = request.site
     module = parse_module(session(state, request.flags), site.module.read_bytes())
@@ -196,6 +198,12 @@ def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
     ops = tuple(op.name for op in outermost if op.name.startswith(_COMPUTING))
     ops = tuple(name for name in ops if name not in _NOTHING_COMPUTED)
     try:
-        return ReadSite(ops, translate(module, ISOLATED_FUNCTION, site.constant))
+        expression = translate(module, ISOLATED_FUNCTION, site.constant)
     except Untranslatable as error:
         return ReadSite(ops, reason=str(error))
+    try:
+        SitePattern(symbols(module)[ISOLATED_FUNCTION])
+    except UserError as error:
+        # It could be computed, and nothing could put the kernel in its place.
+        return ReadSite(ops, reason=str(error))
+    return ReadSite(ops, expression)

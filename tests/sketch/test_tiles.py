@@ -106,6 +106,33 @@ def test_a_strided_convolution_with_bias_and_residual() -> None:
     check(site, lambda x, w, b, r: np.maximum(x[:, ::2, ::2] @ w[0, 0] + b + r, 0))
 
 
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("place", ["in place", "first", "by block"])
+def test_a_long_depth_in_parts(apart: bool, place: str) -> None:
+    """Parts in turn or as parallel work, with what comes behind."""
+    site = product((13, 128), (128, 20), "mk,kn->mn")
+    c, b = site.output, te.placeholder((20,), "f32", name="b")
+    out = te.compute((13, 20), lambda i, j: te.maximum(c[i, j] + b[j], 0.0), name="out")
+    sketch = TilesSketch(SiteExpression((*site.inputs, b), (False,) * 3, out), TARGET)
+    wanted = {"depth_pieces": 2, "depth_apart": apart, "left": place, "right": place}
+    configuration = Configuration.of(dict(sketch.space.default.items) | wanted)
+    assert not sketch.space.violations(configuration)
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-3, 4, t.shape).astype("f4") for t in (*site.inputs, b)]
+    program = sketch.schedule(configuration).lower().program
+    assert len(program.kernels) == 1 + apart + 2 * (place == "first")
+    (found,) = evaluate(program, values, "random")
+    assert np.array_equal(found, np.maximum(values[0] @ values[1] + values[2], 0))
+
+
+def test_a_factor_for_all_is_no_operand() -> None:
+    x = te.placeholder((4, 9), "f32", name="x")
+    k = te.reduce_axis(9, "k")
+    mean = te.compute((4,), lambda i: te.sum(x[i, k] * 0.5, axis=k), name="mean")
+    with pytest.raises(Unfit, match="no operand is shared"):
+        TilesSketch(SiteExpression((x,), (False,), mean), TARGET)
+
+
 def test_bytes_are_added_up_in_words_and_heads_put_together() -> None:
     """The output's innermost two axes are one of the sums'."""
     a, b = te.placeholder((5, 12), "i8", name="a"), te.placeholder((12, 18), "i8", name="b")

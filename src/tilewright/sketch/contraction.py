@@ -188,8 +188,10 @@ def contraction_of(site: SiteExpression) -> MatrixForm:
     lanes = _innermost(site, main, places)
     if len(parts) < 2 or lanes is None:
         raise Unfit("it is no sum of products with a result of several elements")
-    right = [p for p in parts if axes_of(p, [lanes])]
-    left = [p for p in parts if not axes_of(p, [lanes])]
+    # A number that all products are multiplied by is no operand of its own.
+    own = [p for p in parts if axes_of(p, main.axes)]
+    right = [p for p in parts if axes_of(p, [lanes]) or p not in own]
+    left = [p for p in own if not axes_of(p, [lanes])]
     if not left or not right:
         raise Unfit("no operand is shared along the innermost axis of the result")
     result = [axis for axis in main.spatial if extent(axis) > 1]

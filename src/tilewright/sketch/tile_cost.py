@@ -88,9 +88,9 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     Args:
         facts: of the contraction.
         choice: arrays of equal length: `rows`, `columns`, `row_pieces`, `column_pieces`,
-            `depth_pieces`, `unroll`, `rows_inside`; `left_packed`, `left_first`, `right_packed`,
-            `right_first` (bools: read from panels; those made by a dispatch of its own) and
-            `left_block`, `right_block` (made block by block).
+            `depth_pieces`, `unroll`, `rows_inside`, `depth_apart` as the knobs; of `left` and
+            `right`, whether they are read from panels or copied rows (`left_packed`), made by a
+            dispatch of their own (`left_first`), or block by block (`left_block`).
 
     Returns:
         Seconds.
@@ -140,18 +140,27 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     outside = np.where(far_rate < _L2_BYTES_PER_CYCLE, far / far_rate, 0.0)
     lines = np.ceil(columns * facts.sum_bytes / _LINE_BYTES)
     work = step * depth + _TILE_CYCLES + rows * np.maximum(vectors, _LINE_CYCLES * lines)
-    work = work + np.where(chunks > 1, _CHUNK_CYCLES + 4.0 * rows * vectors, 0.0)
+    work = work + np.where(
+        (chunks > 1) & ~choice["depth_apart"], _CHUNK_CYCLES + 4.0 * rows * vectors, 0.0
+    )
     tile = np.maximum(work, moved) + 0.1 * np.minimum(work, moved) + 0.2 * outside
     # Each block's operands come from further out once.
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
     packed = _packing(facts, choice, block_rows * rows, block_columns * columns, depth)
     waiting = np.maximum(fetched - 0.5 * tiles * tile, _WAITING * fetched)
-    block = chunks * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
+    apart = choice["depth_apart"]
+    in_turn = np.where(apart, 1, chunks)
+    blocks = blocks * np.where(apart, chunks, 1)
+    block = in_turn * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
     waves = np.ceil(blocks / target.cores)
     total = waves * block + _DISPATCH_CYCLES
     # What holds up a core holds up all that wait for its last piece.
     total = total + _HELD_UP * np.where(waves * block > _LONG_CYCLES, block, 0.0)
+    # Parts apart are written, and read when they are added up.
+    result = facts.batches * facts.rows * facts.columns * facts.sum_bytes
+    added = 2 * chunks * result / _TENSOR_COPY_BYTES_PER_CYCLE[0] / target.cores
+    total = total + np.where(apart, added + _DISPATCH_CYCLES, 0.0)
     total = total + _first(facts, choice)
     return np.asarray(total / _FREQUENCY)
 

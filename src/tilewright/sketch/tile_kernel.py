@@ -54,7 +54,8 @@ class TileChoice:
     the tile in registers until it is done, less keeps the block's sums in memory. unroll: steps of
     the depth that are written out. left, right: how the operands are read. rows_inside: whether
     tiles along the rows come one after the other, below those along the columns; rows_near: the
-    same for blocks.
+    same for blocks. apart: whether the parts of the depth are parallel work of their own, added up
+    afterwards, instead of following each other.
     """
 
     rows: int
@@ -67,6 +68,7 @@ class TileChoice:
     right: str
     rows_inside: bool
     rows_near: bool
+    apart: bool
 
 
 def tiles_of(size: int, tile: int) -> int:
@@ -351,75 +353,107 @@ class TileKernel:
         rows, columns = ([axes[i] for i in group] for group in (groups.rows, groups.columns))
         stage.reorder(*batch, *rows, *columns)
         outer = [self._fused(stage, batch)] if batch else []
-        row_block, row_tile, row = self._cut(stage, rows, choice.rows, choice.block_rows)
-        column_block, column_tile, lane = self._cut(
-            stage, columns, choice.columns, choice.block_columns
-        )
-        blocks = [b for b in (row_block, column_block) if b is not None]
-        tiles = [t for t in (row_tile, column_tile) if t is not None]
-        blocks = blocks if not choice.rows_near else blocks[::-1]
-        tiles = tiles if not choice.rows_inside else tiles[::-1]
-        inside = [a for a in (row, lane) if a is not None]
+        cuts = [
+            self._cut(stage, self._fused(stage, group), tile, block)
+            for group, tile, block in (
+                (rows, choice.rows, choice.block_rows),
+                (columns, choice.columns, choice.block_columns),
+            )
+            if group
+        ]
+        blocks, tiles, inside = map(list, zip(*cuts, strict=True))
+        blocks = blocks[::-1] if choice.rows_near else blocks
+        tiles = tiles[::-1] if choice.rows_inside else tiles
         stage.reorder(*outer, *blocks, *tiles, *inside)
         for axis in (*outer, *blocks):
             stage.parallel(axis)
-        if row is not None and self.done is self.parts:
-            stage.unroll(row)
-        if lane is not None:
-            stage.vectorize(lane)
+        if len(inside) > 1 and self.done is self.parts:
+            stage.unroll(inside[0])
+        stage.vectorize(inside[-1])
         return tiles[-1], [*outer, *blocks][-1]
 
     @staticmethod
     def _fused(stage: Stage, axes: Sequence[IterVar]) -> IterVar:
         return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
-    def _cut(
-        self, stage: Stage, axes: Sequence[IterVar], tile: int, block: int
-    ) -> tuple[IterVar | None, IterVar | None, IterVar | None]:
-        """An axis in blocks, tiles and what is in a tile; None where there is none."""
-        if not axes:
-            return None, None, None
-        tiles, inside = stage.split(self._fused(stage, axes), tile)
-        blocks, tiles = stage.split(tiles, block)
-        return blocks, tiles, inside
+    @staticmethod
+    def _cut(stage: Stage, axis: IterVar, tile: int, block: int) -> list[IterVar]:
+        """An axis in blocks, tiles and what is in a tile."""
+        tiles, inside = stage.split(axis, tile)
+        return [*stage.split(tiles, block), inside]
 
     def _accumulate(self, tile: IterVar, block: IterVar) -> None:
         """Where and in which order the sums are computed, and the operands packed."""
         choice, parts = self.choice, self.schedule[self.parts]
-        at = (self.schedule[self.output], block)
-        if self._chunks == 1:
-            parts.compute_at(self.schedule[self.output], tile)
-            if self.done is not self.sums:
-                done = self.schedule[self.done]
-                done.compute_at(self.schedule[self.output], tile)
-                done.set_scope("local")
-                done.unroll(done.op.axis[-2])
-                done.vectorize(done.op.axis[-1])
+        output = self.schedule[self.output]
+        if self._chunks > 1 and choice.apart:
+            at = self._apart(tile)
+        elif self._chunks > 1:
+            at = self._in_turn(block)
         else:
-            sums = self.schedule[self.sums]
-            sums.compute_at(*at)
-            sums.set_scope("shared")
-            *batch, row, column = sums.op.axis
-            (chunk,) = sums.op.reduce_axis
-            row_tile, row = sums.split(row, choice.rows)
-            column_tile, column = sums.split(column, choice.columns)
-            tiles = (row_tile, column_tile)
-            tiles = tiles if not choice.rows_inside else tiles[::-1]
-            sums.reorder(*batch, chunk, *tiles, row, column)
-            sums.unroll(row)
-            sums.vectorize(column)
-            parts.compute_at(sums, tiles[-1])
-            at = (sums, chunk)
-        *batch, row, column = parts.op.axis
-        outer, inner = parts.split(parts.op.reduce_axis[0], choice.unroll)
-        parts.reorder(*batch, outer, inner, row, column)
-        parts.set_scope("local")
-        parts.unroll(inner)
-        parts.unroll(row)
-        parts.vectorize(column)
+            parts.compute_at(output, tile)
+            parts.set_scope("local")
+            self._in_registers([], parts.op.axis[-2], parts.op.axis[-1])
+            at = (output, block)
+            if self.done is not self.sums:
+                self._tile_at(self.schedule[self.done], tile)
         for side in (self.left, self.right):
             if side.panels is not None:
                 self._pack(side, at)
+
+    def _tile_at(self, stage: Stage, tile: IterVar) -> None:
+        """A tile of a stage computed for a tile of the output, written out."""
+        stage.compute_at(self.schedule[self.output], tile)
+        stage.set_scope("local")
+        row, column = stage.op.axis[-2:]
+        if stage.op.reduce_axis:
+            stage.reorder(*stage.op.reduce_axis, row, column)
+        stage.unroll(row)
+        stage.vectorize(column)
+
+    def _in_registers(self, outside: Sequence[IterVar], row: IterVar, column: IterVar) -> None:
+        """The loops in which a tile of the parts is summed up, below some others."""
+        stage = self.schedule[self.parts]
+        outer, inner = stage.split(stage.op.reduce_axis[0], self.choice.unroll)
+        stage.reorder(*outside, outer, inner, row, column)
+        stage.unroll(inner)
+        stage.unroll(row)
+        stage.vectorize(column)
+
+    def _in_turn(self, block: IterVar) -> tuple[Stage, IterVar]:
+        """Parts of the depth one after the other, each added to the block's sums in memory."""
+        choice, sums, parts = self.choice, self.schedule[self.sums], self.schedule[self.parts]
+        sums.compute_at(self.schedule[self.output], block)
+        sums.set_scope("shared")
+        *batch, row, column = sums.op.axis
+        (chunk,) = sums.op.reduce_axis
+        row_tile, row = sums.split(row, choice.rows)
+        column_tile, column = sums.split(column, choice.columns)
+        tiles = (column_tile, row_tile) if choice.rows_inside else (row_tile, column_tile)
+        sums.reorder(*batch, chunk, *tiles, row, column)
+        sums.unroll(row)
+        sums.vectorize(column)
+        parts.compute_at(sums, tiles[-1])
+        parts.set_scope("local")
+        self._in_registers([], parts.op.axis[-2], parts.op.axis[-1])
+        return sums, chunk
+
+    def _apart(self, tile: IterVar) -> tuple[Stage, IterVar]:
+        """Parts of the depth as parallel work: a dispatch before that which adds them up."""
+        choice, parts = self.choice, self.schedule[self.parts]
+        self._tile_at(self.schedule[self.sums], tile)
+        *outer, row, column = parts.op.axis
+        row_block, row_tile, row = self._cut(parts, row, choice.rows, choice.block_rows)
+        column_block, column_tile, lane = self._cut(
+            parts, column, choice.columns, choice.block_columns
+        )
+        pieces = self._fused(parts, outer)
+        blocks = [column_block, row_block] if choice.rows_near else [row_block, column_block]
+        tiles = [column_tile, row_tile] if choice.rows_inside else [row_tile, column_tile]
+        self._in_registers([pieces, *blocks, *tiles], row, lane)
+        for axis in (pieces, *blocks):
+            parts.parallel(axis)
+        return parts, blocks[-1]
 
     def _pack(self, side: _Side, at: tuple[Stage, IterVar]) -> None:
         stage = self.schedule[side.panels]

@@ -54,7 +54,8 @@ class TilesSketch(Sketch):
     blocks the result is cut; `depth_pieces`, into how many parts the depth, each of which is summed
     up in registers; `unroll`, steps of the depth that are written out; `left`, `right`, how the
     operand with the rows, and that with the columns, is read; `rows_inside`, `rows_near`, whether
-    tiles, and blocks, follow each other along the rows first.
+    tiles, and blocks, follow each other along the rows first; `depth_apart`, whether parts of the
+    depth are parallel work, for results of few tiles.
     """
 
     name = "tiles"
@@ -94,6 +95,7 @@ class TilesSketch(Sketch):
             ChoiceKnob("right", self._places(contraction.right, True)),
             BoolKnob("rows_inside"),
             BoolKnob("rows_near"),
+            BoolKnob("depth_apart"),
         ]
 
     def _places(self, operand: MatrixOperand, vectors: bool) -> tuple[str, ...]:
@@ -126,11 +128,23 @@ class TilesSketch(Sketch):
             self._pieces("row_pieces", "rows", contraction.sizes[0]),
             self._pieces("column_pieces", "columns", contraction.sizes[1]),
         ]
+        found.append(
+            Constraint(
+                "parts of the depth",
+                ("depth_apart", "depth_pieces"),
+                lambda apart, pieces: (pieces > 1) | ~np.asarray(apart, dtype=np.bool_),
+                lambda apart, pieces: "the depth is one piece, which is nothing apart",
+                vectorised=True,
+            )
+        )
         for name, operand in (("left", contraction.left), ("right", contraction.right)):
             if len(operand.tile) > 1:
                 found.append(self._whole_panels(name, operand))
         limit = int(target.l2_bytes * _CACHE_SHARE)
-        scope = ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "left", "right")
+        scope = (
+            *("rows", "columns", "row_pieces", "column_pieces"),
+            *("depth_pieces", "depth_apart", "left", "right"),
+        )
         found.append(
             Constraint(
                 "memory of a workgroup",
@@ -173,6 +187,7 @@ class TilesSketch(Sketch):
         row_pieces: int,
         column_pieces: int,
         depth_pieces: int,
+        depth_apart: bool,
         left: str,
         right: str,
     ) -> int:
@@ -181,7 +196,8 @@ class TilesSketch(Sketch):
         height = tiles_of(tiles_of(height, rows), row_pieces) * rows
         width = tiles_of(tiles_of(width, columns), column_pieces) * columns
         depth //= depth_pieces
-        total = height * width * self._facts.sum_bytes if depth_pieces > 1 else 0
+        in_turn = depth_pieces > 1 and not depth_apart
+        total = height * width * self._facts.sum_bytes if in_turn else 0
         if left == BY_BLOCK:
             total += height * depth * self._facts.left.panel_bytes
         if right == BY_BLOCK:
@@ -214,7 +230,8 @@ class TilesSketch(Sketch):
             name: np.array([one[name] for one in values], dtype=np.float64)
             for name in ("rows", "columns", "row_pieces", "column_pieces", "depth_pieces", "unroll")
         }
-        columns["rows_inside"] = np.array([one["rows_inside"] for one in values], dtype=np.bool_)
+        for name in ("rows_inside", "depth_apart"):
+            columns[name] = np.array([one[name] for one in values], dtype=np.bool_)
         for side in ("left", "right"):
             places = np.array([one[side] for one in values])
             columns[f"{side}_packed"] = places != IN_PLACE
@@ -239,6 +256,7 @@ class TilesSketch(Sketch):
             right=values["right"],
             rows_inside=values["rows_inside"],
             rows_near=values["rows_near"],
+            apart=values["depth_apart"],
         )
         return TileKernel(self._contraction, choice).kernel()
 

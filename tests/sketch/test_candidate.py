@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sample_sketches import INSIDE, OUTSIDE, compile_sample, harmful, panels, product
 
+from tilewright import te
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
@@ -31,6 +32,7 @@ from tilewright.sketch.candidate import (
     stored,
 )
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
+from tilewright.sketch.loops import LoopsSketch
 from tilewright.sketch.packing import Packing
 from tilewright.target import parse_target
 from tilewright.trial import Status
@@ -264,3 +266,24 @@ def test_what_a_kernel_must_be_for_its_site(site: SiteExpression) -> None:
     packing = Packing((0, 0), ((ROWS,), (DEPTH,)), (0, 1))
     with pytest.raises(SketchError, match="argument 0 is packed and is no constant"):
         check_kernel(site, SketchedKernel(schedule, (a, b, site.output), {0: packing}))
+
+
+def test_kernels_that_are_called_alike_stay_apart(
+    pool: WorkerPool, benchmark: Benchmark, tmp_path: Path
+) -> None:
+    """Two sums of the rows of one matrix: the host calls both in the same way."""
+    x = te.placeholder((6, 16), "f32", name="x")
+    k, m = te.reduce_axis(16, "k"), te.reduce_axis(16, "m")
+    total = te.compute((6,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    squares = te.compute((6,), lambda i: te.sum(x[i, m] * x[i, m], axis=m), name="squares")
+    y = te.compute((6, 16), lambda i, j: x[i, j] * total[i] + squares[i], name="y")
+    site = SiteExpression((x,), (False,), y)
+    inputs = random_inputs(tmp_path, [ArgumentType("f32", (6, 16))])
+    choice = KernelChoice(LoopsSketch.name, LoopsSketch(site, TARGET).space.default)
+    made = compiled(pool, site, choice, inputs, tmp_path)
+    assert isinstance(made, CompiledKernel), made
+    (a,) = load_arguments(inputs)
+    expected = a * a.sum(axis=1, keepdims=True) + (a * a).sum(axis=1, keepdims=True)
+    found = benchmark.run(str(tmp_path / "kernel.vmfb"), inputs, tmp_path / "outputs.npz")
+    assert isinstance(found, list), found
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)

@@ -10,7 +10,7 @@ from iree.compiler import ir
 from tilewright.ir.classify import element_bits
 from tilewright.ir.reference.access import iterator_kinds
 from tilewright.ir.site_module import needed
-from tilewright.ir.walk import walk
+from tilewright.ir.walk import string_attribute, walk
 
 FREE, CONSTANT, DATA = range(3)
 """How much of a value is known before a run: all from the code, all with the weights, or not."""
@@ -88,12 +88,14 @@ class ProgramOps:
         self.ops = list(program_ops(module))
         self.number = {op: number for number, op in enumerate(self.ops)}
         self._globals = {
-            str(op.attributes["sym_name"]): "is_mutable" not in op.attributes
+            string_attribute(op, "sym_name"): "is_mutable" not in op.attributes
             for op in walk(module, lambda _: False)
             if op.name == "util.global"
         }
         self._known: dict[ir.Operation, int] = {}
         self._data: dict[ir.Operation, int] = {}
+        for op in self.ops:  # in order: otherwise a long chain would be a deep recursion
+            self.stays_outside(op)
 
     def known(self, value: ir.Value) -> int:
         """How much of a value is known before a run.
@@ -119,7 +121,7 @@ class ProgramOps:
             return CONSTANT if dense and not splat else FREE
         if op.name == "util.global.load":
             name = ir.FlatSymbolRefAttr(op.attributes["global"]).value
-            return CONSTANT if self._globals.get(f'"{name}"') else DATA
+            return CONSTANT if self._globals.get(name) else DATA
         if not op.name.startswith(_DIALECTS):
             return DATA
         return max(map(self.known, needed(op)), default=FREE)

@@ -262,6 +262,22 @@ func.func @main(%a: tensor<6x3x4xf32>, %b: tensor<12x10xf32>) -> tensor<10x6xf32
     assert str(product.body[0]) == "sum(arg0[i1, r0a, r0b]*arg1[r0a*4 + r0b, i0], axis=[r0a, r0b])"
 
 
+def test_a_reduction_that_is_spread_out_is_computed_once() -> None:
+    source = """
+func.func @main(%a: tensor<6x8xf32>) -> tensor<6x5xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<6xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<6xf32>) -> tensor<6xf32>
+  %s = linalg.reduce { arith.addf } ins(%a : tensor<6x8xf32>) outs(%f : tensor<6xf32>) dimensions = [1]
+  %o = tensor.empty() : tensor<6x5xf32>
+  %r = linalg.broadcast ins(%s : tensor<6xf32>) outs(%o : tensor<6x5xf32>) dimensions = [1]
+  return %r : tensor<6x5xf32>
+}"""  # noqa: E501
+    total, output = translated(source)
+    assert str(total.body[0]) == "sum(arg0[i0, r0], axis=[r0])"
+    assert str(output.body[0]) == "reduce[i0]"
+
+
 def test_conversions_are_part_of_the_reduction_that_reads_them() -> None:
     (product,) = translated(CASES["matmul_nn_i8_i32"].source)
     assert str(product.body[0]) == "sum(i32(arg0[i0, r0])*i32(arg1[r0, i1]), axis=[r0])"

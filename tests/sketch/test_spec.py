@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from kernel_specs import (
+    IDENTITY,
+    PARALLEL,
     PRODUCT,
     Compiler,
     add,
@@ -240,3 +242,31 @@ def test_a_site_that_cannot_be_recognised_is_refused() -> None:
     for site, said in ((dynamic, "known at run time only"), (captured, "a value from outside")):
         with pytest.raises(UserError, match=f"site of kernel 'dense': .*{said}"):
             spec_of(spec_kernel("dense", site, product_kernel()))
+
+
+def test_which_result_of_an_op_is_used_is_compared(compiler: Compiler) -> None:
+    """Importers compute an extreme and where it is by one op, of which one result is read."""
+    both = """
+      %e = tensor.empty() : tensor<24x32xf32>
+      %s:2 = linalg.generic {indexing_maps = [#same, #same, #same], #parallel}
+        ins(%x : tensor<24x32xf32>) outs(%e, %e : tensor<24x32xf32>, tensor<24x32xf32>) {
+      ^bb0(%p: f32, %o: f32, %n: f32):
+        %q = arith.addf %p, %p : f32
+        %r = arith.mulf %p, %p : f32
+        linalg.yield %q, %r : f32, f32
+      } -> (tensor<24x32xf32>, tensor<24x32xf32>)""".replace("#same", IDENTITY)
+    both = both.replace("#parallel", PARALLEL)
+    one = pointwise("y", "%s#1", "%r = arith.negf %p : f32")
+    site = function(f"%x: {OUT}", "%y", OUT, both, one)
+    x = te.placeholder((24, 32), "f32", name="x")
+    kernel = plain_kernel(x, te.compute((24, 32), lambda i, j: -(x[i, j] * x[i, j]), name="y"))
+    spec = spec_of(spec_kernel("square", site, kernel))
+    program = "".join(
+        programs([both, one.replace("#1", f"#{n}")], f"%x: {OUT}", "%y", OUT, f"f{n}")
+        for n in (0, 1)
+    )
+    assert compiler.dispatched(program, spec) == {"square": 1}
+    given = random(24, 32)
+    first, second = compiler.run(program, spec, given, main=["f0", "f1"])
+    same(first, -2 * given)
+    same(second, -(given**2))

@@ -11,7 +11,7 @@ cannot do is done here:
   (:meth:`SitePattern.rewrites`). Whatever they are found in computes what it did before.
 - It refuses a site that uses one input twice. So each use is an input of the pattern, and it is
   checked that those of one input are one value.
-- It does not compare the type of the result.
+- It does not compare which of an op's results is used, nor the type of the site's result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.spec.read import describe_type
 
 _CONSTANT = "arith.constant"
 _PAD = "tensor.pad"
-_SAME_INPUTS = "_inputs"
+_SAME_INPUTS, _SAME_RESULTS = "_inputs", "_results"
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,8 @@ class SitePattern:
         self._drop_unused()
         if self.root.name == _CONSTANT:
             raise UserError("it is a constant")
+        if len(self.root.results) > 1:
+            raise UserError(f"its last op, {self.root.name}, has several results")
         for op in self.ops:
             _check_captures(op)
             for value in op.operands:
@@ -225,6 +227,11 @@ class SitePattern:
         repeated = len(self._uses) > len(self.arguments)
         if repeated:
             library.define(name + _SAME_INPUTS, [library.any_value()], self._check_inputs)
+        several = list(self._uses_of_several())
+        if several:
+            library.define(
+                name + _SAME_RESULTS, [library.any_op()], lambda root: _check_results(root, several)
+            )
         types = [library.any_op(), library.any_value(), library.any_value()]
 
         def match(root: ir.Value) -> list[ir.Value]:
@@ -235,6 +242,8 @@ class SitePattern:
             preprocessing_transform.MatchCastCompatibleTypesOp(found.outputs, self.output_type)
             if repeated:
                 library.include(name + _SAME_INPUTS, [found.inputs])
+            if several:
+                library.include(name + _SAME_RESULTS, [root])
             return [root, found.inputs, found.outputs]
 
         library.define(name, [library.any_op()], match, results=types)
@@ -253,6 +262,19 @@ class SitePattern:
         uses = library.split(matched, len(self._uses))
         firsts = [uses[self._uses.index(number)] for number in range(len(self.arguments))]
         return transform.merge_handles(firsts) if len(firsts) > 1 else firsts[0]
+
+    def _uses_of_several(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Where results of ops with several are used: the operand's numbers on the way there from
+        the root, and the number of the result."""
+        ways: dict[int, tuple[int, ...]] = {self.ops.index(self.root): ()}
+        for place in reversed(range(len(self.ops))):
+            for number, value in enumerate(self.ops[place].operands):
+                if isinstance(value.owner, ir.Block):
+                    continue
+                way = (*ways[place], number)
+                ways.setdefault(self.ops.index(_owner(value)), way)
+                if len(_owner(value).results) > 1:
+                    yield way, ir.OpResult(value).result_number
 
     def _check_inputs(self, matched: ir.Value) -> None:
         uses = library.split(matched, len(self._uses))
@@ -331,6 +353,18 @@ def call(name: str, inputs: ir.Value, outputs: ir.Value, root: ir.Value) -> None
     )
 
 
+def _check_results(root: ir.Value, uses: Sequence[tuple[tuple[int, ...], int]]) -> None:
+    """Emit checks that these operands are these results of the ops that they come from."""
+    for (*way, last), result in uses:
+        user = root
+        for number in way:
+            user = transform.GetProducerOfOperand(library.any_op(), user, number).result
+        used = transform.GetOperandOp(library.any_value(), user, [last]).result
+        producer = transform.GetProducerOfOperand(library.any_op(), user, last).result
+        wanted = transform.GetResultOp(library.any_value(), producer, [result]).result
+        library.include(library.SAME_VALUE, [used, wanted])
+
+
 # The normal form ----------------------------------------------------------------------------------
 
 
@@ -352,8 +386,6 @@ def _check(op: ir.Operation) -> None:
     for value in (*op.operands, *op.results):
         if isinstance(value.type, ir.ShapedType) and not value.type.has_static_shape:
             raise UserError(f"sizes of {op.name} are known at run time only ({value.type})")
-        if not isinstance(value.owner, ir.Block) and len(value.owner.operation.results) > 1:
-            raise UserError(f"{value.owner.operation.name} has several results")
 
 
 def _check_captures(op: ir.Operation) -> None:

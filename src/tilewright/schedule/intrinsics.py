@@ -90,17 +90,28 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
             out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zero for row in range(m)
         ]
 
+        offset = builder.constant(-128, "i8", _GROUP * lanes)
+
+        def dot(total: ir.Value, bytes_: ir.Value, weights: ir.Value) -> ir.Value:
+            operands = [total, bytes_, weights]
+            return llvm.CallIntrinsicOp(total.type, instruction, operands, [], []).results[0]
+
         def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
             weights = right.load(*(() if groups == 1 else (at,)), 0, 0, lanes=_GROUP * lanes)
             place = arith.MulIOp(at, builder.index(_GROUP)).result
             made = []
-            for row, total in enumerate(sums):
-                four = left.load(*_row(m, row), place, lanes=_GROUP)
-                made.append(_dot(builder, instruction, is_signed, total, four, weights, lanes))
-            return made
+            for row, total in enumerate(sums[:m]):
+                bytes_ = _spread(builder, left.load(*_row(m, row), place, lanes=_GROUP), lanes)
+                if not is_signed:
+                    bytes_ = arith.XOrIOp(bytes_, offset).result
+                made.append(dot(total, bytes_, weights))
+            return made if is_signed else [*made, dot(sums[m], offset, weights)]
 
-        for row, total in enumerate(builder.loop(groups, 1, start, step)):
-            out.store(total, *_row(m, row), 0)
+        # What the 128 that is added to each byte of a adds up to is the same for all rows.
+        sums = builder.loop(groups, 1, start if is_signed else [*start, zero], step)
+        for row, total in enumerate(sums[:m]):
+            result = total if is_signed else arith.SubIOp(total, sums[m]).result
+            out.store(result, *_row(m, row), 0)
 
     return decl_tensor_intrin(c.op, emit, name=name)
 
@@ -119,31 +130,11 @@ def _instruction(builder: IntrinsicBuilder, name: str, lanes: int) -> tuple[str,
     raise builder.unsupported(name, "byte dot products (AVX-512 VNNI, AVX-VNNI, Arm dotprod)")
 
 
-def _dot(
-    builder: IntrinsicBuilder,
-    instruction: str,
-    is_signed: bool,
-    total: ir.Value,
-    four: ir.Value,
-    weights: ir.Value,
-    lanes: int,
-) -> ir.Value:
-    """The sums with the products of four bytes, the same for all lanes, and the weights."""
+def _spread(builder: IntrinsicBuilder, four: ir.Value, lanes: int) -> ir.Value:
+    """Four bytes in every lane of a vector of words, as a vector of bytes."""
     word = vector.BitCastOp(builder.vector_type("i32", 1), four).result
     spread = builder.splat(vector.ExtractOp(word, [], [0]).result, lanes)
-    bytes_ = vector.BitCastOp(builder.vector_type("i8", _GROUP * lanes), spread).result
-
-    def call(accumulator: ir.Value, left: ir.Value) -> ir.Value:
-        return llvm.CallIntrinsicOp(
-            accumulator.type, instruction, [accumulator, left, weights], [], []
-        ).results[0]
-
-    if is_signed:
-        return call(total, bytes_)
-    offset = builder.constant(-128, "i8", _GROUP * lanes)
-    unsigned = arith.XOrIOp(bytes_, offset).result
-    excess = call(builder.constant(0, "i32", lanes), offset)
-    return arith.SubIOp(call(total, unsigned), excess).result
+    return vector.BitCastOp(builder.vector_type("i8", _GROUP * lanes), spread).result
 
 
 # -- a matrix times a vector, the sums in vector registers -----------------------------------------

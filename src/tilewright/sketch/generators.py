@@ -11,7 +11,7 @@ from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
 
 # Modules of this package, each of which has its sketches in `SKETCHES`.
-_MODULES = ("elementwise", "rows", "split_rows", "tiles", "windows", "attention")
+_MODULES = ("byte_tiles", "elementwise", "rows", "split_rows", "tiles", "windows", "attention")
 
 SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
 

@@ -1,0 +1,85 @@
+"""Contractions of bytes: dot products of four where a processor has them, the same numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from nest_evaluator import evaluate
+
+from tilewright import te
+from tilewright.sketch.byte_tiles import ByteTilesSketch, byte_lanes
+from tilewright.sketch.interface import SiteExpression
+from tilewright.space.pipeline import Unfit
+from tilewright.target import Target, parse_target
+
+
+def with_features(features: str, name: str = "cpu:znver4") -> Target:
+    return replace(parse_target(name, 2), features=features, vector_bytes=64)
+
+
+VNNI = with_features("+avx512f,+avx512vnni")
+
+
+def product(rows: int, columns: int, depth: int, transposed: bool = False, **more: Any) -> Any:
+    shape = (columns, depth) if transposed else (depth, columns)
+    a, b = te.placeholder((rows, depth), "i8", name="a"), te.placeholder(shape, "i8", name="b")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute(
+        (rows, columns),
+        lambda i, j: te.sum(
+            a[i, k].astype("i32") * (b[j, k] if transposed else b[k, j]).astype("i32"), axis=k
+        ),
+        name="c",
+    )
+    d = te.compute((rows, columns), lambda i, j: c[i, j] + 1, name="d")
+    return SiteExpression((a, b), (False, more.get("constant", False)), d)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("size", [(14, 40, 16), (1, 33, 8), (7, 16, 4)])
+def test_every_configuration_computes_the_same(
+    size: tuple[int, int, int], transposed: bool, constant: bool
+) -> None:
+    sketch = ByteTilesSketch(product(*size, transposed, constant=constant), VNNI)
+    rng = np.random.default_rng(0)
+    a = rng.integers(-128, 128, (size[0], size[2])).astype("i1")
+    b = rng.integers(-128, 128, (size[2], size[1])).astype("i1")
+    wanted = a.astype("i4") @ b.astype("i4") + 1
+    for configuration in (sketch.space.default, *sketch.space.sample(rng, 3)):
+        kernel = sketch.schedule(configuration)
+        given = np.ascontiguousarray(b.T) if transposed else b
+        assert bool(kernel.packings) == constant
+        given = kernel.packings[1].of(given) if constant else given
+        (found,) = evaluate(kernel.lower().program, [a, given], "random")
+        assert np.array_equal(found, wanted), configuration
+
+
+def test_the_instruction_is_in_the_code() -> None:
+    sketch = ByteTilesSketch(product(24, 32, 64), VNNI)
+    kernel = sketch.schedule(sketch.space.default)
+    code = te.build(kernel.schedule, kernel.arguments, target="cpu:znver4").assembly()
+    assert code.count("vpdpbusd") > dict(sketch.space.default.items)["rows"]
+
+
+@pytest.mark.parametrize(
+    ("features", "lanes"),
+    [("+avx2,+fma", 0), ("+avx2,+avxvnni", 8), ("+avx512vnni,+avxvnni", 16), ("+dotprod", 4)],
+)
+def test_lanes_are_the_processors(features: str, lanes: int) -> None:
+    assert byte_lanes(with_features(features)) == lanes
+
+
+def test_what_is_not_for_the_instruction() -> None:
+    with pytest.raises(Unfit, match="no dot products of bytes"):
+        ByteTilesSketch(product(8, 16, 16), with_features("+avx2"))
+    with pytest.raises(Unfit, match="no multiple of 4"):
+        ByteTilesSketch(product(8, 16, 15), VNNI)
+    a, b = te.placeholder((8, 8), "f32", name="a"), te.placeholder((8, 8), "f32", name="b")
+    k = te.reduce_axis(8, "k")
+    c = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    with pytest.raises(Unfit, match="products of bytes in words"):
+        ByteTilesSketch(SiteExpression((a, b), (False, False), c), VNNI)

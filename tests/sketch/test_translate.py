@@ -322,6 +322,17 @@ def test_what_has_no_expression_says_why(source: str, message: str) -> None:
     assert str(refusal.value) == message
 
 
+def test_what_is_too_deep_for_the_walks_over_it_is_refused() -> None:
+    lines = "\n".join(f"  %v{i + 1} = math.sin %v{i} : tensor<8xf32>" for i in range(500))
+    source = f"""
+func.func @main(%v0: tensor<8xf32>) -> tensor<8xf32> {{
+{lines}
+  return %v500 : tensor<8xf32>
+}}"""
+    with parsed(source) as module, pytest.raises(Untranslatable, match="behind each other"):
+        translate(module, "main")
+
+
 def test_an_expression_travels() -> None:
     with parsed(FUSED) as module:
         expression = pickle.loads(pickle.dumps(translate(module, "main", (False, True, True))))

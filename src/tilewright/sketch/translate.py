@@ -6,6 +6,7 @@ A structured op is its iterator types, indexing maps and body, whatever it is ca
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -43,6 +44,7 @@ _BOUNDARIES = ("hal.tensor.import", "hal.tensor.export")
 _LOAD = "iree_tensor_ext.dispatch.tensor.load"
 _STORE = "iree_tensor_ext.dispatch.tensor.store"
 _RULES = {**reshapes.RULES, **rearrangements.RULES, **normalisations.RULES}
+_TOO_DEEP = "too many operations behind each other"
 # Constants of so many different elements are written out as choices among them.
 _WRITTEN_OUT = 16
 
@@ -71,7 +73,13 @@ def translate(module: ir.Module, function: str, constant: Sequence[bool] = ()) -
     inputs, outputs = translate_function(module, function)
     if len(outputs) != 1:
         raise Untranslatable("return", f"{len(outputs)} results")
-    return SiteExpression(inputs, tuple(constant) or (False,) * len(inputs), outputs[0])
+    expression = SiteExpression(inputs, tuple(constant) or (False,) * len(inputs), outputs[0])
+    try:
+        # It travels between processes.
+        pickle.dumps(expression)
+    except RecursionError:
+        raise Untranslatable("return", _TOO_DEEP) from None
+    return expression
 
 
 def translate_function(
@@ -108,6 +116,8 @@ def translate_function(
         fuse(outputs, workshop.arithmetic)
     except (ScheduleError, Unsupported) as problem:
         raise Untranslatable(driver.known.at, str(problem)) from problem
+    except RecursionError:
+        raise Untranslatable(driver.known.at, _TOO_DEEP) from None
     return tuple(inputs), outputs
 
 

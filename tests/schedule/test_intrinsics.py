@@ -128,6 +128,22 @@ def test_gemv_of_any_length_and_type(k: int, dtype: str) -> None:
     te.build(s, tensors, threads=1).verify(lambda a, b: a @ b.T)
 
 
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("between", [0, 1])
+def test_squares_are_transposed(lanes: int, between: int) -> None:
+    shape = (3, 2 * lanes, *([5] * between), 4 * lanes)
+    A = te.placeholder(shape, "f32", name="A")
+    if between:
+        C = te.compute((3, 5, 4 * lanes, 2 * lanes), lambda a, b, i, j: A[a, j, b, i], name="C")
+    else:
+        C = te.compute((3, 4 * lanes, 2 * lanes), lambda a, i, j: A[a, j, i], name="C")
+    s = te.create_schedule(C)
+    _, _, rows, _ = s[C].tile(*C.op.axis[-2:], lanes, lanes)
+    s[C].tensorize(rows, te.intrinsics.transpose(lanes, between=between))
+    order = (0, 2, 3, 1) if between else (0, 2, 1)
+    te.build(s, [A, C], threads=1).verify(lambda a: a.transpose(order))
+
+
 def test_the_pattern_must_match() -> None:
     A = te.placeholder((32, 16), "f32", name="A")
     B = te.placeholder((32, 16), "f32", name="B")
@@ -177,3 +193,5 @@ def test_wrong_sizes_are_named() -> None:
         te.intrinsics.wmma(20)
     with pytest.raises(te.ScheduleError, match="outer_product: element type i8"):
         te.intrinsics.outer_product(4, 4, 4, "i8")
+    with pytest.raises(te.ScheduleError, match="transpose: 6 lanes of f32"):
+        te.intrinsics.transpose(6)

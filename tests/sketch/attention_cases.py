@@ -74,5 +74,7 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "without a scale": lambda: attention(2, 8, 7, 3, 9, scaled=False),
     "division at the end": lambda: attention(2, 17, 6, 4, 3, late=True),
     "mask": lambda: attention(1, 13, 11, 4, 5, mask=True),
+    "whole squares": lambda: attention(1, 16, 9, 16, 5),
+    "whole squares, heads second": lambda: attention(2, 32, 5, 16, 3, transposed=True),
     "heads second": lambda: attention(3, 10, 9, 4, 5, late=True, transposed=True),
 }

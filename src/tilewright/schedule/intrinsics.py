@@ -18,7 +18,7 @@ from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_i
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
-__all__ = ["byte_dot", "gemv", "outer_product", "wmma"]
+__all__ = ["byte_dot", "gemv", "outer_product", "transpose", "wmma"]
 
 Views: TypeAlias = Sequence[BufferView]
 
@@ -368,6 +368,92 @@ def outer_product(
             out.store(total, row, 0)
 
     return decl_tensor_intrin(c.op, emit, name=name)
+
+
+# -- transposes in registers -----------------------------------------------------------------------
+
+# Elements of 32 bits in the parts of a vector within which processors shuffle fast.
+_PART = 4
+
+
+def transpose(lanes: int, dtype: str = "f32", between: int = 0) -> TensorIntrinsic:
+    """`C[i, j] = A[j, i]` of a square tile, each row a vector: loads, shuffles, stores.
+
+    Four rows at a time are interleaved within parts of 128 bits, then whole parts change places.
+
+    Args:
+        lanes: rows and columns, a power of two from 4 on.
+        dtype: `f32` or `i32`.
+        between: dimensions of A between the two, of which the tile has one element.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for others.
+
+        s[C].tensorize(ji, te.intrinsics.transpose(8))
+    """
+    if lanes < _PART or lanes & (lanes - 1) or dtype not in ("f32", "i32"):
+        raise ScheduleError(
+            f"transpose: {lanes} lanes of {dtype} (allowed: powers of two from {_PART} on, of f32 "
+            "or i32)"
+        )
+    single = [0] * between
+    a = placeholder((lanes, *(1 for _ in single), lanes), dtype, name="a")
+    c = compute((lanes, lanes), lambda i, j: a(j, *single, i), name="c")
+    parts = lanes // _PART
+
+    def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
+        rows = [inputs[0].load(row, *single, 0, lanes=lanes) for row in range(lanes)]
+        for first in range(0, lanes, _PART):
+            rows[first : first + _PART] = _interleaved(rows[first : first + _PART], lanes)
+        # Now row 4 q + c has, in its part p, column 4 p + c of the rows from 4 q on.
+        for column in range(_PART):
+            mine = [rows[_PART * q + column] for q in range(parts)]
+            for p, vector_ in enumerate(_parts_exchanged(mine, lanes)):
+                outputs[0].store(vector_, _PART * p + column, 0)
+
+    return decl_tensor_intrin(c.op, emit, name=f"transpose_{lanes}_{dtype}_{between}")
+
+
+def _shuffled(a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    return vector.ShuffleOp(a, b, list(lanes)).result
+
+
+def _interleaved(rows: list[ir.Value], lanes: int) -> list[ir.Value]:
+    """Four rows transposed within each part."""
+
+    def both(a: ir.Value, b: ir.Value, places: Sequence[int]) -> ir.Value:
+        """In each part: places of a, and from 4 on of b."""
+        starts = range(0, lanes, _PART)
+        picked = [s + p if p < _PART else lanes + s + p - _PART for s in starts for p in places]
+        return _shuffled(a, b, picked)
+
+    low, high = (0, 4, 1, 5), (2, 6, 3, 7)
+    first, second, third, fourth = rows
+    upper = [both(first, second, low), both(first, second, high)]
+    lower = [both(third, fourth, low), both(third, fourth, high)]
+    return [
+        both(u, v, places)
+        for u, v in zip(upper, lower, strict=True)
+        for places in ((0, 1, 4, 5), (2, 3, 6, 7))
+    ]
+
+
+def _parts_exchanged(rows: list[ir.Value], lanes: int) -> list[ir.Value]:
+    """Row p made of the p-th parts of all rows."""
+    step = len(rows) // 2
+    while step:
+        for low in (r for r in range(len(rows)) if not r & step):
+            high = low + step
+            own = range(lanes)
+            upper = [i if not (i // _PART) & step else lanes + i - step * _PART for i in own]
+            lower = [lanes + i if (i // _PART) & step else i + step * _PART for i in own]
+            a, b = rows[low], rows[high]
+            rows[low], rows[high] = _shuffled(a, b, upper), _shuffled(a, b, lower)
+        step //= 2
+    return rows
 
 
 def _check_registers(builder: IntrinsicBuilder, name: str, m: int, n: int, dtype: str) -> None:

@@ -302,3 +302,17 @@ def same_axes(
                 if pattern.linear(index).step(mine)[0] == 1:
                     found[producer] = own
     return found
+
+
+def laid_out(schedule: Schedule, stage: Stage, last: Sequence[IterVar]) -> Stage:
+    """A stage that holds what another one computes with some axes as the innermost dimensions.
+
+    Args:
+        schedule: of the stage.
+        stage: without loops of its own yet; it is inlined.
+        last: axes of its result.
+    """
+    stage.reorder(*(a for a in stage.op.axis if a not in last), *last)
+    (made,) = schedule.cache_write([*stage.op.outputs], "global")
+    stage.compute_inline()
+    return schedule[made]

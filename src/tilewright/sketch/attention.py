@@ -15,11 +15,13 @@ import numpy as np
 
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, TensorRead
+from tilewright.schedule.types import bits
 from tilewright.sketch.access import (
     computed,
     element_bits,
     inline_all,
+    laid_out,
     row_scalars,
     same_axes,
     worth_keeping,
@@ -211,16 +213,24 @@ class AttentionSketch(Sketch):
             if self._scratch(one) <= limit and pieces >= 4 * self._target.cores:
                 block = one
         vectors = min(2, block // self._lanes)
+        most = min(self._queries, (registers - wide - 1) // wide)
+        rows = max(r for r in range(1, most + 1) if self._divides(block, vectors, r))
         return Configuration.of(
             {
                 "block": block,
                 "keys": min(self._keys, (registers - vectors - 1) // vectors),
                 "vectors": vectors,
-                "rows": min(self._queries, (registers - wide - 1) // wide),
+                "rows": rows,
                 "columns": wide,
                 "unroll": 1,
             }
         )
+
+    def _divides(self, block: int, vectors: int, rows: int) -> bool:
+        """Whether tiles of queries end where their block does, where it does not end with all."""
+        across = vectors * self._lanes
+        whole = block >= self._queries
+        return across <= block and (whole or (block % across == 0 and block % rows == 0))
 
     def _scratch(self, block: int) -> int:
         """Bytes of the workgroup's memory."""
@@ -246,10 +256,12 @@ class AttentionSketch(Sketch):
             tile("registers of results", "rows", "columns"),
             Constraint(
                 "tile",
-                ("block", "vectors"),
-                lambda block, vectors: vectors * lanes <= block,
-                lambda block, vectors: f"{vectors} vectors of {lanes} queries, {block} in a block",
-                vectorised=True,
+                ("block", "vectors", "rows"),
+                self._divides,
+                lambda block, vectors, rows: (
+                    f"tiles of {vectors * lanes} and of {rows} queries do not divide {block}, of "
+                    f"{self._queries}"
+                ),
             ),
             Constraint(
                 "scratch",
@@ -338,7 +350,7 @@ class _AttentionWriter:
             self._packed(stage, axis, place)
         for stage in chain.between:
             axes = [chain.keys[stage], chain.queries[stage]]
-            made = self._laid_out(stage, axes)
+            made = laid_out(self.schedule, stage, axes)
             made.compute_at(output, place)
             *others, key, query = made.op.axis
             if stage is chain.between[0]:
@@ -372,8 +384,8 @@ class _AttentionWriter:
         made.unroll(keys)
         made.vectorize(queries)
         # Vectors of queries have to lie together in registers too.
-        scores = self._laid_out(
-            chain.scores, [chain.keys[chain.scores], chain.queries[chain.scores]]
+        scores = laid_out(
+            self.schedule, chain.scores, [chain.keys[chain.scores], chain.queries[chain.scores]]
         )
         scores.set_scope("local")
         scores.compute_at(made, key_tiles)
@@ -400,13 +412,6 @@ class _AttentionWriter:
         stage.reorder(*others, parts, *reduced, vectors)
         stage.vectorize(vectors)
 
-    def _laid_out(self, stage: Stage, last: Sequence[IterVar]) -> Stage:
-        """A stage that holds what another one computes with some axes as the innermost."""
-        stage.reorder(*(a for a in stage.op.axis if a not in last), *last)
-        (made,) = self.schedule.cache_write([*stage.op.outputs], "global")
-        stage.compute_inline()
-        return self.schedule[made]
-
     def _packed(self, stage: Stage, axis: IterVar, place: IterVar) -> None:
         """Lays out what a contraction reads along an axis in vectors, where it does not lie so."""
         pattern = self.chain.patterns[stage]
@@ -422,13 +427,38 @@ class _AttentionWriter:
                 tensor = self.schedule.cache_read(tensor, "global", [stage])
             copied = self.schedule[tensor]
             along = [
-                a
-                for a, index in zip(copied.op.axis, read.indices, strict=True)
+                d
+                for d, index in enumerate(read.indices)
                 if pattern.linear(index).step(axis)[0] not in (0, None)
             ]
-            made = self._laid_out(copied, along)
-            made.vectorize(made.op.axis[-1])
+            if len(along) != 1:
+                continue
+            dims = copied.op.axis
+            made = laid_out(self.schedule, copied, [dims[-1], dims[along[0]]])
             made.compute_at(self.chain.output, place)
+            self._transposed(made, stage, read, along[0])
+
+    def _transposed(self, made: Stage, stage: Stage, read: TensorRead, along: int) -> None:
+        """The loops of a copy whose last two dimensions are another one and the first of those:
+        squares in registers where there are only whole ones, else vectors that are gathered."""
+        lanes, depth = self.lanes, read.indices[-1]
+        whole = (
+            stage is self.chain.scores
+            and extent(self.chain.row) % self.values["block"] == 0
+            and along < len(read.indices) - 1
+            and bits(read.tensor.dtype) == 32
+            and not isinstance(read.tensor.op, ComputeOp)
+            and any(depth is axis and extent(axis) % lanes == 0 for axis in stage.op.reduce_axis)
+        )
+        *_, row, column = made.op.axis
+        if not whole:
+            made.vectorize(column)
+            return
+        from tilewright.schedule.intrinsics import transpose
+
+        between = len(read.indices) - 2 - along
+        _, _, rows, _ = made.tile(row, column, lanes, lanes)
+        made.tensorize(rows, transpose(lanes, read.tensor.dtype, between))
 
 
 SKETCHES: tuple[type[Sketch], ...] = (AttentionSketch,)

@@ -133,3 +133,13 @@ class TestPatience:
         patience = Patience(10)
         patience.update(10, None)
         assert patience.exhausted
+
+
+def test_a_task_that_comes_later_gets_its_minimum_first() -> None:
+    allocator = TrialAllocator([BudgetTask("a", 0.9, 1.0)], batch=4, minimum=4)
+    allocator.record("a", 8, 0.1)
+    assert allocator.next(100).task == "a"
+    allocator.add(BudgetTask("late", 0.05, 1.0))
+    assert (allocator.next(100).task, allocator.next(100).trials) == ("late", 4)
+    with pytest.raises(ValueError, match="two tasks"):
+        allocator.add(BudgetTask("a", 0.1, 1.0))

@@ -113,16 +113,28 @@ class TrialAllocator:
             raise ValueError("two tasks of the same name")
         if batch < 1 or window < 1 or not 0 <= alpha <= 1:
             raise ValueError("batch and window are at least 1, alpha is from 0 to 1")
-        for t in tasks:
-            if t.default_s <= 0 or t.share < 0:
-                raise ValueError(f"task '{t.name}': a positive default time and a share are needed")
         self._batch, self._minimum = batch, minimum
         self._alpha, self._window = alpha, window
-        ordered = sorted(tasks, key=lambda t: -t.share)
-        self._states = {
-            t.name: _State(t, Patience(patience, min_gain, 1.0) if patience else None)
-            for t in ordered
-        }
+        self._patience, self._min_gain = patience, min_gain
+        self._states: dict[str, _State] = {}
+        for t in sorted(tasks, key=lambda t: -t.share):
+            self.add(t)
+
+    def add(self, task: BudgetTask) -> None:
+        """One more task, which gets its `minimum` before the others go on.
+
+        Args:
+            task: of a name that is not taken.
+
+        Raises:
+            ValueError: its name is taken, or it has no default time or share.
+        """
+        if task.name in self._states:
+            raise ValueError("two tasks of the same name")
+        if task.default_s <= 0 or task.share < 0:
+            raise ValueError(f"task '{task.name}': a positive default time and a share are needed")
+        patience = Patience(self._patience, self._min_gain, 1.0) if self._patience else None
+        self._states[task.name] = _State(task, patience)
 
     def next(self, remaining: int) -> Allocation | None:
         """Whose turn it is, with at most `remaining` trials; None when nothing is left to do."""

@@ -56,6 +56,28 @@ class _Running:
     name: str
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """A task that has too small a share of its program to be tuned, as long as it has."""
+
+    prepared: PreparedVariant
+    task: DispatchTask
+    weight: float
+
+    @property
+    def share(self) -> float:
+        """Of the program as fast as the trials so far can make it: a kernel of our own can leave
+        little of what took most of the time. Without kernels it is what it was."""
+        if self.task.data is None:
+            return 0.0
+        gone = 0.0
+        for task in self.prepared.tasks:
+            best = task.best.time_s if task.best is not None else None
+            if best is not None and task.default_s and not task.is_chain:
+                gone += task.share * max(0.0, 1.0 - best / task.default_s)
+        return self.task.share / max(0.01, 1.0 - gone)
+
+
 def search(
     context: RunContext, prepared: Sequence[PreparedVariant], program_s: Sequence[float]
 ) -> None:
@@ -71,20 +93,29 @@ def search(
     """
     running: dict[str, _Running] = {}
     tasks: list[BudgetTask] = []
+    waiting: list[_Waiting] = []
     effort = context.options.effort_preset
     hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
     fair = min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
+
+    def begin(one: _Waiting) -> BudgetTask | None:
+        """What trials are shared out to, unless an earlier result serves."""
+        if _reuse(context, one.task, max(1, fair // 2)):
+            return None
+        name = f"{one.prepared.variant.name}/{one.task.name}"
+        running[name] = _Running(one.task, _loop(context, one.task), name)
+        return _allocatable(context, one.task, name, one.weight)
+
     for one, seconds in zip(prepared, program_s, strict=True):
-        weight = program_s[0] / seconds
         for task in one.tasks:
             task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
-            if task.share < effort.min_share or _reuse(context, task, max(1, fair // 2)):
-                continue
-            name = f"{one.variant.name}/{task.name}"
-            running[name] = _Running(task, _loop(context, task), name)
             # How fast a kernel of our own is does not hang on the variant.
-            worth = weight if task.data is None else 1.0
-            tasks.append(_allocatable(context, task, name, worth))
+            weight = program_s[0] / seconds if task.data is None else 1.0
+            entry = _Waiting(one, task, weight)
+            if task.share < effort.min_share:
+                waiting.append(entry)
+            elif (wanted := begin(entry)) is not None:
+                tasks.append(wanted)
     if not tasks:
         return
     limit = context.options.trial_limit
@@ -96,24 +127,31 @@ def search(
         minimum=min(_MINIMUM, max(1, limit // len(tasks))),
     )
     done = context.store.count_trials(context.run_id)
-    for name, entry in running.items():
-        if entry.loop.trials:
-            allocator.record(name, len(entry.task.trials), entry.loop.best_s)
+    for name, known in running.items():
+        if known.loop.trials:
+            allocator.record(name, len(known.task.trials), known.loop.best_s)
     # A strategy's linear algebra is small: a second thread of it would only wait, at full speed.
     with threadpool_limits(limits=1, user_api="blas"):
         while not context.out_of_time:
+            for late in [w for w in waiting if w.share >= effort.min_share]:
+                waiting.remove(late)
+                if (wanted := begin(late)) is not None:
+                    allocator.add(wanted)
+                    if context.options.max_trials is None:
+                        more = limit + effort.trials_per_dispatch
+                        limit = min(context.options.trial_limit, more)
             allocation = allocator.next(limit - done)
             if allocation is None:
                 break
-            entry = running[allocation.task]
-            entry.loop.observe = _observer(context, entry.task, done, limit)
-            trials = entry.loop.batch(allocation.trials)
+            chosen = running[allocation.task]
+            chosen.loop.observe = _observer(context, chosen.task, done, limit)
+            trials = chosen.loop.batch(allocation.trials)
             done += len(trials)
-            allocator.record(entry.name, len(trials), entry.loop.best_s)
-            if entry.loop.exhausted:
-                allocator.close(entry.name)
-    for entry in running.values():
-        for phase, seconds in entry.loop.seconds.items():
+            allocator.record(chosen.name, len(trials), chosen.loop.best_s)
+            if chosen.loop.exhausted:
+                allocator.close(chosen.name)
+    for chosen in running.values():
+        for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
 
 

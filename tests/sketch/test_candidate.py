@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -287,3 +288,15 @@ def test_kernels_that_are_called_alike_stay_apart(
     found = benchmark.run(str(tmp_path / "kernel.vmfb"), inputs, tmp_path / "outputs.npz")
     assert isinstance(found, list), found
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("pad", "said"), [(500, ""), (520, "grows by 1064960 bytes")])
+def test_packing_that_the_compiler_would_not_do_ahead_is_refused(pad: int, said: str) -> None:
+    site = product(4, 520, 512)
+    packing = Packing((0, pad), ((512,), (520 + pad,)), (1, 0))
+    a, w = site.inputs[0], te.placeholder(packing.shape, "f32", name="w")
+    k = te.reduce_axis(512, "k")
+    c = te.compute((4, 520), lambda i, j: te.sum(a[i, k] * w[j, k], axis=k), name="c")
+    kernel = SketchedKernel(te.create_schedule(c), (a, w, c), {1: packing})
+    with pytest.raises(SketchError, match=said) if said else contextlib.nullcontext():
+        check_kernel(site, kernel)

@@ -29,6 +29,7 @@ from tilewright import te
 from tilewright.errors import UserError
 from tilewright.ir.walk import symbols, walk
 from tilewright.sketch.interface import SketchedKernel
+from tilewright.sketch.packing import Packing
 
 X, W, B = random(24, 16), random(16, 32, seed=1), random(32, seed=2)
 
@@ -270,3 +271,44 @@ def test_which_result_of_an_op_is_used_is_compared(compiler: Compiler) -> None:
     first, second = compiler.run(program, spec, given, main=["f0", "f1"])
     same(first, -2 * given)
     same(second, -(given**2))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "i8"])
+def test_packing_of_narrow_types_is_done_ahead(compiler: Compiler, dtype: str) -> None:
+    """Panels of 8 columns, the last of which is padded."""
+    total = "i32" if dtype == "i8" else "f32"
+    zero = "0" if dtype == "i8" else "0.0"
+    body = f"""
+      %z = arith.constant {zero} : {total}
+      %e = tensor.empty() : tensor<8x20x{total}>
+      %f = linalg.fill ins(%z : {total}) outs(%e : tensor<8x20x{total}>) -> tensor<8x20x{total}>
+      %y = linalg.matmul ins(%x, %w : tensor<8x16x{dtype}>, tensor<16x20x{dtype}>)
+        outs(%f : tensor<8x20x{total}>) -> tensor<8x20x{total}>"""
+    inputs = f"%x: tensor<8x16x{dtype}>, %w: tensor<16x20x{dtype}>"
+    site = function(inputs, "%y", f"tensor<8x20x{total}>", body)
+    x, w = te.placeholder((8, 16), dtype, name="x"), te.placeholder((3, 16, 8), dtype, name="w")
+    k = te.reduce_axis(16, "k")
+
+    def term(i: te.Expr, j: te.Expr) -> te.Expr:
+        return te.cast(total, x[i, k]) * te.cast(total, w[j // 8, k, j % 8])
+
+    y = te.compute((8, 20), lambda i, j: te.sum(term(i, j), axis=k), name="y")
+    packing = Packing((0, 4), ((16,), (3, 8)), (1, 0, 2))
+    kernel = SketchedKernel(te.create_schedule(y), (x, w, y), {1: packing})
+    spec = spec_of(spec_kernel("narrow", site, kernel))
+    given = np.random.default_rng(0).integers(-3, 4, (8, 16)).astype(np.int8)
+    weights = np.random.default_rng(1).integers(-3, 4, (16, 20)).astype(np.int8)
+    converted = f"""
+      %x = arith.truncf %i : tensor<8x16xf32> to tensor<8x16x{dtype}>"""
+    cast = "" if dtype == "i8" else converted
+    numbers = weights.tolist() if dtype == "i8" else weights.astype(float).tolist()
+    constants = f"\n      %w = arith.constant dense<{numbers}> : tensor<16x20x{dtype}>"
+    argument = "%x: tensor<8x16xi8>" if dtype == "i8" else "%i: tensor<8x16xf32>"
+    program = programs([cast, constants, body], argument, "%y", f"tensor<8x20x{total}>")
+    assert compiler.dispatched(program, spec) == {"narrow": 1}
+    module = compiler.module(program, spec, "flow")
+    main = symbols(module)["main"]
+    dispatches = [op.name for op in walk(main)].count("flow.dispatch")
+    assert dispatches == (1 if dtype == "i8" else 2), "weights are packed ahead"
+    wanted = given.astype(np.int32) @ weights.astype(np.int32)
+    same(*compiler.run(program, spec, given.astype("i1" if dtype == "i8" else "f4")), wanted)

@@ -24,7 +24,7 @@ from tilewright.tiling import Tiling
 from tilewright.tuning.apply import apply
 from tilewright.tuning.emit import emit
 from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
-from tilewright.tuning.kernel_sites import ReadSiteRequest, read_site
+from tilewright.tuning.kernel_sites import ReadSiteRequest, find_kernel_sites, read_site
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.proof import (
@@ -37,7 +37,7 @@ from tilewright.tuning.proof import (
     prove_all,
     write_specs,
 )
-from tilewright.tuning.variants import PREPROCESSING_FLAG
+from tilewright.tuning.variants import DEFAULT_VARIANT, PREPROCESSING_FLAG
 from tuned_samples import matmul, result_folder
 
 EPSILON = "1.0e-5"
@@ -292,3 +292,38 @@ def test_a_result_folder_brings_its_kernels_along(
     assert done.command.count(PREPROCESSING_FLAG) == 1
     with pytest.raises(UserError, match="no configuration of"):
         emit(opened.program.source, folder, tmp_path / "emitted.mlir")
+
+
+# -- importers -------------------------------------------------------------------------------------
+
+ONNX = """
+func.func @net(%a: !torch.vtensor<[4,16],f32>, %w: !torch.vtensor<[16,32],f32>,
+               %b: !torch.vtensor<[32],f32>) -> !torch.vtensor<[4,32],f32>
+    attributes {torch.onnx_meta.ir_version = 8 : si64, torch.onnx_meta.opset_version = 17 : si64} {
+  %0 = torch.operator "onnx.Gemm"(%a, %w, %b) : (!torch.vtensor<[4,16],f32>,
+    !torch.vtensor<[16,32],f32>, !torch.vtensor<[32],f32>) -> !torch.vtensor<[4,32],f32>
+  %1 = torch.operator "onnx.Relu"(%0) : (!torch.vtensor<[4,32],f32>) -> !torch.vtensor<[4,32],f32>
+  %2 = torch.operator "onnx.Softmax"(%1) {torch.onnx.axis = -1 : si64}
+    : (!torch.vtensor<[4,32],f32>) -> !torch.vtensor<[4,32],f32>
+  return %2 : !torch.vtensor<[4,32],f32>
+}
+"""
+
+
+def test_onnx_models_take_kernels(tmp_path: Path) -> None:
+    """Their softmax computes a maximum and where it is by one op, and their functions are two."""
+    path = tmp_path / "net.mlir"
+    path.write_text(ONNX)
+    with open_program(path, parse_target("cpu"), input_type="onnx") as opened:
+        entries = []
+        for facts in find_kernel_sites(opened, DEFAULT_VARIANT):
+            assert facts.tunable is not None, facts.reason
+            sketch = next(iter(facts.tunable.sketches.values()))
+            choice = KernelChoice(sketch.name, sketch.space.default)
+            site, expression = facts.site.module, facts.tunable.expression
+            entries.append(KernelEntry(facts.site.name, site, expression, choice, opened.target))
+        proof = prove(opened, claim(opened, tmp_path, *entries))
+    assert isinstance(proof, Proof)
+    assert len(entries) == 2
+    assert proof.missed(entries) == []
+    assert all(name.startswith("tilewright_") for name in proof.dispatches)

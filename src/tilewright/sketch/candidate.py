@@ -15,10 +15,15 @@ from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError
 from tilewright.files import whole_file
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput, save_array
+from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.target import Target
+
+# IREE evaluates ahead only what makes constants by so much larger
+# (--iree-opt-const-expr-max-size-increase-threshold); the rest it computes in every run.
+_PACKED_AHEAD_BYTES = 1 << 20
 
 
 class SketchError(TilewrightError):
@@ -98,7 +103,13 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             raise SketchError(
                 f"{what} is {have.dtype}{list(have.shape)} instead of {want.dtype}{list(shape)}"
             )
-    for position in kernel.packings:
+    for position, packing in kernel.packings.items():
+        added = packing.added * bits(wanted[position].dtype) // 8
+        if added > _PACKED_AHEAD_BYTES:
+            raise SketchError(
+                f"argument {position} grows by {added} bytes when it is packed: the compiler packs "
+                f"ahead what grows by at most {_PACKED_AHEAD_BYTES}"
+            )
         if not (position < len(expression.constant) and expression.constant[position]):
             raise SketchError(f"argument {position} is packed and is no constant")
 

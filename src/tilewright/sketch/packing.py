@@ -51,6 +51,12 @@ class Packing:
         return any(self.pad) or list(self.order) != sorted(self.order)
 
     @property
+    def added(self) -> int:
+        """Elements of the packed operand that the original does not have."""
+        sizes = zip(self.split, self.pad, strict=True)
+        return prod(self.parts) - prod(prod(part) - pad for part, pad in sizes)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the packed operand."""
         return tuple(self.parts[one] for one in self.order)

@@ -22,6 +22,8 @@ _HERTZ = 3e9
 _FMA_PER_CYCLE = 2.0
 _LOADS_PER_CYCLE = 1.5
 _FMA_LATENCY = 4.5
+# For each further row of a tile, whose elements are far from those of the first.
+_ROW = 0.03
 # Loads that a vector costs whose elements begin anywhere in a line, or lie apart.
 _UNALIGNED = 1.3
 _GATHERED = 8.0
@@ -33,7 +35,7 @@ _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
 # Cycles for what is done once: for a step of the innermost loop, a tile, a piece of parallel work.
 _LOOP_CYCLES = 1.0
-_TILE_CYCLES = 24.0
+_TILE_CYCLES = 10.0
 _PIECE_CYCLES = 1500.0
 # By what a tile whose columns are checked one by one is slower.
 _CHECKED = 4.0
@@ -140,8 +142,11 @@ class WindowNest:
             loads = vectors * (shared * rows + weights)
             live = sums + vectors + 1
         work = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
-        # Sums that go on from what the step before left wait for it.
-        work = np.where(sums > 0, np.maximum(work, _FMA_LATENCY), 0.0)
+        # Sums that go on from what the step before left wait for it; where the reduction is short,
+        # the next tile is computed meanwhile.
+        latency = _FMA_LATENCY if self.found.channels else 0.0
+        work = np.where(sums > 0, np.maximum(work, latency), 0.0)
+        work = work * (1.0 + _ROW * (rows - 1))
         spilled = np.maximum(0, live - self.target.vector_registers)
         written = values["unroll"] * np.where(values["unroll_windows"] > 0, 3, 1)
         return np.asarray(work + _SPILL_CYCLES * spilled + _LOOP_CYCLES / written)
@@ -192,13 +197,14 @@ class WindowNest:
         footprint = np.where(
             values["order"] == "panels rows columns", panel, np.minimum(whole, panel * 64)
         )
-        rate = np.where(
-            footprint <= self.target.l2_bytes // 2, _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE
-        )
+        # A part of the channels at a time: what that part needs.
+        parts = values["depth"] / extent(self.found.channels[-1])
+        footprint = np.where(values["order"] == "panels rows columns", parts, 1.0) * footprint
+        rate = np.where(footprint <= self.target.l2_bytes, _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE)
         beyond = np.where(footprint <= self.target.l1_bytes // 2, 0.0, panel / rate)
         tiles = along * across * self._panels(values) * self._others()
-        # Half of it passes while the tile is computed with what is there.
-        return np.asarray(0.5 * tiles * beyond)
+        # Most of it passes while the tile is computed with what is there.
+        return np.asarray(0.3 * tiles * beyond)
 
     def _image(
         self, values: Mapping[str, NDArray[Any]], pieces: FloatArray, cycles: FloatArray
@@ -220,7 +226,9 @@ class WindowNest:
             elif dim.data is not None and dim.data not in {self.vector, self.column}:
                 part = 1.0
             read = read * part
-        copied = pieces * read / _COPY_BYTES_PER_CYCLE
+        # Where a copy outgrows the first cache, it is written to the second and read from there.
+        far = np.where(read > self.target.l1_bytes // 2, 2.0, 1.0)
+        copied = far * pieces * read / _COPY_BYTES_PER_CYCLE
         edges: FloatArray = np.zeros(len(pieces))
         if found.is_padded:
             whole, _, more = self._along(values)

@@ -11,9 +11,10 @@ import numpy as np
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.sliding import sliding_reduction, written_anew
+from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
 from tilewright.sketch.window_cost import WindowNest
+from tilewright.sketch.window_rewriting import written_anew
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
@@ -86,7 +87,8 @@ class WindowsSketch(Sketch):
         registers = self._target.vector_registers
         column, row = _size(self._column), _size(self._row)
         most = min(4 * lanes, -(-channels // lanes) * lanes)
-        widths = tuple(range(lanes, most + 1, lanes)) if channels >= lanes else (channels,)
+        whole = channels >= lanes or self._vector in found.slides
+        widths = tuple(range(lanes, most + 1, lanes)) if whole else (channels,)
         panels = _size(self._panel)
         if self._panel is self._vector:
             panels = -(-panels // widths[0])
@@ -110,7 +112,8 @@ class WindowsSketch(Sketch):
     def _copies(self) -> bool:
         """Whether the image is usually copied."""
         dim = self._found.dim_of(self._vector)
-        if self._vector in self._found.slides and dim is not None and dim.stride > 1:
+        apart = dim is not None and dim.stride > 1
+        if self._vector in self._found.slides and (apart or extent(self._vector) < self._lanes):
             return True
         return self._found.is_padded and bool(self._found.channels)
 
@@ -261,7 +264,9 @@ class WindowsSketch(Sketch):
                 continue
             tiles = made.axes[axis]
             if axis in tile:
-                tiles, inside[axis] = output.split(tiles, min(tile[axis], extent(axis)))
+                # Whole vectors also where the result ends before.
+                most = tile[axis] if axis is self._vector else min(tile[axis], extent(axis))
+                tiles, inside[axis] = output.split(tiles, most)
             elif axis is not self._panel:
                 pieces.append(tiles)
                 continue

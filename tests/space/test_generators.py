@@ -12,6 +12,8 @@ from tilewright.ir.session import CompileError
 from tilewright.space import Constraint
 from tilewright.space.cpu_tiles import INNER, INTERCHANGE, NO_LOOP, CpuPipeline
 from tilewright.space.generators import CPU_PIPELINES, GPU_PIPELINES, dispatch_space
+from tilewright.space.knobs import TileKnob
+from tilewright.space.search_space import SearchSpace
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.tiling import PEELING, Tiling
 from tilewright.trial import Configuration
@@ -508,3 +510,58 @@ def test_most_samples_compile(name):
         except CompileError:
             continue
     assert good >= 2
+
+
+class TestKernels:
+    """Sketches of kernels are members of a dispatch's space like pipelines."""
+
+    @staticmethod
+    def sketch(prior=None):
+        knobs = [TileKnob("rows", (1, 2, 4, 8)), TileKnob("columns", (8, 16, 32))]
+        start = Configuration.of({"rows": 4, "columns": 16})
+        return SearchSpace("tiles", knobs, [], start, prior)
+
+    def space(self, alone=False, prior=None):
+        dispatch = corpus.last("matmul_odd")
+        kernels = {"tiles": self.sketch(prior)}
+        target = corpus.TARGET
+        return dispatch_space(dispatch.template, dispatch.workload, target, kernels, alone)
+
+    def test_a_configuration_is_a_kernel_or_of_a_pipeline(self):
+        space = self.space()
+        assert {c[MEMBER_KNOB] for c in self.drawn(space)} == {*space.members, "kernel-tiles"}
+        for one in self.drawn(space):
+            kernel = space.kernel(one)
+            assert (kernel is None) == (one[MEMBER_KNOB] in space.members)
+            if kernel is not None:
+                assert kernel.sketch == "tiles"
+                assert set(kernel.knobs.values) == {"rows", "columns"}
+
+    @staticmethod
+    def drawn(space):
+        return space.space.sample(np.random.default_rng(0), 200)
+
+    def test_both_worlds_are_drawn_alike_whatever_their_sizes(self):
+        kernels = [c for c in self.drawn(self.space()) if c[MEMBER_KNOB] == "kernel-tiles"]
+        assert 70 < len(kernels) < 130
+
+    def test_a_sketch_is_taken_to_be_as_fast_as_the_compilers_own_choice(self):
+        space = self.space(prior=lambda c: 5.0 - c["rows"])
+        own, kernel = space.space.anchors
+        assert own == space.default
+        assert space.space.prior(kernel) == pytest.approx(space.space.prior(own))
+        better = Configuration.of({**dict(kernel.items), "rows": 1})
+        assert space.space.prior(better) == pytest.approx(space.space.prior(own) + 3.0)
+
+    def test_held_to_kernels_the_compilers_choice_is_known_and_not_searched(self):
+        space, free = self.space(alone=True), self.space()
+        assert space.default == free.default
+        assert not space.space.default_is_member
+        assert {c[MEMBER_KNOB] for c in self.drawn(space)} == {"kernel-tiles"}
+        assert space.lower(space.default) == free.lower(free.default)
+
+    def test_kernels_alone_make_a_space_where_there_is_no_template(self):
+        workload = corpus.last("matmul_odd").workload
+        space = dispatch_space(None, workload, corpus.TARGET, {"tiles": self.sketch()})
+        assert {c[MEMBER_KNOB] for c in self.drawn(space)} == {"kernel-tiles"}
+        assert dispatch_space(None, workload, corpus.TARGET) is None

@@ -251,3 +251,8 @@ def test_options_can_be_written_down(tmp_path: Path) -> None:
 def test_wrong_options_of_a_strategy(strategy: str, setting: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         TuneOptions(strategy=strategy, strategy_options=(setting,)).check_strategy()
+
+
+def test_a_word_that_is_no_choice_is_told_with_those_that_are() -> None:
+    with pytest.raises(UserError, match=r"--kernels: 'onn' .* did you mean 'on'\? .*on, only, off"):
+        TuneOptions(kernels="onn")

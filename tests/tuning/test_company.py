@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from played_programs import PlayedRun
 
 from tilewright.tuning.company import Company, affordable, try_in_company
-from tilewright.tuning.confirm import Confirmed, FinalCandidate
+from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 
 
 @pytest.fixture
@@ -126,3 +127,29 @@ def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> No
     run.programs.seconds_each = 10.0
     tried(run, confirmed(run, "a", "x", "z"), confirmed(run, "b", "y"), within_s=1.0)
     assert run.compiled == ["default.vmfb", "default_company_0.vmfb"]
+
+
+def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
+    """A site of several dispatches with a kernel that takes their place."""
+    outcome = confirmed(run, name, winner, share=0.9)
+    site = SimpleNamespace(dispatches=parts, module=Path(__file__))
+    outcome.task.is_chain = True
+    outcome.task.site = SimpleNamespace(site=site)
+    return outcome
+
+
+def test_a_kernel_for_several_dispatches_takes_the_place_of_their_winners(run: PlayedRun) -> None:
+    # In this order: the kernel alone, then its parts' winners without it.
+    run.seconds |= {"default_company_0": 0.5, "default_company_1": 0.7}
+    company = tried(run, confirmed(run, "a", "x"), chain(run, "c", "k", "a", "b"))
+    assert company.choices == {"a": None, "c": "k"}
+    assert company.covered == {"a": "c"}
+    assert company.dropped == set()
+    assert [entry.name for entry in company.entries()] == [entry_name(run.prepared.tasks[1])]
+
+
+def test_its_parts_winners_are_back_where_they_do_better(run: PlayedRun) -> None:
+    run.seconds |= {"default_company_0": 0.7, "default_company_1": 0.5}
+    company = tried(run, confirmed(run, "a", "x"), chain(run, "c", "k", "a", "b"))
+    assert company.choices == {"a": "x", "c": None}
+    assert (company.covered, company.dropped) == ({}, {"c"})

@@ -14,7 +14,7 @@ import hashlib
 import io
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +146,12 @@ class SplicedHost:
     ) -> None:
         self._session, self._module = session, module
         session.run(module.operation, CONFIGURED_PHASE, "vm")
-        for name in executables:
-            code, dispatches = _places(module.operation, name)
-            if len(code) != 1 or not dispatches:
-                raise NotSpliceable(f"{len(code)} binaries, {len(dispatches)} dispatches")
-            for call in dispatches:
+        for found in _places(module.operation, executables).values():
+            if len(found.code) != 1 or not found.dispatches:
+                raise NotSpliceable(
+                    f"{len(found.code)} binaries, {len(found.dispatches)} dispatches"
+                )
+            for call in found.dispatches:
                 for value in list(call.operands)[_FIRST_COUNT : _FIRST_COUNT + 3]:
                     if isinstance(value.owner, ir.Block) or not (
                         value.owner.operation.name.startswith("vm.const.i32")
@@ -195,8 +196,9 @@ class SplicedHost:
             if binaries is None:
                 binaries = code.binaries(session)
             host = self._module.operation.clone()
+            found = _places(host, code.workgroups)
             for name, counts in code.workgroups.items():
-                _replace(host, name, binaries[name], counts)
+                _replace(found[name], binaries[name], counts)
         return host
 
 
@@ -283,21 +285,30 @@ def _only(module: ir.Module, executable: str) -> Any:
     return alone
 
 
-def _places(host: Any, executable: str) -> tuple[list[Any], list[Any]]:
-    """The constants with an executable's code, and the calls that dispatch it."""
-    code, dispatches = [], []
-    names = tuple(f"{_symbol(executable)}_{form}" for form in _FORMATS)
+@dataclass
+class _Places:
+    """Where an executable is in the host's code: the constants with its code, the calls that
+    dispatch it."""
+
+    code: list[Any] = field(default_factory=list)
+    dispatches: list[Any] = field(default_factory=list)
+
+
+def _places(host: Any, executables: Iterable[str]) -> dict[str, _Places]:
+    """The places of executables, by their names."""
+    found = {name: _Places() for name in executables}
+    prefixes = {name: tuple(f"{_symbol(name)}_{form}" for form in _FORMATS) for name in found}
     for op in walk(host.operation):
         if op.name == "vm.rodata" and "mime_type" in op.attributes:
-            if string_attribute(op, "sym_name").startswith(names):
-                code.append(op)
-        elif (
-            op.name == "vm.call.variadic"
-            and _callee(op) == _DISPATCH
-            and _loads(op.operands[1], executable)
-        ):
-            dispatches.append(op)
-    return code, dispatches
+            symbol = string_attribute(op, "sym_name")
+            for name, places in found.items():
+                if symbol.startswith(prefixes[name]):
+                    places.code.append(op)
+        elif op.name == "vm.call.variadic" and _callee(op) == _DISPATCH:
+            loaded = _loaded(op.operands[1])
+            if loaded in found:
+                found[loaded].dispatches.append(op)
+    return found
 
 
 def _symbol(name: str) -> str:
@@ -306,14 +317,14 @@ def _symbol(name: str) -> str:
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
 
 
-def _loads(value: Any, executable: str) -> bool:
-    """Whether a value is the global in which the host keeps this executable."""
+def _loaded(value: Any) -> str:
+    """The executable whose global a value is, as the host keeps it; '' where it is another."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "vm.global.load.ref":
-        return False
+        return ""
     name = ir.FlatSymbolRefAttr(value.owner.operation.attributes["global"]).value
     # `__device_0_executable_2_` and the executable's name.
     _, _, rest = name.partition("_executable_")
-    return bool(rest.partition("_")[2] == executable)
+    return str(rest.partition("_")[2])
 
 
 def _callee(op: ir.Operation) -> str:
@@ -363,16 +374,24 @@ def _bytes(data: bytes) -> Any:
     return ir.DenseElementsAttr.get(np.frombuffer(data, np.int8), type=kind)
 
 
-def _replace(host: Any, executable: str, code: Any, counts: tuple[int, ...]) -> None:
-    places, dispatches = _places(host, executable)
-    places[0].attributes["value"] = code
+def _replace(places: _Places, code: Any, counts: tuple[int, ...]) -> None:
+    places.code[0].attributes["value"] = code
     i32 = ir.IntegerType.get_signless(32)
-    for call in dispatches:
-        for axis, count in enumerate(counts):
-            made = ir.Operation.create(
-                "vm.const.i32",
-                results=[i32],
-                attributes={"value": ir.IntegerAttr.get(i32, count)},
-                ip=ir.InsertionPoint(call),
-            )
-            call.operands[_FIRST_COUNT + axis] = made.results[0]
+    numbers: list[ir.Value] = []
+    block = None
+    for call in places.dispatches:
+        here = ir.InsertionPoint(call)
+        if block is None or here.block != block:
+            # Those before the first dispatch of a block are good for all of it.
+            block = here.block
+            numbers = [
+                ir.Operation.create(
+                    "vm.const.i32",
+                    results=[i32],
+                    attributes={"value": ir.IntegerAttr.get(i32, count)},
+                    ip=here,
+                ).results[0]
+                for count in counts
+            ]
+        for axis, number in enumerate(numbers):
+            call.operands[_FIRST_COUNT + axis] = number

@@ -25,7 +25,7 @@ from tilewright.sketch.access import (
     worth_keeping,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.rows import check_reuse, factored, reduce_in_lanes
+from tilewright.sketch.row_chain import check_reuse, factored, reduce_in_lanes
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint

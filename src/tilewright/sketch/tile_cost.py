@@ -24,6 +24,9 @@ _LOADS_PER_CYCLE = 2.0
 _UOPS_PER_CYCLE = 5.0
 _FMA_LATENCY = 4.0
 _L2_BYTES_PER_CYCLE = 24.0
+# Of the second level, and of the third, which others use too, what is still there when it is read
+# again.
+_L2_SHARE, _L3_SHARE = 0.4, 0.1
 _L3_BYTES_PER_CYCLE = 8.0
 # Of memory, for all cores together.
 _MEMORY_BYTES_PER_CYCLE = 6.0
@@ -40,7 +43,7 @@ _TILE_CYCLES = 20.0
 # Of adding what a tile has summed up to sums in memory.
 _CHUNK_CYCLES = 100.0
 # Of the time that a block's operands take to come, what nothing else hides.
-_WAITING = 0.8
+_WAITING = 0.4
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
 # Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
@@ -125,7 +128,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     kept = near + block_far * spread
     # The panel that stays is read from the first level again, the other passes by.
     stays = near + 2 * far <= 0.9 * target.l1_bytes
-    near_rate = np.where(stays, 1e9, _rate(target, near + 2 * far))
+    near_rate = np.where(stays, 1e9, _rate(target, near + far))
     near_rate = np.where(
         choice["right_packed"] | ~inside, near_rate, np.minimum(near_rate, _scattered(facts, depth))
     )
@@ -143,7 +146,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     work = work + np.where(
         (chunks > 1) & ~choice["depth_apart"], _CHUNK_CYCLES + 4.0 * rows * vectors, 0.0
     )
-    tile = np.maximum(work, moved) + 0.1 * np.minimum(work, moved) + 0.2 * outside
+    tile = np.maximum(work, moved) + 0.1 * np.minimum(work, moved) + 0.1 * outside
     # Each block's operands come from further out once.
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
@@ -159,7 +162,9 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     total = total + _HELD_UP * np.where(waves * block > _LONG_CYCLES, block, 0.0)
     # Parts apart are written, and read when they are added up.
     result = facts.batches * facts.rows * facts.columns * facts.sum_bytes
-    added = 2 * chunks * result / _TENSOR_COPY_BYTES_PER_CYCLE[0] / target.cores
+    small, large = _TENSOR_COPY_BYTES_PER_CYCLE
+    added = 2 * chunks * result / np.where(chunks * result > 0.5 * target.l2_bytes, large, small)
+    added = added / target.cores
     total = total + np.where(apart, added + _DISPATCH_CYCLES, 0.0)
     total = total + _first(facts, choice)
     return np.asarray(total / _FREQUENCY)
@@ -167,9 +172,11 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
 
 def _rate(target: Target, footprint: Any) -> Any:
     return np.where(
-        footprint <= 0.6 * target.l2_bytes,
+        footprint <= _L2_SHARE * target.l2_bytes,
         _L2_BYTES_PER_CYCLE,
-        np.where(footprint <= 0.8 * target.l3_bytes, _L3_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE),
+        np.where(
+            footprint <= _L3_SHARE * target.l3_bytes, _L3_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE
+        ),
     )
 
 

@@ -145,7 +145,8 @@ def shipped(
     program: Path, played: None, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, TuneResult]:
     folder = tmp_path_factory.mktemp("only")
-    return folder, TuningSession(program, options(folder, kernels="only"), ignore).run()
+    given = options(folder, kernels="only", keep_candidates=folder / "kept")
+    return folder, TuningSession(program, given, ignore).run()
 
 
 class TestShipped:
@@ -175,6 +176,20 @@ class TestShipped:
         ]
         assert told["sketch"] == kernel.sketch
         assert all(is_kernel(row) for row in trials_of(folder))
+
+    def test_a_kept_kernel_has_its_loops_and_schedule_beside_it_and_compiles(
+        self, shipped: tuple[Path, TuneResult]
+    ) -> None:
+        kept = sorted((shipped[0] / "kept").rglob("*.mlir"))
+        assert len(kept) == 6
+        first = kept[0]
+        assert "for " in first.with_suffix(".loops").read_text()
+        assert "def schedule(s" in first.with_suffix(".py").read_text()
+        command = first.with_suffix(".txt").read_text()
+        tools = Toolchain().iree_compile.parent
+        environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(first.parent)}
+        subprocess.run(command, shell=True, check=True, cwd=first.parent, env=environment)
+        assert first.with_suffix(".vmfb").is_file()
 
     def test_plain_iree_compile_makes_the_same_program(
         self, shipped: tuple[Path, TuneResult], tmp_path: Path

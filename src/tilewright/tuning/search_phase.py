@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from threadpoolctl import threadpool_limits
@@ -145,7 +146,7 @@ def search(
                 break
             chosen = running[allocation.task]
             chosen.loop.observe = _observer(context, chosen.task, done, limit)
-            trials = chosen.loop.batch(allocation.trials)
+            trials = chosen.loop.batch(_in_time(context, running, allocation.trials))
             done += len(trials)
             allocator.record(chosen.name, len(trials), chosen.loop.best_s)
             if chosen.loop.exhausted:
@@ -153,6 +154,18 @@ def search(
     for chosen in running.values():
         for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
+
+
+def _in_time(context: RunContext, running: Mapping[str, _Running], wanted: int) -> int:
+    """As many of the wanted trials as there is time for, by what trials took so far: a batch is
+    compiled before the first of it is measured."""
+    deadline = context.search_deadline
+    tried = sum(len(one.loop.trials) for one in running.values())
+    spent = sum(sum(one.loop.seconds.values()) for one in running.values())
+    if deadline is None or not spent:
+        return wanted
+    left = deadline - time.monotonic()
+    return max(1, min(wanted, int(left * tried / spent)))
 
 
 def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> BudgetTask:

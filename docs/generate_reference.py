@@ -38,6 +38,7 @@ PAGES = {
             "errors",
             "target",
             "workload",
+            "site",
             "tiling",
             "gpu",
             "trial",
@@ -76,6 +77,18 @@ PAGES = {
             "schedule",
             "schedule.stage",
             "schedule.schedule",
+        ],
+    ),
+    "sketch": (
+        "Kernels of our own: what a sketch is and which there are, packed operands, translation.",
+        [
+            "sketch.interface",
+            "sketch.generators",
+            "sketch.packing",
+            "sketch.structure",
+            "sketch.translate",
+            "sketch.candidate",
+            "sketch.spec",
         ],
     ),
     "measure": (

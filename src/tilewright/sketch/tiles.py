@@ -154,6 +154,7 @@ class TilesSketch(Sketch):
                     f"a block with its panels needs {self._memory(*values)} bytes, more than "
                     f"{limit}, which is {_CACHE_SHARE:.0%} of the second-level cache"
                 ),
+                vectorised=True,
             )
         )
         return found
@@ -176,33 +177,33 @@ class TilesSketch(Sketch):
         return Constraint(
             f"{name} panels",
             (name, tile),
-            lambda place, t: place != AHEAD or size % t == 0,
+            lambda place, t: (place != AHEAD) | (size % t == 0),
             lambda place, t: f"a dimension of {size} elements is no whole number of panels of {t}",
+            vectorised=True,
         )
 
     def _memory(
         self,
-        rows: int,
-        columns: int,
-        row_pieces: int,
-        column_pieces: int,
-        depth_pieces: int,
-        depth_apart: bool,
-        left: str,
-        right: str,
-    ) -> int:
-        """Bytes of a workgroup's own memory."""
+        rows: Any,
+        columns: Any,
+        row_pieces: Any,
+        column_pieces: Any,
+        depth_pieces: Any,
+        depth_apart: Any,
+        left: Any,
+        right: Any,
+    ) -> Any:
+        """Bytes of a workgroup's own memory, for one value of each knob or for columns of them."""
         height, width, depth = self._contraction.sizes
-        height = tiles_of(tiles_of(height, rows), row_pieces) * rows
-        width = tiles_of(tiles_of(width, columns), column_pieces) * columns
-        depth //= depth_pieces
-        in_turn = depth_pieces > 1 and not depth_apart
-        total = height * width * self._facts.sum_bytes if in_turn else 0
-        if left == BY_BLOCK:
-            total += height * depth * self._facts.left.panel_bytes
-        if right == BY_BLOCK:
-            total += width * depth * self._facts.right.panel_bytes
-        return total
+        tall = tiles_of(tiles_of(height, rows), row_pieces) * rows
+        wide = tiles_of(tiles_of(width, columns), column_pieces) * columns
+        deep = depth // depth_pieces
+        in_turn = (depth_pieces > 1) & ~np.asarray(depth_apart, dtype=np.bool_)
+        return (
+            in_turn * tall * wide * self._facts.sum_bytes
+            + (left == BY_BLOCK) * tall * deep * self._facts.left.panel_bytes
+            + (right == BY_BLOCK) * wide * deep * self._facts.right.panel_bytes
+        )
 
     # -- the default and the prior -----------------------------------------------------------------
 

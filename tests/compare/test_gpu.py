@@ -109,7 +109,7 @@ def test_a_device_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_only_some_run_on_a_gpu() -> None:
     there = {n for n, p in PROVIDERS.items() if not p.takes and not p().reason_against_target(CUDA)}
-    assert there == {"iree", "iree-tuned", "torch", "torch-compiled"}
+    assert there == {"iree", "iree-configured", "iree-tuned", "torch", "torch-compiled"}
     assert "not on vulkan" in TorchProvider().reason_against_target(VULKAN)
 
 

@@ -96,8 +96,8 @@ def test_what_only_leaves_out(tmp_path):
 class TestDifferences:
     """A dispatch that is not what its program has is noted, and is no task."""
 
-    def tampered(self, folder, before, after):
-        program = opened(folder)
+    def tampered(self, folder, before, after, kernels="off"):
+        program = opened(folder, kernels=kernels)
         extraction = extract(program)
         changed = 0
         for dispatch in extraction.dispatches:
@@ -123,6 +123,14 @@ class TestDifferences:
         assert all(said in s.reason for s in differing)
         assert any("is not tuned" in note and said in note for note in program.notes)
 
+    def test_its_site_is_still_one_for_kernels(self, tmp_path):
+        _, prepared = self.tampered(tmp_path, "math.exp", "math.sin", kernels="on")
+        (task,) = prepared.tasks
+        assert task.is_chain
+        assert all(
+            name.startswith("kernel-") for name in (m.name for m in task.space.space.members)
+        )
+
     def test_names_are_none(self, tmp_path):
         program, prepared = self.tampered(tmp_path, "_matmul_64x64x64_f32", "_other")
         assert len(prepared.tasks) == 1
@@ -135,7 +143,7 @@ def test_a_dispatch_that_does_not_compile_alone(tmp_path):
             return WorkerFailure("error", "no such thing")
         return None
 
-    prepared = take_apart(opened(tmp_path, workers=Workers(answer)))
+    prepared = take_apart(opened(tmp_path, workers=Workers(answer), kernels="off"))
     assert not prepared.tasks
     assert "does not compile alone: no such thing" in [s.reason for s in prepared.skipped]
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
-from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
+from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
@@ -262,45 +261,3 @@ def _signature(
             for k in kernels
         ),
     )
-
-
-# -- what IREE makes of a site ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SiteRequest:
-    """Compile a site as IREE does: `main`, and, with `repeats` of more than 1, `bench`, which does
-    all that `main` submits this often.
-
-    module: the site's, at the preprocessing phase.
-    """
-
-    module: Path
-    flags: tuple[str, ...]
-    repeats: int
-    vmfb: Path
-    rotations: int = 1
-
-
-def compile_site(state: WorkerState, request: SiteRequest) -> str:
-    """Task: see SiteRequest. Returns a digest of the program.
-
-    Args:
-        state: what the worker keeps.
-        request: which site, and where the program goes.
-
-    Raises:
-        CompileError: the compiler does not take it.
-    """
-    from iree.compiler import ir
-
-    from tilewright.ir.candidate import add_benchmark
-
-    compiler: CompilerSession = session(state, request.flags)
-    module = ir.Module.parse(request.module.read_bytes(), compiler.context)
-    compiler.run(module.operation, "preprocessing", CONFIGURED_PHASE)
-    if request.repeats > 1:
-        add_benchmark(module, None, request.repeats, request.rotations)
-    vmfb = compiler.compile(module.operation, compile_from=CONFIGURED_PHASE)
-    write_whole(request.vmfb, vmfb)
-    return hashlib.sha256(vmfb).hexdigest()[:20]

@@ -22,7 +22,6 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.types import BOOL, INDEX, bits
 from tilewright.schedule.walk import nodes, transform
 from tilewright.sketch.interface import SiteExpression
-from tilewright.target import Target
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,6 @@ class OperandRead:
             axis: of the computation.
         """
         return self.strides[axis] != 0
-
-    @property
-    def is_affine(self) -> bool:
-        """Whether the place is a sum of multiples of the axes."""
-        return None not in self.strides.values()
 
 
 @dataclass(frozen=True)
@@ -110,12 +104,6 @@ class StageStructure:
             axis: of the computation.
         """
         return tuple(r for r in self.reads if not r.depends_on(axis))
-
-    def vector_axis(self) -> IterVar | None:
-        """The axis of the result whose neighbours lie next to each other: the innermost one with
-        more than one value; None where the result is one element."""
-        wide = [axis for axis in self.spatial if extent(axis) > 1]
-        return wide[-1] if wide else None
 
 
 @dataclass(frozen=True)
@@ -281,33 +269,6 @@ def widest_bits(expr: Expr) -> int:
 
 
 # -- what fits a target ----------------------------------------------------------------------------
-
-
-def register_tiles(
-    target: Target, element_bits: int, *, operands: int = 2, vectors: Sequence[int] = (1, 2, 3, 4)
-) -> list[tuple[int, int]]:
-    """Tiles of accumulators that the vector registers hold, the fewest loads a step first.
-
-    A tile has rows times some vectors; a step loads its vectors and one element of each row.
-
-    Args:
-        target: a processor.
-        element_bits: of an accumulator.
-        operands: registers that are left for what a step loads, at least.
-        vectors: in a row of the tile, the numbers that are tried.
-
-    Returns:
-        Pairs of rows and elements of a row: for each number of vectors the most rows.
-    """
-    lanes, free = target.lanes(element_bits), target.vector_registers - operands
-    found = []
-    for count in vectors:
-        # All vectors of a row are held while the rows' elements pass by, one at a time.
-        rows = (target.vector_registers - count - 1) // count
-        rows = min(rows, free // count)
-        if rows > 0:
-            found.append((rows, count * lanes))
-    return sorted(found, key=lambda tile: 1 / tile[0] + lanes / tile[1])
 
 
 def tile_sizes(size: int, most: int, multiple: int = 1) -> tuple[int, ...]:

@@ -66,12 +66,8 @@ def join_specs(texts: Sequence[str]) -> MergeResult:
         specs = [parse_preprocessing(text, f"spec {n}") for n, text in enumerate(texts, start=1)]
         join = _Join(specs)
         module = join.build()
-        try:
-            module.operation.verify()
-        except ir.MLIRError as error:
-            raise UserError(f"the joined spec is not valid: {library.reason(error)}") from error
         return MergeResult(
-            text=str(module.operation.get_asm()),
+            text=library.checked_text(module, "joined"),
             entries=tuple(one.name for one in stored_kernels(module.operation)),
             duplicates_dropped=tuple(join.dropped),
             notes=tuple(join.notes),

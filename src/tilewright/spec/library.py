@@ -24,6 +24,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import transform
 from iree.compiler.dialects.transform import structured
 
+from tilewright.errors import UserError
 from tilewright.ir.walk import string_attribute, walk
 
 #: Attribute on a function that one of our entries configured; its value is the entry's id.
@@ -127,6 +128,23 @@ def reason(error: ir.MLIRError) -> str:
     """
     lines = str(error).splitlines()
     return lines[1] if len(lines) > 1 else lines[0]
+
+
+def checked_text(module: ir.Module, what: str) -> str:
+    """The text of a spec that was put together from others'.
+
+    Args:
+        module: the spec.
+        what: what messages call it.
+
+    Raises:
+        UserError: it is not valid; with the compiler's line.
+    """
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise UserError(f"the {what} spec is not valid: {reason(error)}") from error
+    return str(module.operation.get_asm())
 
 
 def new_module(header: dict[str, str]) -> ir.Module:

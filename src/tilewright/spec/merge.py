@@ -60,12 +60,8 @@ def merge_specs(texts: Sequence[str]) -> MergeResult:
         specs = [parse_spec(text, f"spec {n}") for n, text in enumerate(texts, start=1)]
         merge = _Merge(specs)
         module = merge.build()
-        try:
-            module.operation.verify()
-        except ir.MLIRError as error:
-            raise UserError(f"the merged spec is not valid: {library.reason(error)}") from error
         return MergeResult(
-            text=str(module.operation.get_asm()),
+            text=library.checked_text(module, "merged"),
             entries=tuple(entry.name for entry in find_entries(module.operation)),
             duplicates_dropped=tuple(merge.dropped),
             notes=tuple(merge.notes),

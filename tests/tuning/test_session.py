@@ -190,9 +190,8 @@ def test_wrong_results_are_quarantined_and_never_shipped(
     result = tune(program, options(tmp_path, strategy="guided"), corrupt)
     assert changed
     rows = trials_of(tmp_path)
-    timed = [row for row in rows if row["message"].startswith("dropped early") is False]
-    assert timed
-    assert all(row["status"] != "ok" for row in timed), [row["status"] for row in rows]
+    assert rows
+    assert all(row["status"] != "ok" for row in rows), [row["status"] for row in rows]
     assert any(row["status"] == "wrong_result" for row in rows)
     assert result.changed == ()
     assert result.program.speedup == 1.0

@@ -195,12 +195,25 @@ class TestMeasurer:
         assert trial.message == "output 0 differs at [1, 2]"
         assert trial.binary == "digest"
 
-    def test_one_dropped_early_says_so_and_is_not_checked(self, tmp_path):
-        bench = Bench(Measurement((1.0,), dropped=True))
-        trial = measure(tmp_path, bench)
-        assert trial.ok
-        assert "dropped early" in trial.message
-        assert [kind for kind, *_ in bench.asked] == ["time"]
+    @pytest.mark.parametrize(("right", "status"), [(True, Status.OK), (False, Status.WRONG_RESULT)])
+    def test_one_dropped_early_is_checked_all_the_same(self, tmp_path, right, status):
+        bench = Bench(Measurement((0.9,), dropped=True), [Verdict(right)])
+        trial = measure(tmp_path, bench, best_s=1e-3)
+        assert trial.status is status
+        assert trial.time_s == (0.9 if right else None)
+        assert ("dropped early" in trial.message) == right
+
+    @pytest.mark.parametrize(("best_s", "checked"), [(0.01, False), (0.2, False), (0.5, True)])
+    def test_one_too_slow_to_be_called_again_is_not_checked_and_not_ok(
+        self, tmp_path, best_s, checked
+    ):
+        bench = Bench(Measurement((4.0,), dropped=True), [Verdict(True)])
+        trial = measure(tmp_path, bench, best_s=best_s)
+        assert ("verify" in [kind for kind, *_ in bench.asked]) == checked
+        assert trial.ok == checked
+        if not checked:
+            assert (trial.status, trial.time_s) == (Status.RUN_TIMEOUT, None)
+            assert trial.message == f"4000 ms, {4 / best_s:.2f}x the best's time: not checked"
 
     @pytest.mark.parametrize("where", ["time", "verify"])
     @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ def _compiled(result: Result[Any]) -> CompiledCandidate:
 
 @dataclass
 class CandidateMeasurer:
-    """Runs compiled candidates: times them, and checks the results of those worth it.
+    """Runs compiled candidates: times them, and checks their results.
 
     Only a candidate whose results equal the reference's has a time, so that one that computes
     garbage fast is never taken for a good one. `kernels` runs candidates that have inputs of their

@@ -107,8 +107,8 @@ def tune_template(
 ) -> TemplateResult:
     """Searches the choices of a template: compiles, measures and checks candidates.
 
-    Every candidate that is not far slower than the best has its outputs compared with the
-    reference; the fastest are compared with the template's default in interleaved rounds.
+    Every candidate has its outputs compared with the reference; the fastest are compared with the
+    template's default in interleaved rounds.
 
     Args:
         template: the template.

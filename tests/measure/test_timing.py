@@ -215,7 +215,7 @@ def test_interleaving_times_all_in_every_round_in_changing_order(machine):
     measured = interleave(calls, policy, executions=[1, 2], clock=machine.clock)
     assert [len(m.samples) for m in measured] == [12, 12]
     assert measured[1].median_s == pytest.approx(0.45)
-    rounds = [tuple(order[i : i + 2]) for i in range(4, len(order), 2)]
+    rounds = [tuple(order[i : i + 2]) for i in range(2, len(order), 2)]
     assert set(rounds) == {("a", "b"), ("b", "a")}
 
 
@@ -258,14 +258,14 @@ def test_a_sample_is_the_least_disturbed_part_of_a_turn(machine):
 
         return call
 
-    policy = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=8.0, parts=8, max_s=1e9)
-    calls = [program(0, 1.0), program(1, 0.9)]
+    policy = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=0.08, parts=8, max_s=1e9)
+    calls = [program(0, 0.01), program(1, 0.009)]
     quiet, faster = interleave(calls, policy, executions=[1, 1], clock=machine.clock)
-    assert quiet.median_s == pytest.approx(1.0)
-    assert faster.median_s == pytest.approx(0.9)
-    means = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=8.0, parts=1, max_s=1e9)
-    (disturbed,) = interleave([program(0, 1.0)], means, executions=[1], clock=machine.clock)
-    assert disturbed.median_s > 1.5
+    assert quiet.median_s == pytest.approx(0.01)
+    assert faster.median_s == pytest.approx(0.009)
+    means = ComparisonPolicy(rounds=10, warm_calls=0, min_sample_s=0.08, parts=1, max_s=1e9)
+    (disturbed,) = interleave([program(0, 0.01)], means, executions=[1], clock=machine.clock)
+    assert disturbed.median_s > 0.015
 
 
 def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
@@ -275,6 +275,21 @@ def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
     assert judged[1].verdict is Verdict.SAME
     assert judged[1].ratio.value == pytest.approx(0.5)
     assert len(judged[1].measurement.samples) < minimum_rounds(policy.confidence)
+
+
+def test_what_is_clear_takes_no_more_rounds_than_its_confidence(machine):
+    policy = ComparisonPolicy(rounds=40, max_s=100.0, min_sample_s=0.0, clear=0.05)
+
+    def rounds(*seconds):
+        calls = [machine.program(one) for one in seconds]
+        measured = interleave(calls, policy, executions=[1] * len(calls), clock=machine.clock)
+        return len(measured[0].samples)
+
+    assert rounds(1.0, 0.5) == max(minimum_rounds(0.95), 7)  # seven rounds are a tenth of the time
+    assert rounds(1.0, 0.5, 0.3) == minimum_rounds(policy.each_confidence(2))
+    assert rounds(0.5, 0.49) == 40, "too near to the default"
+    assert rounds(0.5, 0.2, 0.198) == 40, "which is best is not clear"
+    assert rounds(0.02, 0.01) == 40, "all rounds are soon done"
 
 
 def test_more_finalists_need_stronger_evidence():

@@ -10,6 +10,7 @@ from played_programs import PlayedRun
 
 from tilewright.trial import Status
 from tilewright.tuning.confirm import Confirmed, confirm, entry_name
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import Event, WinnerFound
 
 
@@ -103,3 +104,27 @@ def test_a_comparison_that_fails_leaves_the_default(run: PlayedRun) -> None:
     found = confirmed(run)
     assert found.winner is None
     assert found.reason == "the comparison with the default failed: the device is gone"
+
+
+def test_without_time_for_all_the_best_of_the_tasks_that_matter_are_confirmed(
+    run: PlayedRun,
+) -> None:
+    like = task_with(run, x=0.5, y=0.6)
+    run.prepared.tasks.clear()
+    for name, share in (("cold", 0.1), ("hot", 0.8)):
+        run.task(name, trials=like.trials, share=share, workload=like.workload)
+    run.seconds |= {"finalist_0": 0.5, "finalist_1": 0.4}
+
+    def winners(now: float) -> list[str | None]:
+        limits = run.context.deadlines = Deadlines(100.0, 0.0, lambda: now)
+        limits.took("compiling a finalist", 10.0)
+        limits.took("comparing finalists", 5.0)
+        selector = SimpleNamespace(select=lambda trials, count: trials)
+        found = confirm(run.context, run.prepared.tasks, selector)
+        return [one.winner.configuration if one.winner else None for one in found]
+
+    assert winners(0.0) == ["y", "y"]
+    assert winners(55.0) == ["x", "x"], "no time for more than one of each"
+    assert not run.notes
+    assert winners(80.0) == [None, "x"]
+    assert "1 of 2 dispatches of default are left as they are" in run.notes

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.errors import UserError
 from tilewright.measure.statistics import (
@@ -25,8 +26,14 @@ from tilewright.measure.statistics import (
     Measurement,
     Verdict,
     judge,
+    minimum_rounds,
     paired_ratio_interval,
 )
+
+# A call that takes longer is its own warm-up: what it finds in the caches is lost in it.
+_SLOW_S = 0.1
+# Of the time of a comparison, after which it may end before all rounds are done.
+_LONG_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,10 @@ class ComparisonPolicy:
     parts: of a turn, at most; the sample is the fastest.
     warm_calls: calls before each sample, for the caches.
     resamples, seed: of the bootstrap and of the rounds' orders.
+    clear: where rounds take long, a tenth of `max_s` and more, they end when it is clear how each
+        program stands to the default, and the fastest to the others: as many rounds as the
+        confidence takes, and in all of them a ratio beyond this part, on the same side. None: all
+        rounds are done.
     """
 
     rounds: int = 20
@@ -53,6 +64,7 @@ class ComparisonPolicy:
     warm_calls: int = 1
     resamples: int = 2000
     seed: int = 0
+    clear: float | None = None
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.resamples < 1 or self.parts < 1 or self.warm_calls < 0:
@@ -114,9 +126,12 @@ def interleave(
             call()
         return clock() - begin
 
-    turns = []
+    turns, slow = [], []
     for call in calls:
-        call_s = min(timed(call, 1), timed(call, 1))
+        call_s = timed(call, 1)
+        slow.append(call_s > _SLOW_S)
+        if not slow[-1]:
+            call_s = min(call_s, timed(call, 1))
         turns.append(max(1, math.ceil(policy.min_sample_s / call_s)) if call_s > 0 else 1)
     # As many for each: the fastest of more would be faster by chance alone.
     parts = min(policy.parts, turns[0])
@@ -124,7 +139,7 @@ def interleave(
 
     def sampler(i: int) -> Callable[[], float]:
         def sample() -> float:
-            for _ in range(policy.warm_calls):
+            for _ in range(0 if slow[i] else policy.warm_calls):
                 calls[i]()
             best = min(timed(calls[i], batches[i]) for _ in range(parts))
             return best / (batches[i] * executions[i])
@@ -162,7 +177,10 @@ def interleaved_rounds(
     left = set(range(len(samplers)))
     begin = clock()
     for done in range(policy.rounds):
-        if done and clock() - begin >= policy.max_s:
+        spent = clock() - begin
+        if done and spent >= policy.max_s:
+            break
+        if spent >= _LONG_SHARE * policy.max_s and _is_clear(samples, policy):
             break
         for i in rng.permutation(len(samplers)):
             if i not in left:
@@ -173,6 +191,26 @@ def interleaved_rounds(
             else:
                 samples[i].append(seconds)
     return samples
+
+
+def _is_clear(samples: Sequence[Sequence[float]], policy: ComparisonPolicy) -> bool:
+    """Whether more rounds could not change who is faster than whom, as `policy.clear` says.
+
+    The extremes of so many rounds enclose the median with the confidence.
+    """
+    if policy.clear is None:
+        return False
+    done = len(samples[0])
+    others = [one for one in samples[1:] if len(one) == done]
+    if done < minimum_rounds(policy.each_confidence(len(samples) - 1)):
+        return False
+    times = np.array([samples[0], *others])
+    best = int(np.argmin(np.median(times, axis=1)))
+
+    def apart(ratios: NDArray[np.float64], by: float = policy.clear) -> bool:
+        return bool(ratios.max() < 1 - by or ratios.min() > 1 + by)
+
+    return all(apart(times[i] / times[j]) for i in range(len(times)) for j in {0, best} - {i})
 
 
 def judge_all(measurements: Sequence[Measurement], policy: ComparisonPolicy) -> list[Finalist]:

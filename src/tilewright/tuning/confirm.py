@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
+from tilewright.tuning.programs import CLEAR
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.reference_tasks import SITE_FLAG, compile_site_program
 from tilewright.tuning.stages import FastestFirst, Selector
@@ -26,6 +28,9 @@ from tilewright.tuning.worker_tasks import compile_candidate
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0
+# Steps of which the deadlines know what they take: a finalist's program, comparing those of a task.
+_COMPILING, _COMPARING = "compiling a finalist", "comparing finalists"
+_COMPILING_S, _COMPARING_S = 1.0, 1.0
 
 
 @dataclass
@@ -152,6 +157,7 @@ def confirm(
     context: RunContext,
     tasks: Sequence[DispatchTask],
     selector: Selector | None = None,
+    variants: int = 1,
 ) -> list[Confirmed]:
     """Re-measure the best trials of each task against the compiler's own choice.
 
@@ -162,6 +168,7 @@ def confirm(
         context: the run.
         tasks: those without a trial are left out.
         selector: picks the finalists among the trials; by default the fastest different programs.
+        variants: how many still share the time that there is for confirming, this one among them.
 
     Returns:
         For each task that has trials the candidates that are faster, and why there are none.
@@ -175,20 +182,76 @@ def confirm(
         ]
         for task in tasks
     }
-    _compile_through_specs(
-        context, [(task, c) for task in tasks for c in candidates[task.identity]]
-    )
+    _leave_out(context, tasks, candidates, variants)
+    begin = time.monotonic()
+    pairs = [(task, c) for task in tasks for c in candidates[task.identity]]
+    _compile_through_specs(context, pairs)
+    if pairs:
+        context.deadlines.took(_COMPILING, time.monotonic() - begin, len(pairs))
     if context.benchmark.round_size > 1:
         with context.benchmark.ahead("finalists"):
             for task in tasks:
                 _judge(context, task, candidates[task.identity])
     confirmed = []
     for task in tasks:
+        begin = time.monotonic()
         outcome = _judge(context, task, candidates[task.identity])
+        if candidates[task.identity]:
+            context.deadlines.took(_COMPARING, time.monotonic() - begin)
         confirmed.append(outcome)
         _record(context, outcome)
         _announce(context, outcome)
     return confirmed
+
+
+def confirm_s(context: RunContext, tasks: int, each: float) -> float:
+    """What confirming is expected to take, by what it took before.
+
+    Args:
+        context: the run.
+        tasks: how many have finalists.
+        each: how many finalists each has.
+
+    Returns:
+        Seconds.
+    """
+    compile_s = context.deadlines.each(_COMPILING, _COMPILING_S)
+    return tasks * (each * compile_s + context.deadlines.each(_COMPARING, _COMPARING_S))
+
+
+def _leave_out(
+    context: RunContext,
+    tasks: Sequence[DispatchTask],
+    candidates: dict[str, list[FinalCandidate]],
+    variants: int,
+) -> None:
+    """Have no more finalists than there is time for: first each task's best alone, then those of
+    the tasks that have the largest share."""
+    left = context.deadlines.left_s("confirm")
+    if left is None:
+        return
+    left /= variants
+    tried = [task for task in tasks if candidates[task.identity]]
+    count = sum(len(candidates[task.identity]) for task in tried)
+    if not tried or confirm_s(context, len(tried), count / len(tried)) <= left:
+        return
+    affordable = max(1, int(left / confirm_s(context, 1, 1)))
+    by_gain = sorted(tried, key=lambda task: -_gain(task))
+    for number, task in enumerate(by_gain):
+        del candidates[task.identity][int(number < affordable) :]
+    if affordable < len(tried):
+        context.note(
+            f"{len(tried) - affordable} of {len(tried)} dispatches of {tried[0].variant} are left "
+            "as they are: there is no time to confirm what was found for them",
+            warning=True,
+        )
+
+
+def _gain(task: DispatchTask) -> float:
+    """The part of the program's time that a task's best trial saves."""
+    assert task.default_s is not None
+    times = [trial.time_s for trial in task.trials if trial.ok and trial.time_s is not None]
+    return task.share * (1.0 - min(times, default=task.default_s) / task.default_s)
 
 
 def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> list[Trial]:
@@ -265,6 +328,7 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
         margin=MARGIN,
         min_sample_s=max(0.006, 0.5 * task.default_s * task.repeats),
         seed=context.options.seed,
+        clear=CLEAR,
     )
     testers = [
         task.tester(context.benchmark, _TIMEOUT_S),

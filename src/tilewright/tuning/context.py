@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.store import Database, RunRecord, RunStatus
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import PhaseEnded, PhaseStarted
 from tilewright.tuning.opening import OpenProgram
 
@@ -23,7 +24,7 @@ class RunContext(OpenProgram):
 
     `compilers` and `benchmark` never work at the same time: on a CPU the compiler would disturb
     what is measured. `run_id` is the run's in the database, once it is there. `phase_s` collects
-    seconds by phase.
+    seconds by phase, `deadlines` says by when phases must end.
     """
 
     benchmark: Benchmark
@@ -32,6 +33,10 @@ class RunContext(OpenProgram):
     started: float = field(default_factory=time.monotonic)
     phase_s: dict[str, float] = field(default_factory=dict)
     stopping: bool = False
+    deadlines: Deadlines = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadlines = Deadlines(self.options.time_limit_s, self.started)
 
     def begin(self, digest: str, what: str, trials: str = "trials") -> None:
         """Begin a run in the database, or go on with the unfinished one where `--resume` is given.
@@ -107,26 +112,22 @@ class RunContext(OpenProgram):
         self.stopping = True
 
     @property
-    def search_deadline(self) -> float | None:
-        """When the search must end (monotonic) so that the rest fits into the time limit.
-
-        A quarter of the limit, at most two minutes, is kept for confirming and writing.
-        """
-        limit = self.options.time_limit_s
-        if limit is None:
-            return None
-        return self.started + limit - min(120.0, 0.25 * limit)
-
-    @property
     def left_s(self) -> float | None:
         """Seconds until the time limit; 0 when the user waits for the end, None without a limit."""
-        limit = self.options.time_limit_s
-        if self.stopping:
-            return 0.0
-        return None if limit is None else max(0.0, self.started + limit - time.monotonic())
+        return self.left_for("finish")
+
+    def left_for(self, phase: str) -> float | None:
+        """Seconds until a phase must end so that those after it fit into the time limit.
+
+        Args:
+            phase: of :data:`tilewright.tuning.deadlines.PHASES`.
+
+        Returns:
+            0 when the time has passed or the user waits for the end, None without a limit.
+        """
+        return 0.0 if self.stopping else self.deadlines.left_s(phase)
 
     @property
     def out_of_time(self) -> bool:
         """Whether the search must end: the user asked for it, or its deadline has passed."""
-        deadline = self.search_deadline
-        return self.stopping or (deadline is not None and time.monotonic() >= deadline)
+        return self.left_for("search") == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,16 @@ from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_prep
 PROGRAM_REDUCTION_LENGTH = 1 << 16
 # For a run of it, for timing it and for comparing several.
 RUN_TIMEOUT_S = 900.0
+# Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
+PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
+COMPARING = "comparing programs"
+# How much longer it takes with kernels, until that is known: their code is unrolled.
+_KERNELS_FACTOR = 2.0
+# Programs that differ by more need no more rounds than it takes to be sure of it.
+CLEAR = 0.05
+# Of the time limit, for one comparison of programs.
+_COMPARISON_SHARE = 0.04
+_COMPARISON_LEAST_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,9 @@ class Programs:
             self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
         )
         self.seconds_each = self.seconds_each or outcome.seconds
+        if outcome.ok:
+            step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
+            self.context.deadlines.took(step, outcome.seconds)
         return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
 
     def build_all(self, wanted: Sequence[Build]) -> list[Build]:
@@ -198,7 +212,9 @@ class Programs:
             A verdict on each, in their order.
         """
         options = self.context.options
+        max_s = min(max_s, comparison_s(self.context))
         rounds = options.effort_preset.program_rounds if rounds is None else rounds
+        begin = time.monotonic()
         result = self.benchmark.compare_interleaved(
             [str(b.vmfb) for b in builds],
             self.inputs,
@@ -207,13 +223,43 @@ class Programs:
                 max_s=max_s,
                 min_sample_s=min_sample_s,
                 seed=options.seed,
-                **policy,
+                **{"clear": CLEAR, **policy},
             ),
             parameters=self.parameters,
             function=self.function,
             timeout_s=RUN_TIMEOUT_S,
         )
+        self.context.deadlines.took(COMPARING, time.monotonic() - begin)
         return result.message if isinstance(result, WorkerFailure) else result
+
+
+def comparison_s(context: RunContext) -> float:
+    """Seconds that a comparison of programs may take at most, by the time limit.
+
+    Args:
+        context: the run.
+    """
+    limit = context.options.time_limit_s
+    return math.inf if limit is None else max(_COMPARISON_LEAST_S, _COMPARISON_SHARE * limit)
+
+
+def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
+    """What is to come when the search is over, of compiling and comparing programs.
+
+    Args:
+        context: the run; it has compiled the program.
+        kernels: whether winners may be kernels of our own.
+
+    Returns:
+        Seconds for the winners of one variant in the program, and for the result.
+    """
+    deadlines = context.deadlines
+    compile_s = deadlines.each(PLAIN, 1.0)
+    if kernels:
+        compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * compile_s)
+    compare_s = deadlines.each(COMPARING, min(_COMPARISON_LEAST_S, comparison_s(context)))
+    # A result is proven by compiling it to where dispatches are configured.
+    return compile_s + 2 * compare_s, compile_s + compare_s
 
 
 def program_inputs(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +14,12 @@ from tilewright.search.budget import BudgetTask, TrialAllocator
 from tilewright.search.interface import create_strategy, find_strategy
 from tilewright.search.transfer import Experience
 from tilewright.trial import Status, Trial
+from tilewright.tuning.confirm import confirm_s
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import experience, space_to_json
 from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.stages import (
     CandidateMeasurer,
@@ -48,6 +49,8 @@ _COMPILE_FACTOR = 4.0
 RUN_TIMEOUT_S = 60.0
 _BATCH = 8
 _MINIMUM = 8
+# Of a task, for which there shall be time.
+_FINALISTS = 2
 
 
 @dataclass
@@ -134,6 +137,7 @@ def search(
     # A strategy's linear algebra is small: a second thread of it would only wait, at full speed.
     with threadpool_limits(limits=1, user_api="blas"):
         while not context.out_of_time:
+            _keep_for_the_end(context, prepared, [one.task for one in running.values()])
             for late in [w for w in waiting if w.share >= effort.min_share]:
                 waiting.remove(late)
                 if (wanted := begin(late)) is not None:
@@ -156,15 +160,26 @@ def search(
             context.add_seconds(f"search.{phase}", seconds)
 
 
+def _keep_for_the_end(
+    context: RunContext, prepared: Sequence[PreparedVariant], tasks: Sequence[DispatchTask]
+) -> None:
+    """Say how much time what comes after the search will take, by what steps took so far."""
+    kernels = any(task.data is not None for task in tasks)
+    company_s, finish_s = end_s(context, kernels)
+    finalists = min(_FINALISTS, context.options.effort_preset.finalists)
+    context.deadlines.keep("confirm", confirm_s(context, len(tasks), finalists))
+    context.deadlines.keep("company", len(prepared) * company_s)
+    context.deadlines.keep("finish", finish_s)
+
+
 def _in_time(context: RunContext, running: Mapping[str, _Running], wanted: int) -> int:
     """As many of the wanted trials as there is time for, by what trials took so far: a batch is
     compiled before the first of it is measured."""
-    deadline = context.search_deadline
+    left = context.left_for("search")
     tried = sum(len(one.loop.trials) for one in running.values())
     spent = sum(sum(one.loop.seconds.values()) for one in running.values())
-    if deadline is None or not spent:
+    if left is None or not spent:
         return wanted
-    left = deadline - time.monotonic()
     return max(1, min(wanted, int(left * tried / spent)))
 
 

@@ -228,15 +228,13 @@ class TuningSession:
         with context.phase("search"):
             search(context, outcome.prepared, [m.time_s for m in chosen])
         _say_if_nothing_was_tried(context, outcome)
-        for done, (measured, prepared) in enumerate(zip(chosen, outcome.prepared, strict=True), 1):
-            begin = time.monotonic()
+        for measured, prepared in zip(chosen, outcome.prepared, strict=True):
             with context.phase("confirm", prepared.variant.name):
-                confirmed = confirm(context, prepared.tasks, self.selector)
+                ahead = len(chosen) - len(outcome.companies)
+                confirmed = confirm(context, prepared.tasks, self.selector, ahead)
             outcome.confirmed += confirmed
-            # Each variant still to come takes about as long, and a program of its own.
-            ahead = time.monotonic() - begin + programs.seconds_each
-            left = context.left_s
-            within = None if left is None else max(0.0, left - (len(chosen) - done) * ahead)
+            left = context.left_for("company")
+            within = None if left is None else left / ahead
             with context.phase("company", prepared.variant.name):
                 company = try_in_company(programs, prepared, confirmed, measured.build, within)
             outcome.companies.append(company)

@@ -7,280 +7,31 @@ does becomes a mask. A buffer that lives within the loop gets a place for each l
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
 
-from tilewright.ir.hand_written import index
 from tilewright.schedule import nest
 from tilewright.schedule.arith import Linear, number
-from tilewright.schedule.codegen import scalars
+from tilewright.schedule.codegen.allocation import LINE_BYTES, Allocator
 from tilewright.schedule.codegen.machine import Processor
-from tilewright.schedule.codegen.values import Storage, ValueEmitter, is_pure, is_vector
-from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder, part_of
+from tilewright.schedule.codegen.memory import Storage
+from tilewright.schedule.codegen.sums import is_vector
+from tilewright.schedule.codegen.unrolling import (
+    has_vectors,
+    statements,
+    unroll_marked,
+    widest_bytes,
+)
+from tilewright.schedule.codegen.values import ValueEmitter
+from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Binary, Expr, Select, Var
-from tilewright.schedule.nest import Buffer, Load, Stmt, expressions, inner
-from tilewright.schedule.nest import statements as all_statements
-from tilewright.schedule.types import BOOL, INDEX, bits
-from tilewright.schedule.walk import nodes, transform
-
-# -- a nest's loops: which are unrolled, how much code that makes, how wide it is ------------------
-
-
-def kind_of(loop: nest.For) -> str:
-    """What a loop is, its own pragmas considered.
-
-    Args:
-        loop: whose pragmas `vectorize` and `unroll` count.
-
-    Returns:
-        One of :data:`tilewright.schedule.nest.KINDS`.
-    """
-    if loop.kind == nest.SERIAL and loop.pragmas:
-        if "vectorize" in loop.pragmas:
-            return nest.VECTORIZED
-        if "unroll" in loop.pragmas and loop.pragmas.get("unroll_explicit", True):
-            return nest.UNROLLED
-    return loop.kind
-
-
-def has_vectors(stmt: Stmt) -> bool:
-    """Whether a vectorized loop, or what cannot be in one, is within.
-
-    Args:
-        stmt: looked at with all that is in it.
-    """
-    return any(
-        isinstance(part, nest.Intrinsic | nest.Barrier)
-        or (isinstance(part, nest.For) and kind_of(part) == nest.VECTORIZED and part.extent > 1)
-        for part in all_statements(stmt)
-    )
-
-
-def statements(stmt: Stmt) -> int:
-    """Statements that there are once all unrolled loops within are written out.
-
-    Args:
-        stmt: loops that are vectorized count as one iteration.
-    """
-    if isinstance(stmt, nest.For):
-        written_out = kind_of(stmt) == nest.UNROLLED
-        return statements(stmt.body) * (stmt.extent if written_out else 1)
-    below = inner(stmt)
-    return sum(statements(part) for part in below) if below else 1
-
-
-@functools.lru_cache(maxsize=256)
-def widest_bytes(stmt: Stmt) -> int:
-    """Bytes of the widest element that is computed with in a statement.
-
-    Args:
-        stmt: whose stores and loads count.
-
-    Returns:
-        1 to 8.
-    """
-    stores = [s for s in all_statements(stmt) if isinstance(s, nest.Store)]
-    types = {
-        node.dtype
-        for store in stores
-        for expr in expressions(store)
-        for node in nodes(expr)
-        if isinstance(node, Load) or node.dtype not in (INDEX, BOOL)
-    }
-    return max((bits(dtype) // 8 for dtype in types), default=1)
-
-
-def unroll_marked(loop: nest.For) -> nest.For:
-    """The loop with what its pragmas say: `vectorize`, `unroll`, and the limits up to which loops
-    within it are unrolled as well: `auto_unroll_max_step` (statements), `auto_unroll_max_extent`
-    (iterations), `auto_unroll_max_depth` (loops within each other). With `unroll_explicit` false
-    the loops are left to LLVM.
-
-    Args:
-        loop: any.
-
-    Returns:
-        The loop itself where its pragmas say nothing of these.
-    """
-    pragmas = loop.pragmas
-    if not pragmas or loop.kind != nest.SERIAL:
-        return loop
-    if kind_of(loop) != nest.SERIAL:
-        return replace(loop, kind=kind_of(loop))
-    limits = _Limits(
-        int(pragmas.get("auto_unroll_max_step") or 0),
-        int(pragmas.get("auto_unroll_max_extent") or 0),
-        int(pragmas.get("auto_unroll_max_depth", 8)),
-    )
-    if (limits.steps or limits.extent) and pragmas.get("unroll_explicit", True):
-        marked = transform(loop, limits.unrolled)
-        return replace(marked, pragmas={})
-    return loop
-
-
-@dataclass(frozen=True)
-class _Limits:
-    steps: int
-    extent: int
-    depth: int
-
-    def unrolled(self, stmt: Stmt | Expr) -> Stmt | None:
-        """A loop that is small enough to be unrolled, as such."""
-        if not isinstance(stmt, nest.For) or kind_of(stmt) != nest.SERIAL:
-            return None
-        small = _steps(stmt) <= self.steps or stmt.extent <= self.extent
-        return replace(stmt, kind=nest.UNROLLED) if small and _depth(stmt) <= self.depth else None
-
-
-def _steps(stmt: Stmt) -> int:
-    """Statements run, vectorized loops counted as one step."""
-    if isinstance(stmt, nest.For):
-        return _steps(stmt.body) * (1 if kind_of(stmt) == nest.VECTORIZED else stmt.extent)
-    below = inner(stmt)
-    return sum(_steps(part) for part in below) if below else 1
-
-
-def _depth(stmt: Stmt) -> int:
-    """Loops around the innermost statement."""
-    deepest = max((_depth(part) for part in inner(stmt)), default=0)
-    return deepest + (1 if isinstance(stmt, nest.For) and kind_of(stmt) != nest.VECTORIZED else 0)
-
-
-#: Statements of a loop's body beyond which it is not written out several times.
-MOST_VERSIONED = 256
-
-_ORDER = ("lt", "le", "gt", "ge")
-
-
-# -- loops in versions: where no bounds need checking, and where they do ---------------------------
-#
-# The check that a split does not run past the end of its axis holds for nearly all iterations, and
-# so do the checks at the border of a padded tensor. A loop over which a check depends on its
-# variable alone is cut into the iterations where the check holds whatever the loops within do, and
-# the others. Where it depends on other loops' variables as well, a branch asks at run time.
-
-
-@dataclass(frozen=True)
-class Check:
-    """A comparison within a loop's body: it holds in every iteration of the loops within if
-    `bound` is negative (op `lt`) or not negative (op `ge`)."""
-
-    part: Expr
-    op: str
-    bound: Linear
-
-    def is_of(self, var: Var) -> bool:
-        """Whether the bound is a multiple of one variable, and a number.
-
-        Args:
-            var: a loop's variable.
-        """
-        return [atom.args[0] for atom in self.bound.terms] == [var]
-
-    def range(self, extent: int) -> tuple[int, int]:
-        """The values of that variable for which it holds: from, up to but without.
-
-        Args:
-            extent: iterations of that variable's loop.
-        """
-        (factor,) = self.bound.terms.values()
-        offset = self.bound.constant
-        if self.op == "lt":
-            factor, offset = -factor, -offset - 1
-        # factor * v + offset >= 0
-        if factor > 0:
-            return max(0, -(offset // factor)), extent
-        return 0, min(extent, offset // -factor + 1)
-
-
-def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-    """The comparisons of indices in the conditions of a statement that need versions: those of
-    splits that do not divide, of what is reduced only under a condition, and of values that are
-    there only under one. With each come the loops around it within the statement.
-
-    Args:
-        body: of the loop that may come in versions.
-
-    Returns:
-        Pairs of a comparison and the loops, outermost first.
-    """
-
-    def visit(
-        stmt: Stmt, loops: tuple[nest.For, ...]
-    ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
-        if isinstance(stmt, nest.If):
-            for part in _parts(stmt.condition):
-                yield part, loops
-        if isinstance(stmt, nest.Store):
-            for expr in expressions(stmt):
-                for node in nodes(expr):
-                    if isinstance(node, Select) and node.guarded:
-                        for part in _parts(node.condition):
-                            yield part, loops
-        if isinstance(stmt, nest.For):
-            loops = (*loops, stmt)
-        for below in inner(stmt):
-            yield from visit(below, loops)
-
-    return visit(body, ())
-
-
-def _parts(condition: Expr) -> Iterator[Expr]:
-    """The comparisons of indices that a conjunction is made of."""
-    if isinstance(condition, Binary):
-        if condition.op == "logical_and":
-            yield from _parts(condition.a)
-            yield from _parts(condition.b)
-        elif condition.op in _ORDER and condition.a.dtype == INDEX and is_pure(condition):
-            yield condition
-
-
-def checks(
-    emitter: ValueEmitter,
-    found: Sequence[tuple[Expr, tuple[nest.For, ...]]],
-    outer: frozenset[Var],
-) -> list[Check]:
-    """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
-
-    A comparison that is used in several places is there if all of them are so.
-
-    Args:
-        emitter: knows the values of the variables around.
-        found: what :func:`comparisons` gives.
-        outer: variables that the emitter's loops have.
-    """
-    made, useless = [], set()
-    for part, loops in found:
-        if id(part) in emitter.assumed:
-            continue
-        check = _check(emitter, part, loops)
-        bound = check.bound
-        never = bound.low >= 0 if check.op == "lt" else bound.high < 0
-        if never or not bound.variables <= outer:
-            useless.add(id(part))
-        elif bound.terms:
-            made.append(check)
-    return [check for check in made if id(check.part) not in useless]
-
-
-def _check(emitter: ValueEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Check:
-    assert isinstance(part, Binary)
-    within = {loop.var: emitter.loop_var(loop.var.name, loop.extent) for loop in loops}
-    hidden = frozenset(within.values())
-    with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
-        difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
-    op = part.op
-    if op in ("le", "gt"):
-        op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
-    inside, bound = difference.part(lambda atom, _: bool(atom.variables & hidden))
-    bound = bound.plus(difference.constant + (inside.high if op == "lt" else inside.low))
-    return Check(part, op, bound)
-
+from tilewright.schedule.expr import Binary, Expr, Var
+from tilewright.schedule.nest import Buffer, Stmt
+from tilewright.schedule.types import bits
 
 #: Statements that unrolling may make of one kernel. Compilers take minutes for more.
 MOST_STATEMENTS = 8192
@@ -288,12 +39,8 @@ MOST_STATEMENTS = 8192
 _PIECES_UNROLLED = 8
 # Vectors of different lengths behind the longest ones that are made instead of one with a mask.
 _MOST_PIECES = 2
-_LINE_BYTES = 64
 # Cache lines that one hint fetches at most: more are no longer a hint.
 _MOST_LINES = 64
-
-
-# -- statements ------------------------------------------------------------------------------------
 
 
 class KernelEmitter(ValueEmitter):
@@ -301,9 +48,7 @@ class KernelEmitter(ValueEmitter):
 
     entry: an operation before which memory is allocated.
     bindings: the memory of the buffers that exist outside of the kernel.
-    scratch: the memory given for buffers that neither the stack nor a workgroup's memory has room
-        for, in the order in which they are met. How many elements of which type each needs is in
-        `large` afterwards; those that `scratch` has nothing for make the code unusable.
+    scratch: as of an :class:`Allocator`.
     block: threads of a workgroup in each dimension, by tag.
     """
 
@@ -316,14 +61,11 @@ class KernelEmitter(ValueEmitter):
         block: Mapping[str, int],
     ) -> None:
         super().__init__(processor)
-        self.large: list[tuple[int, str]] = []
         self.storages = dict(bindings)
-        self._entry = entry
-        self._bindings = [storage.memory for storage in bindings.values()]
-        self._scratch = scratch
+        memory = [storage.memory for storage in bindings.values()]
+        self._memory = Allocator(processor, entry, memory, scratch)
         self._block = block
         self._allocated: dict[tuple[Stmt, int], ir.Value] = {}
-        self._stack_bytes = self._workgroup_bytes = 0
         self._lane_vars: dict[int, Var] = {}
         self._conditions: dict[Stmt, list[tuple[Expr, tuple[nest.For, ...]]]] = {}
         self._statements = 0
@@ -331,6 +73,11 @@ class KernelEmitter(ValueEmitter):
         self._versioned = not processor.is_gpu
         # The loops over workgroups while what these do is not begun.
         self._grid: tuple[nest.For, ...] = ()
+
+    @property
+    def large(self) -> list[tuple[int, str]]:
+        """Elements, with their type, of each buffer that is in `scratch` or should be."""
+        return self._memory.large
 
     def statement(self, stmt: Stmt) -> None:
         """Emit a statement at the insertion point.
@@ -655,7 +402,7 @@ class KernelEmitter(ValueEmitter):
         size = buffer.size * spread
         memory = self._allocated.get((stmt, spread))
         if memory is None:
-            memory = self._allocated[stmt, spread] = self._memory(size, buffer)
+            memory = self._allocated[stmt, spread] = self._memory.memory(size, buffer)
         lane = self.sums.variable(self.lane) if self.lane is not None else number(0)
         outer = self.storages.get(buffer)
         own = not self.processor.is_gpu
@@ -663,46 +410,6 @@ class KernelEmitter(ValueEmitter):
         self.statement(stmt.body)
         if outer is not None:
             self.storages[buffer] = outer
-
-    def _memory(self, size: int, buffer: Buffer) -> ir.Value:
-        """New memory of `size` elements for a buffer."""
-        processor = self.processor
-        element = scalars.memory_element(buffer.dtype)
-        size_bytes = size * bits(buffer.dtype) // 8
-        on_stack = processor.on_stack(buffer.scope, size_bytes, self._stack_bytes)
-        loose = not on_stack and not processor.is_gpu
-        if on_stack:
-            self._stack_bytes += size_bytes
-        elif loose and self._workgroup_bytes + size_bytes > processor.workgroup_bytes:
-            self.large.append((size, buffer.dtype))
-            if len(self.large) <= len(self._scratch):
-                return self._scratch[len(self.large) - 1]
-        else:
-            self._workgroup_bytes += size_bytes
-        space = processor.memory_space(on_stack)
-        # The runtime aligns a workgroup's memory on CPUs as malloc does.
-        more = _LINE_BYTES * 8 // bits(buffer.dtype) if loose else 0
-        attribute = scalars.parsed_attribute(space) if space else None
-        type_ = ir.MemRefType.get([size + more], element, memory_space=attribute)
-        make = memref.AllocaOp if on_stack else memref.AllocOp
-        with ir.InsertionPoint(self._entry):
-            made = make(type_, [], [], alignment=_LINE_BYTES).result
-            return self._aligned(made, size, buffer.dtype) if loose else made
-
-    def _aligned(self, buffer: ir.Value, size: int, dtype: str) -> ir.Value:
-        """The part of a buffer that begins where a cache line does, distinct from the bindings.
-
-        It is not said to be distinct from a workgroup's other memory: all of that has one base, of
-        which LLVM would then believe that nothing in it overlaps, also within one buffer.
-        """
-        address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
-        missing = arith.SubIOp(index(0), address).result
-        missing = arith.AndIOp(missing, index(_LINE_BYTES - 1)).result
-        start = arith.DivUIOp(missing, index(max(1, bits(dtype) // 8))).result
-        # IREE knows the memory space of what is allocated only.
-        own = ir.MemRefType(buffer.type)
-        plain = memref.MemorySpaceCastOp(ir.MemRefType.get(own.shape, own.element_type), buffer)
-        return distinct([part_of(plain.result, start, [size]), *self._bindings])[0]
 
     def _prefetch(self, region: nest.Region) -> None:
         """Fetch the cache lines of a region's rows. They may lie outside of the buffer."""
@@ -716,7 +423,7 @@ class KernelEmitter(ValueEmitter):
             if step is None:
                 return
         layout = [stride * storage.spread for stride in region.buffer.layout]
-        step = max(1, _LINE_BYTES // (bits(storage.dtype) // 8))
+        step = max(1, LINE_BYTES // (bits(storage.dtype) // 8))
 
         def rows(place: Linear, dimension: int) -> None:
             extent, stride = region.extents[dimension], layout[dimension]
@@ -761,19 +468,3 @@ class KernelEmitter(ValueEmitter):
         return BufferView(
             storage.memory, self.sum(place), region.extents, region.buffer.layout, storage.dtype
         )
-
-
-def distinct(buffers: Sequence[ir.Value]) -> list[ir.Value]:
-    """Buffers of which LLVM knows that none overlaps another.
-
-    With that it keeps what a loop reads and writes in one place in registers.
-
-    Args:
-        buffers: memrefs that are not parts of one another.
-
-    Returns:
-        The same buffers, to be used in their place.
-    """
-    if len(buffers) < 2:
-        return list(buffers)
-    return list(memref.DistinctObjectsOp(buffers).operation.results)

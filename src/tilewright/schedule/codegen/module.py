@@ -15,9 +15,10 @@ from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executabl
 from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
-from tilewright.schedule.codegen.kernel import KernelEmitter, distinct
+from tilewright.schedule.codegen.allocation import distinct
+from tilewright.schedule.codegen.kernel import KernelEmitter
 from tilewright.schedule.codegen.machine import Processor, machine_for
-from tilewright.schedule.codegen.values import Storage
+from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.view import part_of
 from tilewright.schedule.nest import Buffer, Kernel, LoopProgram, Stmt
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.schedule import nest
-from tilewright.schedule.codegen.kernel import kind_of, unroll_marked, widest_bytes
 from tilewright.schedule.codegen.machine import Widths
+from tilewright.schedule.codegen.unrolling import kind_of, unroll_marked, widest_bytes
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr
 from tilewright.schedule.types import INDEX

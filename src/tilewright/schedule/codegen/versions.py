@@ -1,0 +1,143 @@
+"""Checks within loops, by which these come in versions: where no bounds need checking, and where
+they do.
+
+The check that a split does not run past the end of its axis holds for nearly all iterations, and
+so do the checks at the border of a padded tensor. A loop over which a check depends on its
+variable alone is cut into the iterations where the check holds whatever the loops within do, and
+the others. Where it depends on other loops' variables as well, a branch asks at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.schedule import nest
+from tilewright.schedule.arith import Linear
+from tilewright.schedule.codegen.sums import SumEmitter, is_pure
+from tilewright.schedule.expr import Binary, Expr, Select, Var
+from tilewright.schedule.nest import Stmt, expressions, inner
+from tilewright.schedule.types import INDEX
+from tilewright.schedule.walk import nodes
+
+#: Statements of a loop's body beyond which it is not written out several times.
+MOST_VERSIONED = 256
+
+_ORDER = ("lt", "le", "gt", "ge")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison within a loop's body: it holds in every iteration of the loops within if
+    `bound` is negative (op `lt`) or not negative (op `ge`)."""
+
+    part: Expr
+    op: str
+    bound: Linear
+
+    def is_of(self, var: Var) -> bool:
+        """Whether the bound is a multiple of one variable, and a number.
+
+        Args:
+            var: a loop's variable.
+        """
+        return [atom.args[0] for atom in self.bound.terms] == [var]
+
+    def range(self, extent: int) -> tuple[int, int]:
+        """The values of that variable for which it holds: from, up to but without.
+
+        Args:
+            extent: iterations of that variable's loop.
+        """
+        (factor,) = self.bound.terms.values()
+        offset = self.bound.constant
+        if self.op == "lt":
+            factor, offset = -factor, -offset - 1
+        # factor * v + offset >= 0
+        if factor > 0:
+            return max(0, -(offset // factor)), extent
+        return 0, min(extent, offset // -factor + 1)
+
+
+def comparisons(body: Stmt) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+    """The comparisons of indices in the conditions of a statement that need versions: those of
+    splits that do not divide, of what is reduced only under a condition, and of values that are
+    there only under one. With each come the loops around it within the statement.
+
+    Args:
+        body: of the loop that may come in versions.
+
+    Returns:
+        Pairs of a comparison and the loops, outermost first.
+    """
+
+    def visit(
+        stmt: Stmt, loops: tuple[nest.For, ...]
+    ) -> Iterator[tuple[Expr, tuple[nest.For, ...]]]:
+        if isinstance(stmt, nest.If):
+            for part in _parts(stmt.condition):
+                yield part, loops
+        if isinstance(stmt, nest.Store):
+            for expr in expressions(stmt):
+                for node in nodes(expr):
+                    if isinstance(node, Select) and node.guarded:
+                        for part in _parts(node.condition):
+                            yield part, loops
+        if isinstance(stmt, nest.For):
+            loops = (*loops, stmt)
+        for below in inner(stmt):
+            yield from visit(below, loops)
+
+    return visit(body, ())
+
+
+def _parts(condition: Expr) -> Iterator[Expr]:
+    """The comparisons of indices that a conjunction is made of."""
+    if isinstance(condition, Binary):
+        if condition.op == "logical_and":
+            yield from _parts(condition.a)
+            yield from _parts(condition.b)
+        elif condition.op in _ORDER and condition.a.dtype == INDEX and is_pure(condition):
+            yield condition
+
+
+def checks(
+    emitter: SumEmitter,
+    found: Sequence[tuple[Expr, tuple[nest.For, ...]]],
+    outer: frozenset[Var],
+) -> list[Check]:
+    """The checks that depend on nothing but the loops `outer`, and hold for some of their values.
+
+    A comparison that is used in several places is there if all of them are so.
+
+    Args:
+        emitter: knows the values of the variables around.
+        found: what :func:`comparisons` gives.
+        outer: variables that the emitter's loops have.
+    """
+    made, useless = [], set()
+    for part, loops in found:
+        if id(part) in emitter.assumed:
+            continue
+        check = _check(emitter, part, loops)
+        bound = check.bound
+        never = bound.low >= 0 if check.op == "lt" else bound.high < 0
+        if never or not bound.variables <= outer:
+            useless.add(id(part))
+        elif bound.terms:
+            made.append(check)
+    return [check for check in made if id(check.part) not in useless]
+
+
+def _check(emitter: SumEmitter, part: Expr, loops: tuple[nest.For, ...]) -> Check:
+    assert isinstance(part, Binary)
+    within = {loop.var: emitter.loop_var(loop.var.name, loop.extent) for loop in loops}
+    hidden = frozenset(within.values())
+    with emitter.bound({v: emitter.sums.variable(w) for v, w in within.items()}):
+        difference = emitter.linear(part.a).plus(emitter.linear(part.b), -1)
+    op = part.op
+    if op in ("le", "gt"):
+        op, difference = ("lt" if op == "le" else "ge"), difference.plus(-1)
+    inside, bound = difference.part(lambda atom, _: bool(atom.variables & hidden))
+    bound = bound.plus(difference.constant + (inside.high if op == "lt" else inside.low))
+    return Check(part, op, bound)

@@ -1,6 +1,7 @@
 import pytest
 
 from tilewright.search import BudgetTask, Patience, TrialAllocator
+from tilewright.search.budget import Allocation
 
 
 def drive(allocator, best, trials):
@@ -143,3 +144,15 @@ def test_a_task_that_comes_later_gets_its_minimum_first() -> None:
     assert (allocator.next(100).task, allocator.next(100).trials) == ("late", 4)
     with pytest.raises(ValueError, match="two tasks"):
         allocator.add(BudgetTask("a", 0.1, 1.0))
+
+
+def test_a_task_that_another_takes_the_place_of_waits() -> None:
+    tasks = [BudgetTask("chain", 0.5, 1e-3), BudgetTask("part", 0.4, 1e-3)]
+    allocator = TrialAllocator(tasks, batch=4, minimum=4)
+    for task in tasks:
+        allocator.record(task.name, 4, 1e-3)
+    assert allocator.next(100) == Allocation("chain", 4)
+    allocator.weigh("chain", 0.1)
+    assert allocator.next(100) == Allocation("part", 4)
+    allocator.weigh("chain", 1.0)
+    assert allocator.next(100) == Allocation("chain", 4)

@@ -30,8 +30,8 @@ from tilewright.tuning.events import Event, TrialDone, ignore
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import NO_KERNEL
 from tilewright.tuning.result import TuneResult
-from tilewright.tuning.search_phase import SEARCH_TIMING
 from tilewright.tuning.session import TuningSession
+from tilewright.tuning.task_search import SEARCH_TIMING
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 # IREE makes two dispatches of it: the sums of the rows, and the rest.

@@ -20,7 +20,8 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.events import TrialDone
-from tilewright.tuning.search_phase import compile_limit_s, search
+from tilewright.tuning.search_phase import search
+from tilewright.tuning.task_search import compile_limit_s
 
 
 @pytest.fixture

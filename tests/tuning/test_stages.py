@@ -1,5 +1,6 @@
 """The stages of a tuning run: what they ask of workers, and what they make of the answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tilewright.tuning.stages import (
     CompiledCandidate,
     DispatchCompiler,
     FastestFirst,
+    OpeningFirst,
 )
 from tilewright.tuning.task import MAX_REPEATS, DispatchTask, repeats_for
 from tilewright.tuning.worker_tasks import compile_candidate
@@ -261,3 +263,30 @@ class TestSelector:
 def test_repeats_make_a_submission_long_enough_to_time(flops, size, expected):
     workload = Workload("contraction", (), (), (), "", flops=flops, bytes=size)
     assert repeats_for(workload, 2) == expected
+
+
+def test_what_goes_on_after_an_opening_is_made_of_what_became_of_it() -> None:
+    opening = [Configuration.of({"tile": tile}) for tile in (1, 2, 3)]
+    made: list[list[Trial]] = []
+
+    class Further:
+        def __init__(self, told: Sequence[Trial]) -> None:
+            made.append(list(told))
+
+        def ask(self, n: int) -> list[Configuration]:
+            return [Configuration.of({"tile": 10 + n})]
+
+        def tell(self, trials: Sequence[Trial]) -> None:
+            made[0] += trials
+
+    source = OpeningFirst(opening, Further)
+    assert source.ask(2) == opening[:2]
+    assert source.ask(9) == opening[2:]
+    assert source.ask(9) == [], "not before they have been tried"
+    trials = [Trial(one, Status.OK, time_s=1.0) for one in opening]
+    source.tell(trials)
+    assert made == []
+    assert source.ask(4) == [Configuration.of({"tile": 14})]
+    assert made == [trials]
+    source.tell(trials[:1])
+    assert made == [[*trials, trials[0]]]

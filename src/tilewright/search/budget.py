@@ -68,6 +68,7 @@ class _State:
     patience: Patience | None
     trials: int = 0
     done: bool = False
+    weight: float = 1.0
     # Best time over default time after so many trials; starts at (0, 1).
     history: list[tuple[int, float]] = field(default_factory=lambda: [(0, 1.0)])
 
@@ -165,6 +166,16 @@ class TrialAllocator:
         if state.patience is not None:
             state.patience.update(trials, ratio)
 
+    def weigh(self, task: str, weight: float) -> None:
+        """Count the gain of a task for more or less than it is, as for one that others may take the
+        place of.
+
+        Args:
+            task: its name.
+            weight: that its share is multiplied by, in place of an earlier one.
+        """
+        self._states[task].weight = weight
+
     def close(self, task: str) -> None:
         """Give a task no more trials (its strategy has nothing left to propose)."""
         self._states[task].done = True
@@ -198,4 +209,4 @@ class TrialAllocator:
         slope = (before - now) / max(state.trials - past, 1)
         floor = state.task.floor_s / state.task.default_s
         hope = min(now / state.trials, max(now - floor, 0.0))
-        return state.task.share * (self._alpha * slope + (1 - self._alpha) * hope)
+        return state.weight * state.task.share * (self._alpha * slope + (1 - self._alpha) * hope)

@@ -172,12 +172,7 @@ def _parts(prepared: PreparedVariant, winners: Mapping[str, Choice]) -> dict[str
 
 def _parts_of(prepared: PreparedVariant, task: DispatchTask) -> list[str]:
     """The tasks of the dispatches that a task is of together; none for one dispatch."""
-    if not task.is_chain or task.site is None:
-        return []
-    covered = set(task.site.site.dispatches)
-    return [
-        one.identity for one in prepared.tasks if not one.is_chain and covered.issuperset(one.names)
-    ]
+    return [part.identity for part in prepared.parts_of(task)]
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:

@@ -100,6 +100,17 @@ class PreparedVariant:
     def kinds(self) -> set[str]:
         return {task.workload.kind for task in self.tasks}
 
+    def parts_of(self, task: DispatchTask) -> list[DispatchTask]:
+        """The tasks of the dispatches that a task is of together; none for one dispatch.
+
+        Args:
+            task: one of its tasks.
+        """
+        if not task.is_chain or task.site is None:
+            return []
+        covered = set(task.site.site.dispatches)
+        return [one for one in self.tasks if not one.is_chain and covered.issuperset(one.names)]
+
 
 def nothing_to_tune(
     source: Path, prepared: Sequence[PreparedVariant], only: str | None

@@ -5,48 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
 
-from tilewright.measure.timing import TimingPolicy
 from tilewright.search.budget import BudgetTask, TrialAllocator
-from tilewright.search.interface import create_strategy, find_strategy
-from tilewright.search.transfer import Experience
-from tilewright.trial import Status, Trial
+from tilewright.trial import Trial
 from tilewright.tuning.confirm import confirm_s
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
-from tilewright.tuning.experience import experience, space_to_json
+from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
-from tilewright.tuning.stages import (
-    CandidateMeasurer,
-    DispatchCompiler,
-    OpeningFirst,
-    Stages,
-    discard,
-)
+from tilewright.tuning.shared_sites import SharedSites, standings
 from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.task_search import reuse_result, task_loop
 
-# What a trial is compiled and measured with; finalists are measured again with more care.
-SEARCH_TIMING = TimingPolicy(
-    warmup_max_s=0.02,
-    warmup_max_calls=3,
-    min_samples=5,
-    max_samples=20,
-    target=0.02,
-    max_s=0.045,
-    min_sample_s=500e-6,
-    drop_factor=2.0,
-    hopeless_factor=1.2,
-)
-# A candidate that takes this much longer to compile than the default has bodies unrolled beyond
-# what caches and registers hold; it gets no more time than many others need together.
-_COMPILE_LEAST_S, _COMPILE_MOST_S = 1.0, 60.0
-_COMPILE_FACTOR = 4.0
-RUN_TIMEOUT_S = 60.0
 _BATCH = 8
 _MINIMUM = 8
 # Of a task, for which there shall be time.
@@ -102,17 +77,23 @@ def search(
     hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
     fair = min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
 
+    sites = SharedSites(prepared)
+
     def begin(one: _Waiting) -> BudgetTask | None:
         """What trials are shared out to, unless an earlier result serves."""
-        if _reuse(context, one.task, max(1, fair // 2)):
+        if reuse_result(context, one.task, max(1, fair // 2)):
+            sites.hand_over(one.task, one.task.trials)
             return None
         name = f"{one.prepared.variant.name}/{one.task.name}"
-        running[name] = _Running(one.task, _loop(context, one.task), name)
+        running[name] = _Running(one.task, task_loop(context, one.task), name)
+        sites.hand_over(one.task, one.task.trials)
         return _allocatable(context, one.task, name, one.weight)
 
     for one, seconds in zip(prepared, program_s, strict=True):
         for task in one.tasks:
             task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
+            if not sites.is_searched(task):
+                continue
             # How fast a kernel of our own is does not hang on the variant.
             weight = program_s[0] / seconds if task.data is None else 1.0
             entry = _Waiting(one, task, weight)
@@ -128,7 +109,8 @@ def search(
     allocator = TrialAllocator(
         tasks,
         batch=max(_BATCH, context.benchmark.round_size),
-        minimum=min(_MINIMUM, max(1, limit // len(tasks))),
+        # Few trials are not shared out evenly: some are left for the tasks that promise most.
+        minimum=min(_MINIMUM, max(1, limit // (2 * len(tasks)))),
     )
     done = context.store.count_trials(context.run_id)
     for name, known in running.items():
@@ -145,6 +127,8 @@ def search(
                     if context.options.max_trials is None:
                         more = limit + effort.trials_per_dispatch
                         limit = min(context.options.trial_limit, more)
+            for name, weight in _weights(prepared, running).items():
+                allocator.weigh(name, weight)
             allocation = allocator.next(limit - done)
             if allocation is None:
                 break
@@ -152,12 +136,25 @@ def search(
             chosen.loop.observe = _observer(context, chosen.task, done, limit)
             trials = chosen.loop.batch(_in_time(context, running, allocation.trials))
             done += len(trials)
+            sites.hand_over(chosen.task, trials)
             allocator.record(chosen.name, len(trials), chosen.loop.best_s)
             if chosen.loop.exhausted:
                 allocator.close(chosen.name)
     for chosen in running.values():
         for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
+
+
+def _weights(
+    prepared: Sequence[PreparedVariant], running: Mapping[str, _Running]
+) -> dict[str, float]:
+    """Of the tasks that trials are shared out to how likely they are to be chosen, by name, where
+    tasks of one variant can take each other's place."""
+    likely: dict[int, float] = {}
+    for one in prepared:
+        for task, weight in standings(one):
+            likely[id(task)] = min(weight, likely.get(id(task), 1.0))
+    return {name: likely[id(one.task)] for name, one in running.items() if id(one.task) in likely}
 
 
 def _keep_for_the_end(
@@ -197,103 +194,6 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
         min(floor, 0.9 * task.default_s),
         cap=max(1, math.ceil(points)) if points < 1e6 else None,
     )
-
-
-def _reuse(context: RunContext, task: DispatchTask, enough: int) -> bool:
-    """Whether an earlier run has tuned this workload here with at least `enough` trials.
-
-    Its best configuration is taken as the only trial, and confirmed again like any other.
-    """
-    if context.options.fresh or context.options.config is not None:
-        return False
-    found = context.store.result_for(task.key)
-    if found is None or found.run_id == context.run_id:
-        return False
-    if found.trials < enough:
-        return False
-    if found.configuration is not None and not task.restricted.contains(found.configuration):
-        return False  # of a space that is no longer made so
-    task.reused_trials = found.trials
-    if found.configuration is not None:
-        task.trials.append(
-            Trial(
-                found.configuration,
-                Status.OK,
-                time_s=found.tuned_s * (task.default_s or found.default_s) / found.default_s,
-                origin=f"run {found.run_id}",
-            )
-        )
-    context.note(
-        f"{task.name}: reusing the result of run {found.run_id} "
-        f"({found.trials} trials; --fresh tunes it again)"
-    )
-    return True
-
-
-def _loop(context: RunContext, task: DispatchTask) -> SearchLoop:
-    earlier = context.store.trials(context.run_id, task.store_id)
-    task.trials.extend(earlier)
-    default = Trial(
-        task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
-    )
-    source = create_strategy(
-        context.options.strategy_name,
-        task.restricted,
-        context.options.seed,
-        context.options.strategy_settings,
-        known=[default, *earlier],
-        experience=_experience(context, task),
-    )
-    tried = {trial.configuration for trial in earlier}
-    opening = [
-        one for one in task.restricted.anchors if one != task.space.default and one not in tried
-    ]
-    compiler = DispatchCompiler(
-        task,
-        context.compilers,
-        context.options.keep_candidates,
-        timeout_s=compile_limit_s(task),
-    )
-    timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
-    tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
-    kernels = task.kernel_tester(context.benchmark, RUN_TIMEOUT_S)
-    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name, kernels)
-
-    def record(trial: Trial) -> None:
-        context.store.record_trial(context.run_id, task.store_id, trial)
-        task.trials.append(trial)
-
-    return SearchLoop(
-        Stages(OpeningFirst(opening, source), compiler, measurer),
-        record,
-        stop=lambda: context.out_of_time,
-        discard=discard,
-        known=[default, *earlier],
-    )
-
-
-def _experience(context: RunContext, task: DispatchTask) -> tuple[Experience, ...]:
-    """What the database knows of other shapes, for a strategy that can learn from it."""
-    if task.template is None or not find_strategy(context.options.strategy_name).transfers:
-        return ()
-    pipeline = task.template.translation.pipeline
-    found = experience(context.store, task.key, pipeline, context.run_id)
-    if found:
-        shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
-        context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
-    return found
-
-
-def compile_limit_s(task: DispatchTask) -> float:
-    """How long a candidate may take to compile, by how long its default takes.
-
-    Args:
-        task: its default has been compiled.
-
-    Returns:
-        Seconds of processor time.
-    """
-    return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))
 
 
 def _observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:

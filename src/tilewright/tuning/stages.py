@@ -9,7 +9,7 @@ nothing is tried twice, budgets are kept, failures are data.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -141,26 +141,57 @@ class Stages:
     measurer: MeasureStage
 
 
-@dataclass
 class OpeningFirst:
-    """A source that begins with given configurations, and goes on with another source.
+    """A source that begins with given configurations, and goes on with a source that is made when
+    these have been tried.
 
     What each sketch of a kernel takes for best is tried before any model has a say: how sketches
     compare with each other and with the compiler's pipelines, no prior tells.
     """
 
-    opening: list[Configuration]
-    source: Source
+    def __init__(
+        self, opening: Sequence[Configuration], make: Callable[[Sequence[Trial]], Source]
+    ) -> None:
+        """A source that begins with an opening.
+
+        Args:
+            opening: different configurations.
+            make: the source that goes on, of the trials that the opening became.
+        """
+        self._opening = list(opening)
+        self._make = make
+        self._told: list[Trial] = []
+        self._waiting = False
+        self._source: Source | None = None
 
     def ask(self, n: int) -> list[Configuration]:
-        """See :meth:`Source.ask`."""
-        first, self.opening = self.opening[:n], self.opening[n:]
-        left = n - len(first)
-        return [*first, *(self.source.ask(left) if left else [])]
+        """See :meth:`Source.ask`. What goes on is asked when the opening has been told.
+
+        Args:
+            n: how many are wanted.
+        """
+        first, self._opening = self._opening[:n], self._opening[n:]
+        waiting, self._waiting = self._waiting, bool(first)
+        if first or waiting:
+            return first
+        return self._going_on().ask(n)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """See :meth:`Source.tell`."""
-        self.source.tell(trials)
+        """See :meth:`Source.tell`.
+
+        Args:
+            trials: what became of what was asked for.
+        """
+        self._waiting = False
+        if self._source is None:
+            self._told += trials
+        else:
+            self._source.tell(trials)
+
+    def _going_on(self) -> Source:
+        if self._source is None:
+            self._source = self._make(self._told)
+        return self._source
 
 
 class FastestFirst:

@@ -1,0 +1,192 @@
+"""The search of one task: what it begins with, what it draws from, and when none is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.measure.timing import TimingPolicy
+from tilewright.search.interface import Strategy, create_strategy, find_strategy
+from tilewright.search.transfer import Experience
+from tilewright.space.generators import KERNEL_MEMBER
+from tilewright.space.interface import Space
+from tilewright.space.union import MEMBER_KNOB, UnionSpace
+from tilewright.trial import Status, Trial
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.experience import experience
+from tilewright.tuning.search_loop import SearchLoop
+from tilewright.tuning.stages import (
+    CandidateMeasurer,
+    DispatchCompiler,
+    OpeningFirst,
+    Stages,
+    discard,
+)
+from tilewright.tuning.task import DispatchTask
+
+# What a trial is compiled and measured with; finalists are measured again with more care.
+SEARCH_TIMING = TimingPolicy(
+    warmup_max_s=0.02,
+    warmup_max_calls=3,
+    min_samples=5,
+    max_samples=20,
+    target=0.02,
+    max_s=0.045,
+    min_sample_s=500e-6,
+    drop_factor=2.0,
+    hopeless_factor=1.2,
+)
+# A candidate that takes this much longer to compile than the default has bodies unrolled beyond
+# what caches and registers hold; it gets no more time than many others need together.
+_COMPILE_LEAST_S, _COMPILE_MOST_S = 1.0, 60.0
+_COMPILE_FACTOR = 4.0
+RUN_TIMEOUT_S = 60.0
+# How far behind the best that is known of the task a member may be for it to be searched: a sketch
+# by what it takes for best, the pipelines by the compiler's own choice.
+_SKETCH_BEHIND, _PIPELINE_BEHIND = 4.0, 16.0
+
+
+def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
+    """Whether an earlier run has tuned this workload here with at least `enough` trials.
+
+    Its best configuration is taken as the only trial, and confirmed again like any other.
+
+    Args:
+        context: the run.
+        task: gets the trial.
+        enough: trials of the earlier run.
+    """
+    if context.options.fresh or context.options.config is not None:
+        return False
+    found = context.store.result_for(task.key)
+    if found is None or found.run_id == context.run_id:
+        return False
+    if found.trials < enough:
+        return False
+    if found.configuration is not None and not task.restricted.contains(found.configuration):
+        return False  # of a space that is no longer made so
+    task.reused_trials = found.trials
+    if found.configuration is not None:
+        task.trials.append(
+            Trial(
+                found.configuration,
+                Status.OK,
+                time_s=found.tuned_s * (task.default_s or found.default_s) / found.default_s,
+                origin=f"run {found.run_id}",
+            )
+        )
+    context.note(
+        f"{task.name}: reusing the result of run {found.run_id} "
+        f"({found.trials} trials; --fresh tunes it again)"
+    )
+    return True
+
+
+def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
+    """The search of a task, which goes on with what the run has tried of it.
+
+    Args:
+        context: the run.
+        task: gets the trials.
+
+    Returns:
+        A search that begins with what each sketch takes for best.
+    """
+    earlier = context.store.trials(context.run_id, task.store_id)
+    task.trials.extend(earlier)
+    default = Trial(
+        task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
+    )
+
+    def begin(opening: Sequence[Trial]) -> Strategy:
+        known = [default, *earlier, *opening]
+        space = worth_searching(task, known)
+        return create_strategy(
+            context.options.strategy_name,
+            space,
+            context.options.seed,
+            context.options.strategy_settings,
+            known=[one for one in known if one is default or space.contains(one.configuration)],
+            experience=_experience(context, task),
+        )
+
+    tried = {trial.configuration for trial in earlier}
+    opening = [
+        one for one in task.restricted.anchors if one != task.space.default and one not in tried
+    ]
+    compiler = DispatchCompiler(
+        task,
+        context.compilers,
+        context.options.keep_candidates,
+        timeout_s=compile_limit_s(task),
+    )
+    timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
+    tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
+    kernels = task.kernel_tester(context.benchmark, RUN_TIMEOUT_S)
+    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name, kernels)
+
+    def record(trial: Trial) -> None:
+        context.store.record_trial(context.run_id, task.store_id, trial)
+        task.trials.append(trial)
+
+    return SearchLoop(
+        Stages(OpeningFirst(opening, begin), compiler, measurer),
+        record,
+        stop=lambda: context.out_of_time,
+        discard=discard,
+        known=[default, *earlier],
+    )
+
+
+def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space:
+    """The space of a task without the members that are far behind.
+
+    Args:
+        task: whose space.
+        trials: the compiler's own choice among them, and what each sketch takes for best.
+
+    Returns:
+        The members that may yet be the best.
+    """
+    space = task.restricted
+    if not isinstance(space, UnionSpace) or task.default_s is None:
+        return space
+    best: dict[str, float] = {}
+    for trial in trials:
+        name = str(dict(trial.configuration.items).get(MEMBER_KNOB, ""))
+        if trial.ok and trial.time_s is not None:
+            best[name] = min(best.get(name, trial.time_s), trial.time_s)
+    fastest = min(best.values(), default=task.default_s)
+    kept = []
+    for member in space.members:
+        if member.name.startswith(KERNEL_MEMBER):
+            near = best.get(member.name, fastest) <= _SKETCH_BEHIND * fastest
+        else:
+            near = task.default_s <= _PIPELINE_BEHIND * fastest
+        if near:
+            kept.append(member.name)
+    return space.restrict({MEMBER_KNOB: kept}).space if len(kept) < len(space.members) else space
+
+
+def _experience(context: RunContext, task: DispatchTask) -> tuple[Experience, ...]:
+    """What the database knows of other shapes, for a strategy that can learn from it."""
+    if task.template is None or not find_strategy(context.options.strategy_name).transfers:
+        return ()
+    pipeline = task.template.translation.pipeline
+    found = experience(context.store, task.key, pipeline, context.run_id)
+    if found:
+        shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
+        context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
+    return found
+
+
+def compile_limit_s(task: DispatchTask) -> float:
+    """How long a candidate may take to compile, by how long its default takes.
+
+    Args:
+        task: its default has been compiled.
+
+    Returns:
+        Seconds of processor time.
+    """
+    return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))

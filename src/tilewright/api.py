@@ -32,6 +32,7 @@ def tune(
     iree_flags: Iterable[str] = (),
     variants: str | Iterable[str | Variant] | None = None,
     kernels: str = "on",
+    accuracy: str = "strict",
     only: str | None = None,
     threads: int | None = None,
     config: Path | ConfigFile | None = None,
@@ -60,6 +61,8 @@ def tune(
     iree_flags: flags given to every compile.
     variants: whole-program variants to try, `"default,data-tiling,mine=--flag"`.
     kernels: `"on"` for kernels of our own beside the compiler's configurations, `"only"`, `"off"`.
+    accuracy: `"relaxed"` lets kernels compute by other algorithms with other rounding (Winograd's
+        for convolutions), still within the bound that every result is checked against.
     only: a regular expression; other dispatches are left alone.
     threads: threads that the program runs on (default: all cores).
     config: a configuration file of the system that this project succeeds.

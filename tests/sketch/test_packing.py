@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright import te
 from tilewright.sketch.packing import Packing
 
 
@@ -24,3 +25,17 @@ def test_an_array_of_another_shape_is_refused() -> None:
 def test_an_order_that_names_a_part_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="do not agree"):
         Packing((0, 0), ((3,), (4,)), (0, 0))
+
+
+def test_dimensions_are_multiplied_by_matrices_first() -> None:
+    sums = ((1.0, 1.0, 0.0), (0.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 1.0))
+    packed = Packing((0, 0), ((4,), (2, 2)), (1, 0, 2), (sums, None))
+    b = np.arange(12.0, dtype="f").reshape(3, 4)
+    found = packed.of(b)
+    assert packed.unpacked_shape == b.shape
+    assert found.shape == packed.shape == (2, 4, 2)
+    assert packed.added == 4
+    assert found.dtype == b.dtype
+    assert np.array_equal(found[0], (np.array(sums) @ b)[:, :2])
+    with pytest.raises(ValueError, match="known ahead"):
+        packed.stage(te.placeholder((3, 4), name="b"))

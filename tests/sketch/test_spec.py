@@ -312,3 +312,24 @@ def test_packing_of_narrow_types_is_done_ahead(compiler: Compiler, dtype: str) -
     assert dispatches == (1 if dtype == "i8" else 2), "weights are packed ahead"
     wanted = given.astype(np.int32) @ weights.astype(np.int32)
     same(*compiler.run(program, spec, given.astype("i1" if dtype == "i8" else "f4")), wanted)
+
+
+def test_constants_are_multiplied_by_matrices_ahead(compiler: Compiler) -> None:
+    """Columns of the weights are doubled and in reverse order, which the kernel knows."""
+    matrix = tuple(tuple(2.0 * (j == 31 - i) for j in range(32)) for i in range(32))
+    x, w = te.placeholder((24, 16), name="x"), te.placeholder((32, 16), name="w")
+    b, k = te.placeholder((32,), name="b"), te.reduce_axis(16, "k")
+    p = te.compute((24, 32), lambda i, j: te.sum(x[i, k] * w[31 - j, k], axis=k), name="p")
+    y = te.compute((24, 32), lambda i, j: te.maximum(0.5 * p[i, j] + b[j], 0.0), name="y")
+    packing = Packing((0, 0), ((16,), (32,)), (1, 0), (None, matrix))
+    schedule = te.create_schedule(y)
+    schedule[p].compute_at(schedule[y], y.op.axis[0])
+    kernel = SketchedKernel(schedule, (x, w, b, y), {1: packing})
+    spec = spec_of(spec_kernel("dense", PRODUCT, kernel))
+    weights = [constant("w", W), constant("b", B), product("y", "%x", "%w", "%b")]
+    program = programs(weights, "%x: tensor<24x16xf32>", "%y", OUT)
+    assert compiler.dispatched(program, spec) == {"dense": 1}
+    module = compiler.module(program, spec, "flow")
+    main = symbols(module)["main"]
+    assert [op.name for op in walk(main)].count("flow.dispatch") == 1, "it is done ahead"
+    same(*compiler.run(program, spec, X), np.maximum(X @ W + B, 0))

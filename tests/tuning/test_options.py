@@ -166,6 +166,7 @@ OTHER_RUN: dict[str, object] = {
     "variants": (DEFAULT_VARIANT,),
     "only": "x",
     "kernels": "only",
+    "accuracy": "relaxed",
     "threads": 1,
     "strategy_options": ("pool=64",),
     "config": ConfigFile(Path("a.cfg"), restrictions={"tile_m": (8,)}),

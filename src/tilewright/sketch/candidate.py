@@ -21,9 +21,12 @@ from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.target import Target
 
-# IREE evaluates ahead only what makes constants by so much larger
-# (--iree-opt-const-expr-max-size-increase-threshold); the rest it computes in every run.
+# IREE evaluates ahead only what makes constants by so much larger; the rest it computes in every
+# run.
+_LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
 _PACKED_AHEAD_BYTES = 1 << 20
+# What it is told for programs whose kernels multiply constants by matrices.
+_MULTIPLIED_AHEAD_BYTES = 1 << 27
 
 
 class SketchError(TilewrightError):
@@ -105,13 +108,25 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
             )
     for position, packing in kernel.packings.items():
         added = packing.added * bits(wanted[position].dtype) // 8
-        if added > _PACKED_AHEAD_BYTES:
+        most = _MULTIPLIED_AHEAD_BYTES if any(packing.matrices) else _PACKED_AHEAD_BYTES
+        if added > most:
             raise SketchError(
                 f"argument {position} grows by {added} bytes when it is packed: the compiler packs "
-                f"ahead what grows by at most {_PACKED_AHEAD_BYTES}"
+                f"ahead what grows by at most {most}"
             )
         if not (position < len(expression.constant) and expression.constant[position]):
             raise SketchError(f"argument {position} is packed and is no constant")
+
+
+def larger_constants(flags: Sequence[str]) -> tuple[str, ...]:
+    """What lets the compiler evaluate ahead what is multiplied by matrices.
+
+    Args:
+        flags: the user's own, which come first.
+    """
+    if any(flag.startswith(_LARGER_FLAG) for flag in flags):
+        return ()
+    return (f"{_LARGER_FLAG}={_MULTIPLIED_AHEAD_BYTES}",)
 
 
 def room(size: int, plain: int) -> int:

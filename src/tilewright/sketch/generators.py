@@ -11,23 +11,35 @@ from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
 
 # Modules of this package, each of which has its sketches in `SKETCHES`.
-_MODULES = ("byte_tiles", "elementwise", "rows", "split_rows", "tiles", "windows", "attention")
+_MODULES = (
+    "byte_tiles",
+    "elementwise",
+    "rows",
+    "split_rows",
+    "tiles",
+    "windows",
+    "attention",
+    "winograd",
+)
 
 SKETCHES: tuple[type[Sketch], ...] = tuple(registered("tilewright.sketch", _MODULES, "SKETCHES"))
 
 
-def sketches(site: SiteExpression, target: Target) -> list[Sketch]:
+def sketches(site: SiteExpression, target: Target, *, exact: bool = True) -> list[Sketch]:
     """The sketches that fit an expression.
 
     Args:
         site: the expression.
         target: what it is compiled for.
+        exact: whether those are left out that compute other sums than the expression.
 
     Returns:
         Each with its space; the plainest rule alone where no other is for it.
     """
     found: list[Sketch] = []
     for sketch in SKETCHES:
+        if exact and not sketch.is_exact:
+            continue
         with contextlib.suppress(Unfit):
             found.append(sketch(site, target))
     return found or [LoopsSketch(site, target)]

@@ -76,9 +76,11 @@ class Sketch(ABC):
     The constructor raises `space.pipeline.Unfit`, with the reason, for an expression that the rule
     is not for. `space` has the rule's knobs, with constraints and a prior; its default is what the
     rule takes for best. A sketch looks at loops and reads, never at names of operations.
+    `is_exact`: whether it computes the same sums of the same products, in whatever order.
     """
 
     name: ClassVar[str]
+    is_exact: ClassVar[bool] = True
     space: SearchSpace
 
     @abstractmethod

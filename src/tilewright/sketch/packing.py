@@ -2,6 +2,7 @@
 
 A packed operand is the original padded with zeros, each of its dimensions split, and the parts
 permuted: `B[k, n]` in panels of 16 columns is `Packing((0, pad), ((K,), (N / 16, 16)), (1, 0, 2))`.
+Before all that, dimensions may be multiplied by matrices.
 Constant operands are packed outside the kernel, so that it happens when a program is compiled or
 loaded; what is said here once is done in three ways: with NumPy (for trials), in linalg (for what
 ships) and as a tensor expression (in a kernel).
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
+from tilewright.sketch.cook_toom import Matrix
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,22 @@ class Packing:
     pad: zeros added behind the last element of each dimension. split: for each padded dimension the
         extents that it is split into, outermost first; their product is its size. order: for each
         dimension of the result, which of all the parts (counted over all dimensions) it is.
+    matrices: for each dimension the matrix, by rows, that its elements are multiplied by first, of
+        as many columns as there are elements, and rows as the packed operand has; None for none.
+        Empty: for no dimension.
     """
 
     pad: tuple[int, ...]
     split: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
+    matrices: tuple[Matrix | None, ...] = ()
 
     def __post_init__(self) -> None:
         parts = sum(map(len, self.split))
         if len(self.pad) != len(self.split) or sorted(self.order) != list(range(parts)):
             raise ValueError(f"{self}: parts and dimensions do not agree")
+        if self.matrices and len(self.matrices) != len(self.split):
+            raise ValueError(f"{self}: matrices and dimensions do not agree")
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -48,13 +56,12 @@ class Packing:
     @property
     def moves(self) -> bool:
         """Whether elements move, so that the packed operand is another tensor."""
-        return any(self.pad) or list(self.order) != sorted(self.order)
+        return any(self.pad) or any(self.matrices) or list(self.order) != sorted(self.order)
 
     @property
     def added(self) -> int:
         """Elements of the packed operand that the original does not have."""
-        sizes = zip(self.split, self.pad, strict=True)
-        return prod(self.parts) - prod(prod(part) - pad for part, pad in sizes)
+        return prod(self.parts) - prod(self.unpacked_shape)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,12 +82,27 @@ class Packing:
         """
         if array.shape != self.unpacked_shape:
             raise ValueError(f"shape {array.shape} instead of {self.unpacked_shape}")
-        padded = np.pad(array, [(0, pad) for pad in self.pad])
+        made = array
+        for dim, matrix in enumerate(self.matrices):
+            if matrix is not None:
+                by = np.asarray(matrix, np.float64)
+                made = np.moveaxis(np.tensordot(by, made, (1, dim)), 0, dim)
+        padded = np.pad(made.astype(array.dtype), [(0, pad) for pad in self.pad])
         return np.ascontiguousarray(padded.reshape(self.parts).transpose(self.order))
 
     @property
     def unpacked_shape(self) -> tuple[int, ...]:
         """The shape of the operand that the packing is for."""
+        multiplied = self.multiplied_shape
+        matrices = self.matrices or (None,) * len(multiplied)
+        return tuple(
+            size if matrix is None else len(matrix[0])
+            for size, matrix in zip(multiplied, matrices, strict=True)
+        )
+
+    @property
+    def multiplied_shape(self) -> tuple[int, ...]:
+        """The shape of the operand once its dimensions are multiplied by their matrices."""
         return tuple(prod(part) - pad for part, pad in zip(self.split, self.pad, strict=True))
 
     def placeholder(self, tensor: Tensor) -> Tensor:
@@ -96,7 +118,12 @@ class Packing:
 
         Args:
             tensor: the operand, of any computation.
+
+        Raises:
+            ValueError: it is multiplied by matrices, which is done outside the kernel only.
         """
+        if any(self.matrices):
+            raise ValueError(f"{self}: matrices are for operands that are known ahead")
 
         def packed(*axes: Expr) -> Expr:
             parts = dict(zip(self.order, axes, strict=True))

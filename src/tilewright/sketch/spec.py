@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, linalg, tensor
 
@@ -44,6 +45,7 @@ from tilewright.schedule.codegen.module import (
 )
 from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
+from tilewright.sketch.cook_toom import Matrix
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.requirements import Requirements
@@ -199,6 +201,9 @@ class _Written:
 
 def _packed(value: ir.Value, packing: Packing) -> ir.Value:
     """An operand as a kernel reads it; `Packing.of` in linalg."""
+    for dim, matrix in enumerate(packing.matrices):
+        if matrix is not None:
+            value = _multiplied(value, dim, matrix)
     element = ir.RankedTensorType(value.type).element_type
     padded = [prod(parts) for parts in packing.split]
     if any(packing.pad):
@@ -227,6 +232,45 @@ def _packed(value: ir.Value, packing: Packing) -> ir.Value:
         op = linalg.transpose(value, outs=[empty], permutation=list(packing.order))
         value = op.operation.results[0]
     return value
+
+
+def _multiplied(value: ir.Value, dim: int, matrix: Matrix) -> ir.Value:
+    """A dimension of an operand multiplied by a matrix, as a sum of products in linalg."""
+    type_ = ir.RankedTensorType(value.type)
+    element, shape = type_.element_type, list(type_.shape)
+    shape[dim] = len(matrix)
+    factors = ir.DenseElementsAttr.get(np.array(matrix, np.float32))
+    zero = arith.ConstantOp(element, ir.FloatAttr.get(element, 0.0)).result
+    sums = linalg.fill(zero, outs=[tensor.EmptyOp(shape, element).result])
+    axes = [ir.AffineExpr.get_dim(n) for n in range(len(shape) + 1)]
+    *kept, summed = axes
+    made = linalg.GenericOp(
+        [ir.RankedTensorType.get(shape, element)],
+        [arith.ConstantOp(factors.type, factors).result, value],
+        [sums],
+        ir.ArrayAttr.get(
+            [
+                ir.AffineMapAttr.get(ir.AffineMap.get(len(axes), 0, results))
+                for results in (
+                    [axes[dim], summed],
+                    [*kept[:dim], summed, *kept[dim + 1 :]],
+                    kept,
+                )
+            ]
+        ),
+        ir.ArrayAttr.get(
+            [
+                ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
+                for kind in (*["parallel"] * len(kept), "reduction")
+            ]
+        ),
+    )
+    block = made.operation.regions[0].blocks.append(element, element, element)
+    with ir.InsertionPoint(block):
+        factor, one, total = block.arguments
+        product = arith.MulFOp(factor, one).result
+        linalg.YieldOp([arith.AddFOp(total, product).result])
+    return made.operation.results[0]
 
 
 def _define_main(kernels: Sequence[_Written]) -> None:

@@ -40,18 +40,21 @@ class TunableSite:
     """A site that kernels can be made for.
 
     expression: what it computes. target: what for. digest: equal for sites that compute the same,
-    in whatever program, with as much of it known ahead.
+    in whatever program, with as much of it known ahead. exact: whether kernels must compute the
+    same sums as it does.
     """
 
     site: Site
     expression: SiteExpression
     target: Target
     digest: str
+    exact: bool = True
 
     @cached_property
     def sketches(self) -> Mapping[str, Sketch]:
         """The sketches that fit, by name."""
-        return {one.name: one for one in sketches(self.expression, self.target)}
+        fitting = sketches(self.expression, self.target, exact=self.exact)
+        return {one.name: one for one in fitting}
 
     @cached_property
     def spaces(self) -> Mapping[str, SearchSpace]:
@@ -141,7 +144,8 @@ def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts,
         read = result.value
         tunable, reason = None, read.reason
         if read.expression is not None:
-            tunable = TunableSite(site, read.expression, opened.target, _digest(site))
+            exact = opened.options.accuracy == "strict"
+            tunable = TunableSite(site, read.expression, opened.target, _digest(site), exact)
             if not tunable.sketches:
                 tunable, reason = None, _NO_SKETCH
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)

@@ -37,6 +37,8 @@ T = TypeVar("T")
 DEFAULT_OUTPUT = Path("tilewright-out")
 # Of `--kernels`: beside IREE's configurations, in their place, not at all.
 KERNELS = ("on", "only", "off")
+# Of `--accuracy`: sums of the products that the program has, or other algorithms for them too.
+ACCURACIES = ("strict", "relaxed")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,10 @@ def _config_or_path(value: Any, option: str) -> ConfigFile | Path:
 
 def _kernels(value: Any, option: str) -> str:
     return read_choice(value, option, KERNELS)
+
+
+def _accuracy(value: Any, option: str) -> str:
+    return read_choice(value, option, ACCURACIES)
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,14 @@ class TuneOptions:
         identifies=True,
         read=_kernels,
     )
+    accuracy: str = _option(
+        "strict",
+        "|".join(ACCURACIES),
+        "whether kernels may compute by other algorithms, with other rounding (Winograd's, for "
+        "convolutions)",
+        identifies=True,
+        read=_accuracy,
+    )
     only: str | None = _option(
         None, "REGEX", "only the dispatches whose name has this in it", identifies=True
     )
@@ -199,6 +213,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         find_effort(self.effort)
         _kernels(self.kernels, "--kernels")
+        _accuracy(self.accuracy, "--accuracy")
         for flag, value, least in (
             ("--max-trials", self.max_trials, 1),
             ("--threads", self.threads, 1),

@@ -1,0 +1,85 @@
+"""Winograd's convolutions: right in every configuration, and only where they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from nest_evaluator import evaluate
+from sketch_cases import arrays, packed_inputs, unscheduled
+from window_cases import convolution
+
+from tilewright import te
+from tilewright.sketch.cook_toom import SIZES, short_convolution
+from tilewright.sketch.generators import sketches
+from tilewright.sketch.winograd import WinogradSketch
+from tilewright.space.pipeline import Unfit
+from tilewright.target import parse_target
+
+LANES = parse_target("cpu").lanes(32)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_short_convolutions_are_convolutions(size: int) -> None:
+    matrices = short_convolution(size)
+    rng = np.random.default_rng(0)
+    values, window = rng.standard_normal(size + 2), rng.standard_normal(3)
+    a, g, d = (np.array(m) for m in (matrices.result, matrices.filter, matrices.image))
+    found = a @ ((g @ window) * (d @ values))
+    np.testing.assert_allclose(found, [values[i : i + 3] @ window for i in range(size)])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"size": (5, 6), "channels": LANES, "outputs": 2 * LANES, "pad": 1},
+        {"size": (6, 7), "channels": 2 * LANES, "outputs": LANES},
+    ],
+    ids=["padded, tiles cut off", "not padded, whole tiles"],
+)
+def test_configurations_are_right(sizes: dict[str, Any]) -> None:
+    expression = convolution(**sizes)
+    sketch = WinogradSketch(expression, parse_target("cpu"))
+    inputs = arrays(expression)
+    wanted = unscheduled(expression, inputs)
+    by_size = {c["size"]: c for c in sketch.space.sample(np.random.default_rng(0), 24)}
+    assert set(by_size) == set(SIZES)
+    for configuration in [sketch.space.default, *by_size.values()]:
+        kernel = sketch.schedule(configuration)
+        found = evaluate(kernel.lower().program, packed_inputs(kernel, inputs), "random", 0)[0]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-4)
+
+
+def test_what_the_compiler_makes_of_the_default_is_right() -> None:
+    expression = convolution((14, 14), 32, 32, pad=1)
+    inputs = arrays(expression)
+    sketch = WinogradSketch(expression, parse_target("cpu"))
+    kernel = sketch.schedule(sketch.space.default)
+    found = te.build(kernel.schedule, kernel.arguments)(*packed_inputs(kernel, inputs))
+    np.testing.assert_allclose(found, unscheduled(expression, inputs), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"stride": 2}, "not 3x3 side by side"),
+        ({"dilation": 2}, "not 3x3 side by side"),
+        ({"kernel": 5}, "not 3x3 side by side"),
+        ({"last": False}, "not the image's innermost dimension"),
+        ({"constant": False}, "not known ahead"),
+        ({"outputs": 5}, "no whole vectors"),
+        ({"dtype": "i8"}, "no sum of products|not in f32"),
+    ],
+)
+def test_what_it_is_not_for(changed: dict[str, Any], why: str) -> None:
+    expression = convolution(**{"size": (12, 12), "channels": 16, "outputs": 16, **changed})
+    with pytest.raises(Unfit, match=why):
+        WinogradSketch(expression, parse_target("cpu"))
+
+
+def test_it_is_there_only_where_sums_may_be_other_ones() -> None:
+    expression, target = convolution((12, 12), 16, 16), parse_target("cpu")
+    names = {one.name for one in sketches(expression, target)}
+    relaxed = {one.name for one in sketches(expression, target, exact=False)}
+    assert relaxed - names == {"winograd"}

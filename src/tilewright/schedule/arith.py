@@ -102,7 +102,7 @@ class Linear:
             if total:
                 terms[atom] = total
             else:
-                del terms[atom]
+                terms.pop(atom, None)
         return Linear(terms, self.constant + other.constant * factor)
 
     def times(self, factor: int) -> Linear:

@@ -162,3 +162,8 @@ def test_other_bounds_of_a_variable_are_those_that_count() -> None:
     assert known.simplify(least) is i
     known.bind(i, 0, 9)
     assert known.simplify(least) is not i
+
+
+def test_a_sum_with_nothing_of_another() -> None:
+    known = Arithmetic({i: (0, 3), j: (0, 3)})
+    assert known.variable(i).plus(known.variable(j), 0) == known.variable(i)

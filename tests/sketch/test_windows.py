@@ -45,6 +45,13 @@ def test_what_the_compiler_makes_of_the_default_is_right(name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_vectors_are_channels_where_only_the_result_is_transposed() -> None:
+    expression = CASES["depthwise, result transposed"]()
+    sketch = ChannelWindowsSketch(expression, parse_target("cpu"))
+    width = int(str(sketch.space.default["width"]))
+    assert width % parse_target("cpu").lanes(32) == 0
+
+
 def test_a_matrix_product_has_no_windows() -> None:
     a, b = te.placeholder((4, 8), name="a"), te.placeholder((8, 6), name="b")
     k = te.reduce_axis(8, "k")

@@ -178,6 +178,17 @@ def pooling(
     return SiteExpression((x,), (False,), y)
 
 
+def transposed(site: SiteExpression) -> SiteExpression:
+    """A site that is channels last but for its result, which is channels first."""
+    n, *size, channels = site.output.shape
+
+    def element(n: Any, c: Any, *place: Any) -> Any:
+        return te.maximum(site.output(n, *place, c), 0.0)
+
+    output = te.compute((n, channels, *size), element, name="transposed")
+    return SiteExpression(site.inputs, site.constant, output)
+
+
 def hardswish(v: Any) -> Any:
     """x * relu6(x + 3) / 6."""
     return v * te.minimum(te.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
@@ -201,6 +212,8 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "halves": lambda: convolution((4, 3), 4, 17, pad=1, dtype="f16"),
     "depthwise": lambda: depthwise((6, 7), 19),
     "depthwise, stride 2": lambda: depthwise((7, 9), 16, stride=2),
+    "depthwise, result transposed": lambda: transposed(depthwise((5, 6), 19)),
+    "max pooling, result transposed": lambda: transposed(pooling((7, 9), 12, 3, 2, pad=1)),
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
     "blocked": lambda: blocked((3, 4), 16, 24, 8),

@@ -346,7 +346,11 @@ class ChannelWindowsSketch(WindowsSketch):
         elif outputs:
             self._vector = outputs[-1]
         else:
-            raise Unfit("its innermost axis is one of columns, and there are no output channels")
+            # The result is transposed: channels are where the image has them.
+            channels = found.dims[-1].data
+            if channels is None or channels not in wide or channels in found.slides:
+                raise Unfit("columns are innermost, and nothing else is in the image or the result")
+            self._vector = channels
         others = [axis for axis in outputs if axis is not self._vector]
         self._block = others[-1] if others else None
         *rows, self._column = found.slides

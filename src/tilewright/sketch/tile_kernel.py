@@ -92,6 +92,16 @@ def sum_type(form: MatrixForm) -> str:
     return "f32" if dtype in ("f16", "bf16") else dtype
 
 
+def adds_in_result(form: MatrixForm) -> bool:
+    """Whether parts of the depth can be added up in the result's own memory, since it is these
+    sums.
+
+    Args:
+        form: the contraction.
+    """
+    return form.is_output and form.main.output.dtype == sum_type(form)
+
+
 def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
     """The packing of a constant operand into panels of a tile's width.
 
@@ -267,9 +277,14 @@ class TileKernel:
         made: Tensor = compute((chunks, *shape) if chunks > 1 else shape, element, name="parts")
         return made
 
+    @property
+    def _in_result(self) -> bool:
+        """Whether parts of the depth are added up where the result is, not in memory of a block."""
+        return self._chunks > 1 and not self.choice.apart and adds_in_result(self.contraction)
+
     def _sums(self) -> Tensor:
         """The parts added up."""
-        if self._chunks == 1:
+        if self._chunks == 1 or self._in_result:
             return self.parts
         chunk = reduce_axis(self._chunks, "chunk")
 
@@ -300,6 +315,8 @@ class TileKernel:
         contraction = self.contraction
         main = contraction.main
 
+        chunk = reduce_axis(self._chunks, "chunk") if self._in_result else None
+
         def element(indices: Sequence[Expr]) -> Expr:
             at = dict(zip(main.spatial, indices, strict=True))
             batch, rows, columns = (
@@ -308,6 +325,9 @@ class TileKernel:
             )
             row = together(rows, contraction.left.tile)
             column = together(columns, contraction.right.tile)
+            if chunk is not None:
+                value: Expr = summed(TensorRead(self.done, (chunk, *batch, row, column)), chunk)
+                return value
             return cast(main.output.dtype, TensorRead(self.done, (*batch, row, column)))
 
         if contraction.is_output:
@@ -343,7 +363,8 @@ class TileKernel:
         """Loops over the output: blocks, tiles, and what is in a tile.
 
         Returns:
-            The innermost loop over tiles, and the innermost over blocks.
+            The innermost loop over tiles, and that in which operands are packed: the innermost over
+            blocks, or over parts of the depth that are added up in the result.
         """
         choice, stage = self.choice, self.schedule[self.output]
         axes, groups = stage.op.axis, self.contraction.result
@@ -364,13 +385,14 @@ class TileKernel:
         blocks, tiles, inside = map(list, zip(*cuts, strict=True))
         blocks = blocks[::-1] if choice.rows_near else blocks
         tiles = tiles[::-1] if choice.rows_inside else tiles
-        stage.reorder(*outer, *blocks, *tiles, *inside)
+        chunks = stage.op.reduce_axis
+        stage.reorder(*outer, *blocks, *chunks, *tiles, *inside)
         for axis in (*outer, *blocks):
             stage.parallel(axis)
         if len(inside) > 1 and self.done is self.parts:
             stage.unroll(inside[0])
         stage.vectorize(inside[-1])
-        return tiles[-1], [*outer, *blocks][-1]
+        return tiles[-1], [*outer, *blocks, *chunks][-1]
 
     @staticmethod
     def _fused(stage: Stage, axes: Sequence[IterVar]) -> IterVar:
@@ -388,7 +410,7 @@ class TileKernel:
         output = self.schedule[self.output]
         if self._chunks > 1 and choice.apart:
             at = self._apart(tile)
-        elif self._chunks > 1:
+        elif self._chunks > 1 and not self._in_result:
             at = self._in_turn(block)
         else:
             parts.compute_at(output, tile)

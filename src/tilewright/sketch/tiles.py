@@ -20,6 +20,7 @@ from tilewright.sketch.tile_kernel import (
     IN_PLACE,
     TileChoice,
     TileKernel,
+    adds_in_result,
     ahead_packing,
     sum_type,
     tiles_of,
@@ -64,6 +65,7 @@ class TilesSketch(Sketch):
         self._contraction = contraction_of(site)
         self._target = target
         self._facts = _facts(self._contraction, target)
+        self._in_result = adds_in_result(self._contraction)
 
     # -- the space ---------------------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class TilesSketch(Sketch):
         deep = depth // depth_pieces
         in_turn = (depth_pieces > 1) & ~np.asarray(depth_apart, dtype=np.bool_)
         return (
-            in_turn * tall * wide * self._facts.sum_bytes
+            in_turn * tall * wide * (0 if self._in_result else self._facts.sum_bytes)
             + (left == BY_BLOCK) * tall * deep * self._facts.left.panel_bytes
             + (right == BY_BLOCK) * wide * deep * self._facts.right.panel_bytes
         )

@@ -74,6 +74,29 @@ def _row_sums() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
     return te.create_schedule(c), a, c
 
 
+def test_a_prefetch_of_what_is_added_to() -> None:
+    """The result of the stage itself, and what it reads through an inlined stage, in rows where a
+    tile goes from one end of a dimension to the beginning of the next."""
+    a, c = te.placeholder((5, 7, 12), name="A"), te.placeholder((5, 7, 12), name="C")
+    r = te.reduce_axis(12, "r")
+    total = te.compute((5, 7), lambda i, j: te.sum(a[i, j, r], axis=r), name="T")
+    scaled = te.compute((5, 7, 12), lambda i, j, k: c[i, j, k] * 2.0, name="S")
+    out = te.compute((5, 7, 12), lambda i, j, k: scaled[i, j, k] + total[i, j], name="O")
+    s = te.create_schedule(out)
+    s[scaled].compute_inline()
+    i, j, k = s[out].op.axis
+    tile, _ = s[out].split(s[out].fuse(i, j), 3)
+    s[total].compute_at(s[out], tile)
+    s[out].prefetch(c, tile, 0)
+    s[total].prefetch(total, s[total].op.axis[0], 0)
+    text = str(te.lower(s, [a, c, out]))
+    (row,) = (line for line in text.splitlines() if "prefetch(C" in line)
+    place = "(i.j.fused.outer*3 + i.j.fused.inner.init)"
+    assert row.strip() == f"prefetch(C[0 + {place}//7, {place}%7, 0:+12])".replace("0 + ", "")
+    assert "for i.j.fused.inner.init in range(3):" in text
+    assert text.count("prefetch(T[") == 1
+
+
 @pytest.mark.parametrize("parts", [{"factor": 4}, {"nparts": 5}])
 def test_a_split_takes_a_prefetch_along(parts: dict[str, int]) -> None:
     """The element that is fetched stays the one that the unsplit loop would have read next."""

@@ -126,6 +126,35 @@ def test_a_long_depth_in_parts(apart: bool, place: str) -> None:
     assert np.array_equal(found, np.maximum(values[0] @ values[1] + values[2], 0))
 
 
+def test_parts_of_the_depth_are_added_up_in_the_result() -> None:
+    """No memory of a block's own, no copy; what is added to is fetched before it is needed."""
+    site = product((13, 128), (128, 20), "mk,kn->mn")
+    sketch = TilesSketch(site, TARGET)
+    configuration = Configuration.of(dict(sketch.space.default.items) | {"depth_pieces": 2})
+    assert not sketch.space.violations(configuration)
+    lowered = sketch.schedule(configuration).lower()
+    text = str(lowered)
+    assert "sums" not in text
+    assert "prefetch(c.result[" in text
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-3, 4, t.shape).astype("f4") for t in site.inputs]
+    (found,) = evaluate(lowered.program, values, "random")
+    assert np.array_equal(found, values[0] @ values[1])
+
+
+def test_what_is_added_to_a_tile_is_fetched_while_it_is_summed_up() -> None:
+    """A matrix behind the sums is, a vector of as many elements as there are columns is not."""
+    site = product((12, 16), (16, 32), "mk,kn->mn")
+    c, b = site.output, te.placeholder((32,), "f32", name="b")
+    r = te.placeholder((12, 32), "f32", name="r")
+    biased = te.compute((12, 32), lambda i, j: c[i, j] + b[j], name="biased")
+    out = te.compute((12, 32), lambda i, j: te.maximum(biased[i, j] + r[i, j], 0.0), name="out")
+    sketch = TilesSketch(SiteExpression((*site.inputs, b, r), (False,) * 4, out), TARGET)
+    text = str(sketch.schedule(sketch.space.default).lower())
+    assert text.count("prefetch(r[") == 1
+    assert "prefetch(b[" not in text
+
+
 def test_a_factor_for_all_is_no_operand() -> None:
     x = te.placeholder((4, 9), "f32", name="x")
     k = te.reduce_axis(9, "k")

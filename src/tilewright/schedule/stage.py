@@ -573,18 +573,20 @@ class Stage(PlacementPrimitives, StageState):
 
     @primitive
     def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> Self:
-        """Asks the processor to fetch what a later iteration of a loop will read.
+        """Asks the processor to fetch what an iteration of a loop will read, or change.
 
         Args:
-            tensor: a tensor that this stage reads.
+            tensor: a tensor that this stage reads, itself or through what is inlined in it, or its
+                own result.
             var: the loop.
-            offset: how many iterations later.
+            offset: how many iterations later; with 0 the fetch goes on while the loops inside of
+                this one compute what comes before the tensor is needed.
 
         Returns:
             The stage.
 
         Raises:
-            ScheduleError: the stage does not read the tensor.
+            ScheduleError: the stage neither reads nor computes the tensor.
 
         >>> s = te.create_schedule(S)
         >>> s[S].prefetch(A, S.op.axis[0], 1)
@@ -600,7 +602,7 @@ class Stage(PlacementPrimitives, StageState):
         where = f"prefetch of stage '{self.name}'"
         axis = self.leaf(var, where)
         source = self.schedule.tensor(tensor, where)
-        if not any(r.tensor is source for r in self.schedule.reads_of(self)):
+        if not self.schedule.touches(self, source):
             raise ScheduleError(f"{where}: it does not read tensor '{source.name}'")
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise ScheduleError(f"{where}: offset {offset!r} is not an integer")

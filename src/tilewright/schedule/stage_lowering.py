@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilewright.schedule import nest
@@ -345,17 +346,32 @@ class StageLowering:
                     f"'{at.name}', so it cannot be prefetched at '{leaf.name}'; prefetch it "
                     "further in, or what it is computed from"
                 )
-            found.append(nest.Prefetch(self.read_region(tensor, level, offset)))
+            region = self.read_region(tensor, level, offset)
+            inside = self.leaves[level + 1 :]
+            if prod(region.extents) <= prod(self.plan.sizes[leaf] for leaf in inside):
+                found.append(nest.Prefetch(region))
+                continue
+            # The box around the elements is larger than they are (rows of a fused loop, say, from
+            # the end of one dimension to the beginning of the next): they are fetched in rows.
+            renamed, loops = self.result_loops(level + 1, len(self.leaves) - 1)
+            stmt: nest.Stmt = nest.Prefetch(self.read_region(tensor, level, offset, renamed))
+            for axis, fresh in reversed(loops):
+                stmt = nest.For(fresh, self.plan.sizes[axis], stmt)
+            found.append(stmt)
         return found
 
-    def read_region(self, tensor: Tensor, level: int, offset: int) -> nest.Region:
-        """What the stage reads of a tensor in the loops inside of a level, `offset` iterations of
-        that level's loop later.
+    def read_region(
+        self, tensor: Tensor, level: int, offset: int, renamed: Mapping[Expr, Expr] | None = None
+    ) -> nest.Region:
+        """What the stage reads, or computes, of a tensor in the loops inside of a level, `offset`
+        iterations of that level's loop later.
 
         Args:
-            tensor: what is read.
+            tensor: what is read, or its own.
             level: of the loop.
             offset: in iterations of that loop.
+            renamed: loops further in that have other variables around the region, which is then
+                what is read in one iteration of them.
 
         Returns:
             The region; it may lie outside of the tensor.
@@ -366,10 +382,14 @@ class StageLowering:
         plan, arithmetic = self.plan, self.arithmetic
         fixed: set[Expr] = set(plan.path)
         fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])
+        fixed.update((renamed or {}).values())
         spans: list[list[Any]] = [[] for _ in tensor.shape]
-        for read in (read for expr in plan.body for read in reads(expr) if read.tensor is tensor):
-            for i, part in enumerate(self.load(tensor, read.indices).indices):
-                form = arithmetic.linear(substitute(part, plan.values))
+        places = [r.indices for expr in plan.body for r in reads(expr) if r.tensor is tensor]
+        if tensor in plan.stage.op.outputs:
+            places.append(plan.stage.compute.axis)
+        for place in places:
+            for i, part in enumerate(self.load(tensor, place).indices):
+                form = arithmetic.linear(substitute(substitute(part, plan.values), renamed or {}))
                 spans[i].append(span_of(form, fixed, arithmetic))
         if tensor.shape and not spans[0]:
             raise ScheduleError(

@@ -349,6 +349,22 @@ class ScheduleState(ABC, Generic[S_co]):
             return []
         return list(dict.fromkeys(read for expr in stage.op.body for read in reads(expr)))
 
+    def touches(self, stage: StageState, tensor: Tensor) -> bool:
+        """Whether a stage computes a tensor, or reads it, itself or through what is inlined in it.
+
+        Args:
+            stage: one of this schedule.
+            tensor: any tensor.
+        """
+        if tensor in stage.op.outputs:
+            return True
+        for read in self.reads_of(stage):
+            producer = self._of[read.tensor]
+            inlined = producer.attach == INLINE
+            if read.tensor is tensor or (inlined and self.touches(producer, tensor)):
+                return True
+        return False
+
     def readers(self, stage: StageState) -> list[S_co]:
         """The stages that read a stage directly."""
         outputs = set(stage.op.outputs)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.schedule.expr import Binary, Call, Expr, Select, cast, const, index
 from tilewright.schedule.functions import if_then_else
@@ -351,6 +352,7 @@ class TileKernel:
         self._inline()
         tile, block = self._result()
         self._accumulate(tile, block)
+        self._fetch(tile)
         return SketchedKernel(self.schedule, (*arguments, self.output), packings)
 
     def _inline(self) -> None:
@@ -393,6 +395,15 @@ class TileKernel:
             stage.unroll(inside[0])
         stage.vectorize(inside[-1])
         return tiles[-1], [*outer, *blocks, *chunks][-1]
+
+    def _fetch(self, tile: IterVar) -> None:
+        """What a tile adds its sums to comes while these are computed: where that is far away, and
+        the depth short, each tile would wait for it."""
+        stage, output = self.schedule[self.output], self.output
+        found = [t for t in self.contraction.site.inputs if prod(t.shape) >= prod(output.shape)]
+        for tensor in (*found, output) if self._in_result else found:
+            if self.schedule.touches(stage, tensor):
+                stage.prefetch(tensor, tile, 0)
 
     @staticmethod
     def _fused(stage: Stage, axes: Sequence[IterVar]) -> IterVar:

@@ -84,7 +84,7 @@ def test_a_prefetch_of_what_is_added_to() -> None:
     out = te.compute((5, 7, 12), lambda i, j, k: scaled[i, j, k] + total[i, j], name="O")
     s = te.create_schedule(out)
     s[scaled].compute_inline()
-    i, j, k = s[out].op.axis
+    i, j, _ = s[out].op.axis
     tile, _ = s[out].split(s[out].fuse(i, j), 3)
     s[total].compute_at(s[out], tile)
     s[out].prefetch(c, tile, 0)

@@ -8,8 +8,13 @@ from types import SimpleNamespace
 import pytest
 from played_programs import PlayedRun
 
+from tilewright.measure.comparison import Finalist
+from tilewright.measure.statistics import Interval, Measurement, Verdict
+from tilewright.trial import Status, Trial
 from tilewright.tuning.company import Company, affordable, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
+from tilewright.tuning.programs import Build
+from tilewright.tuning.variants import DEFAULT_VARIANT
 
 
 @pytest.fixture
@@ -20,13 +25,21 @@ def run(tmp_path: Path) -> PlayedRun:
 def confirmed(run: PlayedRun, name: str, *faster: str, share: float = 0.5) -> Confirmed:
     """A task whose candidates, best first, beat the default."""
     task = run.task(name, share=share)
-    return Confirmed(
-        task, [FinalCandidate(one, task.folder / f"{one}.vmfb") for one in faster], 1.0
-    )
+    found = Finalist(Measurement((0.5,)), Interval(0.5, 0.5, 0.5, 0.95), Verdict.FASTER)
+    candidates = [
+        FinalCandidate(one, task.folder / f"{one}.vmfb", finalist=found) for one in faster
+    ]
+    return Confirmed(task, candidates, 1.0)
 
 
-def tried(run: PlayedRun, *outcomes: Confirmed, within_s: float | None = None) -> Company:
-    return try_in_company(run.programs, run.prepared, outcomes, run.default, within_s)
+def tried(
+    run: PlayedRun,
+    *outcomes: Confirmed,
+    within_s: float | None = None,
+    base: Company | None = None,
+) -> Company:
+    base = base or Company(run.prepared, run.default)
+    return try_in_company(run.programs, outcomes, base, within_s)
 
 
 def test_how_many_programs_there_is_time_for() -> None:
@@ -69,7 +82,7 @@ def test_a_runner_up_and_an_omission_that_do_better_are_put_together(run: Played
         "default_together_0": 0.6,
     }
     company = tried(run, confirmed(run, "a", "x", "z", share=0.6), confirmed(run, "b", "y"))
-    assert company.choices == {"a": "z", "b": None}
+    assert company.choices == {"a": "z"}
     assert company.dropped == {"b"}
     assert company.build.name == "default_together_0"
 
@@ -109,7 +122,7 @@ def test_a_program_that_fails_leaves_the_others(run: PlayedRun) -> None:
     run.wrong.add("default_company_1")
     run.seconds["default_company_2"] = 0.5
     company = tried(run, confirmed(run, "a", "x"), confirmed(run, "b", "y"))
-    assert company.choices == {"a": "x", "b": None}
+    assert company.choices == {"a": "x"}
     assert company.dropped == {"b"}
     assert "default_company_0.vmfb" not in run.compiled
 
@@ -132,7 +145,8 @@ def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> No
 def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     """A site of several dispatches with a kernel that takes their place."""
     outcome = confirmed(run, name, winner, share=0.9)
-    site = SimpleNamespace(dispatches=parts, module=Path(__file__))
+    site = SimpleNamespace(dispatches=parts, module=Path(__file__), runs=(), count=1)
+    outcome.task.default_s = 1.5
     outcome.task.is_chain = True
     outcome.task.site = SimpleNamespace(site=site)
     return outcome
@@ -142,7 +156,7 @@ def test_a_kernel_for_several_dispatches_takes_the_place_of_their_winners(run: P
     # In this order: the kernel alone, then its parts' winners without it.
     run.seconds |= {"default_company_0": 0.5, "default_company_1": 0.7}
     company = tried(run, confirmed(run, "a", "x"), chain(run, "c", "k", "a", "b"))
-    assert company.choices == {"a": None, "c": "k"}
+    assert company.choices == {"c": "k"}
     assert company.covered == {"a": "c"}
     assert company.dropped == set()
     assert [entry.name for entry in company.entries()] == [entry_name(run.prepared.tasks[1])]
@@ -151,5 +165,56 @@ def test_a_kernel_for_several_dispatches_takes_the_place_of_their_winners(run: P
 def test_its_parts_winners_are_back_where_they_do_better(run: PlayedRun) -> None:
     run.seconds |= {"default_company_0": 0.7, "default_company_1": 0.5}
     company = tried(run, confirmed(run, "a", "x"), chain(run, "c", "k", "a", "b"))
-    assert company.choices == {"a": "x", "c": None}
+    assert company.choices == {"a": "x"}
     assert (company.covered, company.dropped) == ({}, {"c"})
+
+
+def started(run: PlayedRun, **choices: str) -> Company:
+    """The program that the search went on from, with kernels for tasks of the run."""
+    build = run.programs.build(Build("start", DEFAULT_VARIANT, preprocessing=run.context.work))
+    for task in run.prepared.tasks:
+        if task.identity in choices:
+            task.trials.append(Trial(choices[task.identity], Status.OK, time_s=0.7))
+    return Company(run.prepared, build, choices)
+
+
+def test_winners_go_into_the_program_that_the_search_went_on_from(run: PlayedRun) -> None:
+    outcomes = [confirmed(run, "a", "x"), confirmed(run, "b")]
+    base = started(run, a="k", b="l")
+    run.seconds |= {"start": 0.6, "default_company_0": 0.5}
+    company = tried(run, *outcomes, base=base)
+    # The one change is the winner's; without it the program is the one there was.
+    assert (company.choices, company.dropped) == ({"a": "x", "b": "l"}, set())
+    assert run.compiled == ["default.vmfb", "start.vmfb", "default_company_0.vmfb"]
+
+
+def test_the_program_that_the_search_went_on_from_stays_where_it_is_faster(run: PlayedRun) -> None:
+    outcomes = [confirmed(run, "a", "x"), confirmed(run, "b", "y")]
+    base = started(run, a="k")
+    run.seconds |= {"start": 0.4, **{f"default_company_{n}": 0.5 for n in range(3)}}
+    company = tried(run, *outcomes, base=base)
+    assert (company.build, company.choices) == (base.build, {"a": "k"})
+    assert company.dropped == {"b"}
+    assert "than default with kernels; it stays" in run.notes
+
+
+def test_without_anything_new_nothing_is_compiled(run: PlayedRun) -> None:
+    outcome = confirmed(run, "a", "k")
+    base = started(run, a="k")
+    assert tried(run, outcome, base=base) is base
+    assert run.compiled == ["default.vmfb", "start.vmfb"]
+
+
+def test_many_winners_are_left_out_by_halves_where_there_is_little_time(run: PlayedRun) -> None:
+    outcomes = [confirmed(run, name, "x") for name in "abcd"]
+    # In this order: all four; b and d, without the first half; a and c.
+    run.seconds |= {
+        "default_company_0": 0.8,
+        "default_company_1": 0.9,
+        "default_company_2": 0.5,
+    }
+    run.programs.seconds_each = 10.0
+    company = tried(run, *outcomes, within_s=35.0)
+    assert company.choices == {"a": "x", "c": "x"}
+    assert company.dropped == {"b", "d"}
+    assert len(run.compiled) == 4

@@ -27,7 +27,7 @@ def tuned(run: PlayedRun, *names: str, seconds: float = 0.5) -> Company:
     """A company of tasks with a winner each, in a program that takes so long."""
     run.seconds["default_company_0"] = seconds
     winners = [Confirmed(run.task(n), [FinalCandidate("x", run.context.work)], 1.0) for n in names]
-    company = try_in_company(run.programs, run.prepared, winners, run.default)
+    company = try_in_company(run.programs, winners, Company(run.prepared, run.default))
     run.outcome.confirmed += winners
     run.outcome.companies.append(company)
     return company

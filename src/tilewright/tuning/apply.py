@@ -23,7 +23,7 @@ from tilewright.tuning.variants import (
     Variant,
     preprocessing_spec,
     with_spec_flags,
-    without_preprocessing,
+    without_spec,
 )
 
 _READ_TIMEOUT_S = 300.0
@@ -268,7 +268,7 @@ def prove_tuned(
     flags = opened.flags(tuned.variant)
     claim = Claim(
         program or opened.program.path,
-        flags if tuned.kernels is None else without_preprocessing(flags),
+        flags if tuned.kernels is None else without_spec(flags),
         opened.work / "proof",
         given=_given(opened, tuned),
         # What a spec of ours prepares for matching is no change; another kind of library may do

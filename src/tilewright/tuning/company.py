@@ -10,23 +10,21 @@ from pathlib import Path
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
+from tilewright.tuning.choices import Choices, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import SpecRequest, write_specs
-from tilewright.tuning.task import DispatchTask
 
 # Hot dispatches whose choice is tried again in the whole program.
 _HOT = {"quick": 2, "standard": 6, "thorough": 16}
 
-Choice = Configuration | None
-
 
 @dataclass
 class Company:
-    """The choices that hold up together: a configuration for each task, None to leave it alone.
+    """The choices that hold up together: a configuration for each task that is not left alone.
 
     choices: by the tasks' identities. build: the program with them, whose specs have them as
     entries; it has none where no choice is left. dropped: identities of the tasks whose winner did
@@ -35,32 +33,63 @@ class Company:
 
     prepared: PreparedVariant
     build: Build
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: Choices = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """What its program is called before anything was searched."""
+        name = self.build.variant.name
+        return f"{name} with kernels" if self.build.preprocessing is not None else name
 
     @property
     def covered(self) -> dict[str, str]:
         """Of tasks whose dispatches a kernel for several took the place of: that kernel's task."""
-        chosen = [task for task in self.prepared.tasks if self.choices.get(task.identity)]
+        chosen = [task for task in self.prepared.tasks if task.identity in self.choices]
         return {
-            part: task.name
+            part.identity: task.name
             for task in chosen
-            for part in _parts_of(self.prepared, task)
-            if not self.choices.get(part)
+            for part in self.prepared.parts_of(task)
+            if part.identity not in self.choices and task.site is not None
+            if set(task.site.site.dispatches).issuperset(part.names)
         }
 
     def entries(self) -> tuple[Entry, ...]:
         """What the specs of the build were written for.
 
         Returns:
-            An entry for each choice that is a configuration.
+            An entry for each choice.
         """
         return _entries(self.prepared, self.choices)
 
 
 @dataclass
+class Contender:
+    """A program that the search can go on from: a plain variant, or a start with kernels.
+
+    time_s: of one run, before anything was searched.
+    """
+
+    company: Company
+    time_s: float
+
+    @property
+    def name(self) -> str:
+        """As the user is told."""
+        return self.company.name
+
+    @property
+    def variant(self) -> str:
+        """The name of its variant."""
+        return self.company.build.variant.name
+
+
+@dataclass
 class Outcome:
-    """What the parts of a run leave for the result."""
+    """What the parts of a run leave for the result.
+
+    prepared: the variants whose dispatches were measured. companies: what may be handed back.
+    """
 
     default: Build
     default_s: float
@@ -97,82 +126,83 @@ def spec_request(
 
 def try_in_company(
     programs: Programs,
-    prepared: PreparedVariant,
     confirmed: Sequence[Confirmed],
-    plain: Build,
+    base: Company,
     within_s: float | None = None,
 ) -> Company:
     """Find the choices that make the whole program fastest, starting from every winner.
 
-    Each hot dispatch's runners-up, and leaving it alone, are tried in the program with the other
-    winners in place, the hottest dispatches first; all are compared in the same interleaved rounds.
+    Each hot dispatch's runners-up, and what the program had before in its place, are tried with the
+    other winners, the hottest dispatches first; all are compared in the same interleaved rounds.
+    Where there is no time for as many programs, the winners are left out by halves.
 
     Args:
         programs: of the run: compiles and measures the whole program.
-        prepared: the variant with its tasks.
         confirmed: what became of the tasks alone.
-        plain: the program of this variant without a spec: when nothing beats it, it stays.
+        base: the program that the search went on from: when nothing beats it, it stays.
         within_s: seconds in which as many programs are compiled as there is time for; None: all.
 
     Returns:
-        The choices with their program; without choices the plain one.
+        The choices with their program.
     """
-    context = programs.context
-    winners: dict[str, Choice] = {
-        c.task.identity: c.winner.configuration for c in confirmed if c.winner is not None
+    context, prepared = programs.context, base.prepared
+    known = _known(base)
+    found = known | {
+        c.task.identity: (c.winner.configuration, (c.task.default_s or 0.0) / c.speedup.value)
+        for c in confirmed
+        if c.winner is not None
     }
-    if not winners:
-        return Company(prepared, plain)
-    nothing = Company(prepared, plain, dropped=set(winners))
-    # A kernel for a site of several dispatches takes the place of what was found for these.
-    alone, parts = dict(winners), _parts(prepared, winners)
-    winners |= {part: None for covered in parts.values() for part in covered}
-    rivals = [dict(winners)]
+    winners = settle(prepared, found)
+    changed = [key for key in found if winners.get(key) != base.choices.get(key)]
+    if not changed:
+        return base
+
+    def without(keys: Sequence[str]) -> Choices:
+        """The winners, but for these tasks what the program had before."""
+        kept = {key: one for key, one in found.items() if key not in keys}
+        return settle(prepared, kept | {key: known[key] for key in keys if key in known})
+
+    rivals = []
     for outcome in _hottest(context, confirmed):
         key = outcome.task.identity
-        if winners[key] is None:
-            continue
-        others: list[Choice] = [
-            c.configuration for c in outcome.faster[1 : context.options.effort_preset.company]
-        ]
-        rivals += [{**winners, key: other} for other in others]
-        if len(winners) > 1:
-            rivals.append({**winners, key: None, **{part: alone[part] for part in parts[key]}})
-    rivals = rivals[: affordable(within_s, programs.seconds_each)]
-    built = _build(programs, prepared, rivals, "company")
+        if key in winners:
+            others = outcome.faster[1 : context.options.effort_preset.company]
+            rivals += [winners | {key: other.configuration} for other in others]
+            rivals.append(without([key]))
+    count = affordable(within_s, programs.seconds_each)
+    if count is not None and len(rivals) >= count and len(changed) > 2:
+        rivals = [without(changed[::2]), without(changed[1::2])]
+    rivals = [one for one in rivals if one != base.choices]
+    built = build_companies(programs, prepared, [winners, *rivals][:count], "company")
+    nothing = replace(base, dropped={key for key in winners if key not in base.choices})
     if not built:
         context.note("no program with the winners' spec compiled and ran right", warning=True)
         return nothing
-    judged = _compare(programs, [plain, *(one.build for one in built)])
+    judged = _compare(programs, [base.build, *(one.build for one in built)])
     if judged is None:
         return nothing
-    best = _combine(programs, winners, built, judged)
-    best.dropped = {key for key in winners if best.choices.get(key) is None}
-    for key in best.choices:
-        if best.choices[key] is not None:
-            best.dropped -= set(parts[key])
-    final = _compare(programs, [plain, best.build])
-    if final is not None and final[1].ratio.value >= 1.0:
+    best = _combine(programs, winners, base, built, judged)
+    final = None if best is base else _compare(programs, [base.build, best.build])
+    if best is base or (final is not None and final[1].ratio.value >= 1.0):
         context.note(
-            "the winners do not make the whole program faster; the compiler's choices stay"
+            f"the winners do not make the whole program faster than {base.name}; it stays"
+            if base.choices
+            else "the winners do not make the whole program faster; the compiler's choices stay"
         )
         return nothing
+    best.dropped = {key for key in found if key not in best.choices and key not in best.covered}
     return best
 
 
-def _parts(prepared: PreparedVariant, winners: Mapping[str, Choice]) -> dict[str, list[str]]:
-    """For each winner the others that are of dispatches which it takes the place of."""
-    found: dict[str, list[str]] = {key: [] for key in winners}
-    for task in prepared.tasks:
-        if task.identity in winners:
-            parts = _parts_of(prepared, task)
-            found[task.identity] = [part for part in parts if part in winners]
-    return found
-
-
-def _parts_of(prepared: PreparedVariant, task: DispatchTask) -> list[str]:
-    """The tasks of the dispatches that a task is of together; none for one dispatch."""
-    return [part.identity for part in prepared.parts_of(task)]
+def _known(base: Company) -> dict[str, tuple[Configuration, float]]:
+    """The choices of a program that was measured, with their times alone."""
+    known = {}
+    for task in base.prepared.tasks:
+        chosen = base.choices.get(task.identity)
+        times = [t.time_s for t in task.trials if t.configuration == chosen and t.time_s]
+        if chosen is not None and times:
+            known[task.identity] = (chosen, min(times))
+    return known
 
 
 def affordable(within_s: float | None, seconds_each: float) -> int | None:
@@ -196,7 +226,7 @@ def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confir
     return won[: _HOT[context.options.effort]]
 
 
-def _entries(prepared: PreparedVariant, choices: Mapping[str, Choice]) -> tuple[Entry, ...]:
+def _entries(prepared: PreparedVariant, choices: Mapping[str, Configuration]) -> tuple[Entry, ...]:
     chosen: dict[object, Entry] = {}
     for task in prepared.tasks:
         configuration = choices.get(task.identity)
@@ -211,13 +241,23 @@ def _entries(prepared: PreparedVariant, choices: Mapping[str, Choice]) -> tuple[
     return tuple(chosen.values())
 
 
-def _build(
+def build_companies(
     programs: Programs,
     prepared: PreparedVariant,
-    rivals: Sequence[dict[str, Choice]],
+    rivals: Sequence[Choices],
     stem: str,
 ) -> list[Company]:
-    """The rivals whose programs compile and compute the right results."""
+    """Write the specs of choices and compile the program with them.
+
+    Args:
+        programs: of the run.
+        prepared: the variant whose tasks the choices are of.
+        rivals: the choices.
+        stem: part of the files' names.
+
+    Returns:
+        Those whose programs compile and compute the right results; of the others the user is told.
+    """
     context = programs.context
     wanted: list[Build] = []
     requests: list[SpecRequest] = []
@@ -267,32 +307,35 @@ def _compare(programs: Programs, builds: Sequence[Build]) -> list[Finalist] | No
 
 def _combine(
     programs: Programs,
-    winners: dict[str, Choice],
+    winners: Choices,
+    base: Company,
     built: Sequence[Company],
     judged: Sequence[Finalist],
 ) -> Company:
     """Put together the rival choices that beat the winners' program beyond the noise.
 
-    `judged` are the plain program and those that were built.
+    `judged` are the base and those that were built.
     """
     first = built[0]
     if first.choices != winners:
         return min(zip(built, judged[1:], strict=True), key=lambda one: one[1].ratio.value)[0]
-    rivals = _compare(programs, [one.build for one in built])
+    rivals = _compare(programs, [one.build for one in built]) if built[1:] else None
     if rivals is None:
         return first
-    changed: dict[str, tuple[float, dict[str, Choice]]] = {}
+    changed: dict[str, tuple[float, dict[str, Configuration | None]]] = {}
     for one, finalist in zip(built[1:], rivals[1:], strict=True):
         if finalist.verdict is not Verdict.FASTER:
             continue
-        others = {k: one.choices.get(k) for k in winners if one.choices.get(k) != winners[k]}
+        keys = dict.fromkeys([*winners, *one.choices])
+        others = {k: one.choices.get(k) for k in keys if one.choices.get(k) != winners.get(k)}
         key = next(iter(others))
         if key not in changed or finalist.ratio.value < changed[key][0]:
             changed[key] = (finalist.ratio.value, others)
-    together = {**winners, **{k: v for _, more in changed.values() for k, v in more.items()}}
-    for one in built:
+    merged = {**winners, **{k: v for _, more in changed.values() for k, v in more.items()}}
+    together = {key: choice for key, choice in merged.items() if choice is not None}
+    for one in (base, *built):
         if one.choices == together:
             return one
-    more = _build(programs, first.prepared, [together], "together")
+    more = build_companies(programs, first.prepared, [together], "together")
     again = _compare(programs, [first.build, more[0].build]) if more else None
     return more[0] if again is not None and again[1].ratio.value < 1.0 else first

@@ -144,7 +144,8 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
     Where there is none the default is handed back.
     """
     context = programs.context
-    rivals = [c for c in outcome.companies if c.build.vmfb != outcome.default.vmfb]
+    rivals = list({c.build.vmfb: c for c in outcome.companies}.values())
+    rivals = [c for c in rivals if c.build.vmfb != outcome.default.vmfb]
     for company, comparison in _faster(programs, outcome, rivals):
         final = _prove(programs, company, comparison)
         if not final.wrong:
@@ -210,7 +211,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     for task in company.prepared.tasks:
         choice = company.choices.get(task.identity)
         if choice is not None and entry_of(task, choice).name in missed:
-            company.choices[task.identity] = None
+            del company.choices[task.identity]
             company.dropped.add(task.identity)
             context.note(f"{task.name}: its entry applies to no dispatch of the program")
     # A dispatch that no entry touched can differ: the compiler does not always choose alike.

@@ -103,13 +103,15 @@ class PreparedVariant:
     def parts_of(self, task: DispatchTask) -> list[DispatchTask]:
         """The tasks of the dispatches that a task is of together; none for one dispatch.
 
+        They can have other dispatches besides.
+
         Args:
             task: one of its tasks.
         """
         if not task.is_chain or task.site is None:
             return []
         covered = set(task.site.site.dispatches)
-        return [one for one in self.tasks if not one.is_chain and covered.issuperset(one.names)]
+        return [one for one in self.tasks if not one.is_chain and not covered.isdisjoint(one.names)]
 
 
 def nothing_to_tune(

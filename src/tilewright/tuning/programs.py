@@ -20,7 +20,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_preprocessing
+from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
@@ -64,16 +64,8 @@ class Build:
         """The variant with the preprocessing spec that the program is compiled with."""
         if self.preprocessing is None:
             return self.variant
-        own = without_preprocessing(self.variant.flags)
+        own = without_spec(self.variant.flags)
         return replace(self.variant, flags=(f"{PREPROCESSING_FLAG}={self.preprocessing}", *own))
-
-
-@dataclass
-class MeasuredBuild:
-    """A program that compiled, and the seconds that one run of it takes."""
-
-    build: Build
-    time_s: float
 
 
 class Programs:

@@ -74,8 +74,7 @@ def search(
     tasks: list[BudgetTask] = []
     waiting: list[_Waiting] = []
     effort = context.options.effort_preset
-    hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
-    fair = min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
+    fair = fair_trials(context, prepared)
 
     sites = SharedSites(prepared)
 
@@ -133,7 +132,7 @@ def search(
             if allocation is None:
                 break
             chosen = running[allocation.task]
-            chosen.loop.observe = _observer(context, chosen.task, done, limit)
+            chosen.loop.observe = observer(context, chosen.task, done, limit)
             trials = chosen.loop.batch(_in_time(context, running, allocation.trials))
             done += len(trials)
             sites.hand_over(chosen.task, trials)
@@ -143,6 +142,21 @@ def search(
     for chosen in running.values():
         for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
+
+
+def fair_trials(context: RunContext, prepared: Sequence[PreparedVariant]) -> int:
+    """What each task would get if all got as many trials.
+
+    Args:
+        context: the run, with its budget.
+        prepared: the variants that are tuned.
+
+    Returns:
+        At most as many as the effort has for one.
+    """
+    effort = context.options.effort_preset
+    hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
+    return min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
 
 
 def _weights(
@@ -196,8 +210,15 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     )
 
 
-def _observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:
-    """Tells the listener every trial, counting from those done before the batch."""
+def observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:
+    """Tells the listener every trial, counting from those done before the batch.
+
+    Args:
+        context: the run.
+        task: whose trials they are.
+        before: how many the run has done.
+        limit: how many it does at most.
+    """
     counter = itertools.count(before + 1)
 
     def observe(trial: Trial, best_s: float | None) -> None:

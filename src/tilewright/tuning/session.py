@@ -17,7 +17,7 @@ from tilewright.store import Database, RunStatus
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.tuning import outputs
-from tilewright.tuning.company import Outcome, try_in_company
+from tilewright.tuning.company import Company, Contender, Outcome, try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import Interrupted, RunContext
@@ -36,7 +36,6 @@ from tilewright.tuning.prepare import (
 )
 from tilewright.tuning.programs import (
     Build,
-    MeasuredBuild,
     Programs,
     program_inputs,
     quick_timing,
@@ -44,11 +43,13 @@ from tilewright.tuning.programs import (
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.stages import Selector
+from tilewright.tuning.starts import make_starts
+from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variant_phase import choose_variants
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 # The phases of a run that come before the first candidate.
-_BEFORE_SEARCH = ("compile", "measure", "variants", "dispatches")
+_BEFORE_SEARCH = ("compile", "measure", "starts", "variants", "dispatches")
 
 
 class TuningSession:
@@ -173,7 +174,8 @@ class TuningSession:
             with context.phase("dispatches", "reading the dispatches"):
                 first = read_tasks(context, extraction)
             outcome = Outcome(default, default_s)
-            chosen = choose_variants(programs, outcome, first)
+            starts = make_starts(programs, outcome, first)
+            chosen = choose_variants(programs, outcome, first, starts)
             self._tune(context, programs, outcome, first, chosen)
             result = outputs.finish(programs, outcome, cpu_start)
         status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
@@ -212,32 +214,43 @@ class TuningSession:
         programs: Programs,
         outcome: Outcome,
         first: PreparedVariant,
-        chosen: Sequence[MeasuredBuild],
+        chosen: Sequence[Contender],
     ) -> None:
-        for measured in chosen:
-            with context.phase("dispatches", f"measuring those of {measured.build.variant.name}"):
-                prepared = (
-                    first
-                    if measured.build.variant.name == first.variant.name
-                    else take_apart(context, measured.build.variant)
-                )
-                measure_defaults(context, prepared, measured.time_s)
-            outcome.prepared.append(prepared)
+        for contender in chosen:
+            company = contender.company
+            if any(company.prepared is known for known in outcome.prepared):
+                continue
+            with context.phase("dispatches", f"measuring those of {contender.variant}"):
+                known = [p for p in outcome.prepared if p.variant.name == contender.variant]
+                if known:
+                    company.prepared = known[0]
+                    continue
+                if company.prepared is not first:
+                    company.prepared = take_apart(context, company.build.variant)
+                measure_defaults(context, company.prepared, contender.time_s)
+                outcome.prepared.append(company.prepared)
         if not any(p.tasks for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
-            search(context, outcome.prepared, [m.time_s for m in chosen])
+            search(context, [one.company.prepared for one in chosen], [m.time_s for m in chosen])
         _say_if_nothing_was_tried(context, outcome)
-        for measured, prepared in zip(chosen, outcome.prepared, strict=True):
-            with context.phase("confirm", prepared.variant.name):
-                ahead = len(chosen) - len(outcome.companies)
-                confirmed = confirm(context, prepared.tasks, self.selector, ahead)
+        for done, contender in enumerate(chosen):
+            base, ahead = contender.company, len(chosen) - done
+            with context.phase("confirm", contender.variant):
+                tasks = [task for task in base.prepared.tasks if _has_news(task, base)]
+                confirmed = confirm(context, tasks, self.selector, ahead)
             outcome.confirmed += confirmed
             left = context.left_for("company")
             within = None if left is None else left / ahead
-            with context.phase("company", prepared.variant.name):
-                company = try_in_company(programs, prepared, confirmed, measured.build, within)
+            with context.phase("company", contender.variant):
+                company = try_in_company(programs, confirmed, base, within)
             outcome.companies.append(company)
+
+
+def _has_news(task: DispatchTask, base: Company) -> bool:
+    """Whether something better has been found than what a program has for the task already."""
+    best, chosen = task.best, base.choices.get(task.identity)
+    return best is not None and (chosen is None or best.configuration != chosen)
 
 
 def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:

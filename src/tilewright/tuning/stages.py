@@ -258,12 +258,34 @@ class DispatchCompiler:
             A candidate for each, in their order. Of several that become the same program all have
             the path of the one that was written.
         """
+        return self.compiled(self.pool.run(self.jobs(configurations)))
+
+    def jobs(self, configurations: Sequence[Configuration]) -> list[Job[Any, Any]]:
+        """What the pool is asked, for who asks it for several dispatches at once.
+
+        Args:
+            configurations: different ones of the task's space.
+
+        Returns:
+            A job for each, in their order.
+        """
         jobs: list[Job[Any, Any]] = []
         for configuration in configurations:
             self._count += 1
             job = self._job(configuration, f"candidate_{self._count:05d}")
             jobs.append(replace(job, tag=configuration, processor_time=True))
-        outcomes = [_compiled(result) for result in self.pool.run(jobs)]
+        return jobs
+
+    def compiled(self, results: Sequence[Result[Any]]) -> list[CompiledCandidate]:
+        """The candidates that the pool made.
+
+        Args:
+            results: of the jobs, in their order.
+
+        Returns:
+            As `compile`.
+        """
+        outcomes = [_compiled(result) for result in results]
         # Of those that become the same program only one is written: the first to be compiled, which
         # need not be the first in the batch.
         written = {

@@ -69,7 +69,13 @@ def _summary(
     finalists = {c.configuration: c.finalist for c in confirmed.faster} if confirmed else {}
     finalist = finalists.get(configuration) if configuration is not None else None
     speedup = finalist.speedup if finalist else None
-    tuned_s = default_s / speedup.value if speedup else default_s
+    tuned_s = default_s
+    if speedup is not None:
+        tuned_s = default_s / speedup.value
+    elif configuration is not None:
+        # It was measured in a trial alone, and then with others in the whole program.
+        times = [t.time_s for t in task.trials if t.configuration == configuration and t.time_s]
+        tuned_s = min(times, default=default_s)
     own = task.own_choice
     if configuration is not None:
         status = "reused" if task.reused else "tuned"
@@ -87,7 +93,7 @@ def _summary(
         share=round(task.share, 4),
         default_ms=default_s * 1e3,
         tuned_ms=tuned_s * 1e3,
-        speedup=speedup.value if speedup else 1.0,
+        speedup=default_s / tuned_s,
         trials=len(task.trials),
         status=status,
         configuration=own if configuration is None else task.describe(configuration),

@@ -11,7 +11,8 @@ from tilewright.search.transfer import Experience
 from tilewright.space.generators import KERNEL_MEMBER
 from tilewright.space.interface import Space
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
-from tilewright.trial import Status, Trial
+from tilewright.store import TaskResult
+from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.experience import experience
 from tilewright.tuning.search_loop import SearchLoop
@@ -56,17 +57,12 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
         task: gets the trial.
         enough: trials of the earlier run.
     """
-    if context.options.fresh or context.options.config is not None:
+    found = earlier_result(context, task, enough)
+    if found is None:
         return False
-    found = context.store.result_for(task.key)
-    if found is None or found.run_id == context.run_id:
-        return False
-    if found.trials < enough:
-        return False
-    if found.configuration is not None and not task.restricted.contains(found.configuration):
-        return False  # of a space that is no longer made so
     task.reused_trials = found.trials
-    if found.configuration is not None:
+    tried = {trial.configuration for trial in task.trials}
+    if found.configuration is not None and found.configuration not in tried:
         task.trials.append(
             Trial(
                 found.configuration,
@@ -82,6 +78,42 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
     return True
 
 
+def earlier_result(context: RunContext, task: DispatchTask, enough: int) -> TaskResult | None:
+    """What an earlier run found for this workload here with at least so many trials.
+
+    Args:
+        context: the run, which may be told to begin afresh.
+        task: whose key is looked for.
+        enough: trials.
+
+    Returns:
+        None where there is nothing that may be taken over.
+    """
+    if context.options.fresh or context.options.config is not None:
+        return None
+    found = context.store.result_for(task.key)
+    if found is None or found.run_id == context.run_id or found.trials < enough:
+        return None
+    if found.configuration is not None and not task.restricted.contains(found.configuration):
+        return None  # of a space that is no longer made so
+    return found
+
+
+def openings(task: DispatchTask, known: Sequence[Trial]) -> list[Configuration]:
+    """What is tried of a task before anything is searched: what each sketch takes for best.
+
+    Args:
+        task: whose space says what that is.
+        known: what has been tried.
+
+    Returns:
+        Configurations that have not been tried.
+    """
+    tried = {trial.configuration for trial in known}
+    anchors = task.restricted.anchors
+    return [one for one in anchors if one != task.space.default and one not in tried]
+
+
 def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
     """The search of a task, which goes on with what the run has tried of it.
 
@@ -93,7 +125,8 @@ def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
         A search that begins with what each sketch takes for best.
     """
     earlier = context.store.trials(context.run_id, task.store_id)
-    task.trials.extend(earlier)
+    tried = {trial.configuration for trial in task.trials}
+    task.trials.extend(trial for trial in earlier if trial.configuration not in tried)
     default = Trial(
         task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
     )
@@ -110,10 +143,6 @@ def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
             experience=_experience(context, task),
         )
 
-    tried = {trial.configuration for trial in earlier}
-    opening = [
-        one for one in task.restricted.anchors if one != task.space.default and one not in tried
-    ]
     compiler = DispatchCompiler(
         task,
         context.compilers,
@@ -130,7 +159,7 @@ def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
         task.trials.append(trial)
 
     return SearchLoop(
-        Stages(OpeningFirst(opening, begin), compiler, measurer),
+        Stages(OpeningFirst(openings(task, earlier), begin), compiler, measurer),
         record,
         stop=lambda: context.out_of_time,
         discard=discard,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.tuning.company import Outcome
+from tilewright.tuning.company import Company, Contender, Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.programs import Build, MeasuredBuild, Programs
+from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.variants import (
     Variant,
     applicable,
@@ -20,33 +21,60 @@ from tilewright.tuning.variants import (
 )
 
 _CHOSEN_VARIANTS = "chosen variants"
+# A second start is searched if it takes no more than this much of the best one's time.
+_CLOSE = 1.08
 
 
 def choose_variants(
-    programs: Programs, outcome: Outcome, first: PreparedVariant
-) -> list[MeasuredBuild]:
-    """The variants worth tuning, fastest first; their times are in the outcome.
+    programs: Programs, outcome: Outcome, first: PreparedVariant, starts: Sequence[Company]
+) -> list[Contender]:
+    """The programs worth going on from, fastest first; the times of all are in the outcome.
 
     Args:
         programs: of the run: builds and measures them.
-        outcome: gets their times, or why there is none.
+        outcome: gets their times, or why there is none, and those that may be handed back.
         first: the dispatches of the compiler's own variant, by whose kinds variants are left out.
+        starts: programs with kernels, which are compared with the plain ones.
 
     Returns:
         At least one.
     """
     context = programs.context
-    own = MeasuredBuild(outcome.default, outcome.default_s)
-    outcome.variants["default"] = outcome.default_s * 1e3
+    own = Contender(Company(first, outcome.default), outcome.default_s)
+    outcome.variants = {"default": outcome.default_s * 1e3, **outcome.variants}
+    contenders = [own]
+    wanted = _wanted(programs, first)
+    if wanted or starts:
+        number = f"{len(wanted)} whole-program variant{'s' if len(wanted) != 1 else ''}"
+        with context.phase("variants", number):
+            good = [*starts, *_build_variants(programs, outcome, wanted)]
+            contenders += _measure(programs, outcome, own, good)
+        contenders.sort(key=lambda one: one.time_s)
+    keep_default = context.options.variants is None or any(
+        v.name == "default" for v in context.options.variants
+    )
+    allowed = contenders
+    if not keep_default:
+        allowed = [one for one in contenders if one is not own] or contenders
+    # Whatever is found, the best of each kind is compared with it again at the end.
+    for kernels in (True, False):
+        kind = [one for one in allowed if bool(one.company.choices) is kernels]
+        outcome.companies += [one.company for one in kind[:1]]
+    return _worth_tuning(context, allowed, first)
+
+
+def _wanted(programs: Programs, first: PreparedVariant) -> list[Variant]:
+    """The plain variants to be measured beside the compiler's own, the most promising first."""
+    context = programs.context
     config = context.options.config
     if config is not None and config.restricts and context.options.variants is None:
         context.note(
             f"{config.path} restricts the search: variants are tried only if --variants names them"
         )
-        return [own]
+        return []
     if context.target.is_gpu and context.options.variants is None:
         # The built-in variants are choices that matter on a CPU.
-        return [own]
+        return []
     wanted = [v for v in context.options.chosen_variants if v.flags]
     skipped = [v.name for v in wanted if not applicable(v, first.kinds)]
     wanted = [v for v in wanted if v.name not in skipped]
@@ -54,53 +82,66 @@ def choose_variants(
         wanted += _im2col_choices(programs, first)
     if skipped:
         context.note(f"variants without effect on this program: {', '.join(skipped)}")
-    if not wanted:
-        return [own]
-    number = f"{len(wanted)} whole-program variant{'s' if len(wanted) > 1 else ''}"
-    with context.phase("variants", number):
-        measured = _measure_variants(programs, outcome, wanted, own)
-    keep_default = context.options.variants is None or any(
-        v.name == "default" for v in context.options.variants
-    )
-    if not keep_default and len(measured) > 1:
-        measured = [m for m in measured if m.build.variant.flags] or measured
-    return _worth_tuning(context, measured, first)
+    return wanted
 
 
-def _measure_variants(
-    programs: Programs,
-    outcome: Outcome,
-    wanted: Sequence[Variant],
-    own: MeasuredBuild,
-) -> list[MeasuredBuild]:
+def _build_variants(
+    programs: Programs, outcome: Outcome, wanted: Sequence[Variant]
+) -> list[Company]:
+    """As many of the variants as there is time for, those that are programs of their own and give
+    right results."""
     context = programs.context
-    builds = programs.build_all([Build(v.name, v) for v in wanted])
-    good = []
-    programs_by_bytes = {_digest(own.build): own.build.name}
-    for build in builds:
-        problem = build.error if not build.ok else programs.check(build)
-        if problem:
-            outcome.variants[build.name] = problem
-            context.emit(ProgramMeasured(build.name, None, False, problem))
-            continue
-        same = programs_by_bytes.setdefault(_digest(build), build.name)
-        if same != build.name:
-            outcome.variants[build.name] = f"the same program as {same}"
-        else:
-            good.append(build)
-    judged = _compare_variants(programs, [own.build, *good])
+    good: list[Company] = []
+    programs_by_bytes = {_digest(outcome.default): outcome.default.name}
+    left = list(wanted)
+    # Two that are compiled side by side take longer than one alone.
+    took_s = 1.5 * programs.seconds_each
+    while left:
+        if len(left) < len(wanted) and _too_late(context, took_s):
+            names = ", ".join(one.name for one in left)
+            context.note(f"no time for the variants {names} (--time-limit)")
+            break
+        begin = time.monotonic()
+        batch, left = left[: context.target.cores], left[context.target.cores :]
+        for build in programs.build_all([Build(v.name, v) for v in batch]):
+            problem = build.error if not build.ok else programs.check(build)
+            if problem:
+                outcome.variants[build.name] = problem
+                context.emit(ProgramMeasured(build.name, None, False, problem))
+                continue
+            same = programs_by_bytes.setdefault(_digest(build), build.name)
+            if same != build.name:
+                outcome.variants[build.name] = f"the same program as {same}"
+            else:
+                good.append(Company(PreparedVariant(build.variant, ()), build))
+        took_s = time.monotonic() - begin
+    return good
+
+
+def _too_late(context: RunContext, more_s: float) -> bool:
+    """Whether variants have had their part of the time, or would after so many more seconds."""
+    left = context.left_for("variants")
+    return left is not None and left < more_s
+
+
+def _measure(
+    programs: Programs, outcome: Outcome, own: Contender, good: Sequence[Company]
+) -> list[Contender]:
+    """The programs with their times, all compared in the same rounds with the compiler's own."""
+    context = programs.context
+    judged = _compare_variants(programs, [own.company.build, *(one.build for one in good)])
     if isinstance(judged, str):
         context.note(f"comparing the variants failed: {judged}", warning=True)
-        return [own]
-    own.time_s = outcome.default_s = judged[own.build.name] * own.time_s
+        return []
+    own.time_s = outcome.default_s = judged[own.company.build.name] * own.time_s
     outcome.variants["default"] = own.time_s * 1e3
-    measured = [own]
-    for build in good:
-        seconds = own.time_s * judged[build.name]
-        measured.append(MeasuredBuild(build, seconds))
-        outcome.variants[build.name] = seconds * 1e3
-        context.emit(ProgramMeasured(build.name, seconds, True))
-    return sorted(measured, key=lambda m: m.time_s)
+    measured = []
+    for one in good:
+        seconds = own.time_s * judged[one.build.name]
+        measured.append(Contender(one, seconds))
+        outcome.variants[one.name] = seconds * 1e3
+        context.emit(ProgramMeasured(one.name, seconds, True))
+    return measured
 
 
 def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, float] | str:
@@ -139,30 +180,43 @@ def _im2col_choices(programs: Programs, first: PreparedVariant) -> list[Variant]
 
 
 def _worth_tuning(
-    context: RunContext, measured: list[MeasuredBuild], first: PreparedVariant
-) -> list[MeasuredBuild]:
-    """The fastest variants; a slower one only if tuning could make up for the difference, and the
-    compiler's own where kernels of our own can.
+    context: RunContext, measured: list[Contender], first: PreparedVariant
+) -> list[Contender]:
+    """The fastest programs; a slower one only if tuning could make up for the difference.
 
     A program of a few dispatches gets its slower variants too: lowering configurations alone
-    have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less.
+    have been seen to gain a factor of 2.5 on a single matmul, on a whole model far less. Where
+    kernels do better than all plain variants these are the variants' gains to be caught up with.
     """
     earlier = context.store.get_state(context.run_id, _CHOSEN_VARIANTS)
     if isinstance(earlier, list):
-        again = [m for name in earlier for m in measured if m.build.name == name]
+        again = [m for name in earlier for m in measured if m.name == name]
         if again:
             return again
-    reach = 4.0 if len(first.tasks) <= 3 else 1.25
-    near = [m for m in measured if m.time_s <= reach * measured[0].time_s]
-    # After the fastest the compiler's own: variants that do well are often alike.
-    near.sort(key=lambda m: (m is not measured[0], bool(m.build.variant.flags), m.time_s))
-    chosen = near[: context.options.effort_preset.tuned_variants]
-    if first.sites:
-        # A kernel of our own is as fast whatever the compiler would have made of its ops, and sites
-        # are those of single ops where no variant has joined them.
-        chosen += [m for m in measured if not m.build.variant.flags and m not in chosen]
-    chosen.sort(key=lambda m: m.time_s)
-    context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [m.build.name for m in chosen])
+    # Of one variant the plain program and the start have the same tasks.
+    best: dict[str, Contender] = {}
+    for one in measured:
+        best.setdefault(one.variant, one)
+    few = len(first.tasks) <= 3
+    starts = [one for one in best.values() if one.company.choices]
+    plain = [one for one in best.values() if not one.company.choices]
+    if starts and starts[0].time_s <= (2.0 if few else 1.25) * measured[0].time_s:
+        chosen = [one for one in starts if one.time_s <= _CLOSE * starts[0].time_s][:2]
+        reach = 2.0 if few else 1.0
+        near = [one for one in plain if one.time_s <= reach * starts[0].time_s]
+        chosen += near[: context.options.effort_preset.tuned_variants]
+    else:
+        reach = 4.0 if few else 1.25
+        near = [one for one in plain if one.time_s <= reach * plain[0].time_s]
+        # After the fastest the compiler's own: variants that do well are often alike.
+        near.sort(key=lambda m: (m is not plain[0], m.variant != "default", m.time_s))
+        chosen = near[: context.options.effort_preset.tuned_variants]
+        if first.sites:
+            # A kernel of our own is as fast whatever the compiler would have made of its ops, and
+            # sites are those of single ops where no variant has joined them.
+            chosen += [one for one in plain if one.variant == "default" and one not in chosen]
+    chosen.sort(key=lambda one: one.time_s)
+    context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [one.name for one in chosen])
     return chosen
 
 

@@ -20,6 +20,8 @@ from tilewright.errors import UnknownNameError, UserError, did_you_mean
 from tilewright.tuning.effort import Effort
 
 PREPROCESSING_FLAG = "--iree-preprocessing-transform-spec-filename"
+# Passes that change the ops of the whole program, before those of such a spec are matched.
+_PASSES_FLAG = "--iree-preprocessing-pass-pipeline"
 
 _KERNELS = "+kernels."
 
@@ -30,6 +32,9 @@ _IM2COL = ("--iree-global-opt-use-im2col-for-convs",)
 _FUSE_PADDING = ("--iree-dispatch-creation-enable-fuse-padding-into-linalg-consumer-ops",)
 _TRANSPOSES = ("--iree-opt-aggressively-propagate-transposes",)
 _GENERALIZE = ("--iree-opt-generalize-matmul",)
+_CHANNELS_LAST = (
+    f"{_PASSES_FLAG}=builtin.module(util.func(iree-preprocessing-convert-conv-to-channels-last))",
+)
 
 # Kinds of workload (tilewright.workload.KINDS) of an untuned program that a variant is about. With
 # all dimensions but one of size one, and where its stride stays in its map, IREE's default makes
@@ -45,13 +50,15 @@ class Variant:
     """A set of flags for the whole program, with a name and a line on what it does.
 
     `about`: kinds of workload, at least one of which a program must have for the variant to make
-    a difference; empty: any program.
+    a difference; empty: any program. `is_layout`: it changes how tensors lie in memory, and with
+    that what kernels of our own can do.
     """
 
     name: str
     flags: tuple[str, ...]
     note: str = ""
     about: frozenset[str] = frozenset()
+    is_layout: bool = False
 
     def __str__(self) -> str:
         return self.name if self.is_built_in else f"{self.name}={shlex.join(self.flags)}"
@@ -102,6 +109,13 @@ BUILT_IN: dict[str, Variant] = {
             _GENERALIZE,
             "matrix products are generic ops early on, which more ops can be fused with",
             _CONTRACTIONS,
+        ),
+        Variant(
+            "channels-last",
+            _CHANNELS_LAST,
+            "convolutions have the channels of a pixel beside each other in memory",
+            _STRIDED,
+            is_layout=True,
         ),
     )
 }
@@ -187,10 +201,19 @@ def preprocessing_spec(flags: Sequence[str]) -> Path | None:
 
 
 def without_preprocessing(flags: Sequence[str]) -> tuple[str, ...]:
-    """Flags for what comes after preprocessing: compiling a single dispatch.
+    """Flags for what comes after preprocessing: compiling a single dispatch, or a site, alone.
 
     Args:
         flags: of a whole program's compile.
+    """
+    return tuple(f for f in without_spec(flags) if not f.startswith(f"{_PASSES_FLAG}="))
+
+
+def without_spec(flags: Sequence[str]) -> tuple[str, ...]:
+    """Flags of a whole program's compile without its preprocessing spec.
+
+    Args:
+        flags: as they are.
     """
     return tuple(f for f in flags if not f.startswith(f"{PREPROCESSING_FLAG}="))
 
@@ -203,7 +226,7 @@ def with_spec_flags(flags: Sequence[str], named: Sequence[str]) -> tuple[str, ..
         named: flags that name specs; one for preprocessing stands in for that of `flags`.
     """
     replaced = any(flag.startswith(f"{PREPROCESSING_FLAG}=") for flag in named)
-    return (*(without_preprocessing(flags) if replaced else flags), *named)
+    return (*(without_spec(flags) if replaced else flags), *named)
 
 
 def flags_key(flags: Sequence[str]) -> str:
@@ -326,7 +349,9 @@ def parse_variants(text: str, option: str = "--variants") -> tuple[Variant, ...]
             raise UserError(
                 f"{option}: '{name}' is a built-in variant; choose another name for '{entry}'"
             )
-        choices[name] = Variant(name, _flags(name, rest, option), "given by the user")
+        flags = _flags(name, rest, option)
+        layout = any(flag.startswith("--iree-preprocessing-") for flag in flags)
+        choices[name] = Variant(name, flags, "given by the user", is_layout=layout)
     return tuple(choices.values())
 
 

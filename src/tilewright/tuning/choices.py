@@ -1,0 +1,84 @@
+"""Which tasks of a variant get which choice: kernels for several dispatches against their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.trial import Configuration
+from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.task import DispatchTask
+
+Choices = dict[str, Configuration]
+"""What is chosen, by the identities of the tasks; a task that is not there stays the compiler's."""
+
+Found = Mapping[str, tuple[Configuration, float]]
+"""The best that is known of tasks, by their identities, with the seconds of one execution."""
+
+
+def settle(prepared: PreparedVariant, found: Found) -> Choices:
+    """What to choose by the times of tasks alone.
+
+    A kernel for several dispatches is chosen where it takes less time than they do, each with the
+    best that is known of it; those that save most come first, and none takes what another has. A
+    part of it keeps its own choice only where it runs elsewhere as well.
+
+    Args:
+        prepared: the variant.
+        found: of its tasks, faster than the compiler's own choice.
+
+    Returns:
+        The choices.
+    """
+    # How often each dispatch still runs once the kernels that are chosen have taken its place.
+    left = {task.identity: task.count for task in prepared.tasks if not task.is_chain}
+    savings: list[tuple[float, DispatchTask, dict[str, int]]] = []
+    for task in prepared.tasks:
+        if task.is_chain and task.identity in found:
+            runs = _runs(prepared, task)
+            saved = _without(prepared, task, runs, found) - task.count * found[task.identity][1]
+            savings.append((saved, task, runs))
+    chosen: Choices = {}
+    taken: set[str] = set()
+    for saved, task, runs in sorted(savings, key=lambda one: -one[0]):
+        assert task.site is not None
+        own = set(task.site.site.dispatches).difference(*(t.names for t in _tasks(prepared, runs)))
+        if saved <= 0 or own & taken or any(left[part] < runs[part] for part in runs):
+            continue
+        chosen[task.identity] = found[task.identity][0]
+        taken |= own
+        for part, count in runs.items():
+            left[part] -= count
+    for key, count in left.items():
+        if count > 0 and key in found:
+            chosen[key] = found[key][0]
+    return chosen
+
+
+def _tasks(prepared: PreparedVariant, keys: Mapping[str, int]) -> list[DispatchTask]:
+    return [task for task in prepared.tasks if task.identity in keys]
+
+
+def _runs(prepared: PreparedVariant, chain: DispatchTask) -> dict[str, int]:
+    """How often one run of the program runs each of a chain's parts for it."""
+    assert chain.site is not None
+    site = chain.site.site
+    runs = dict(
+        zip(site.dispatches, site.runs or (site.count,) * len(site.dispatches), strict=True)
+    )
+    return {
+        part.identity: sum(runs.get(name, 0) for name in part.names)
+        for part in prepared.parts_of(chain)
+    }
+
+
+def _without(
+    prepared: PreparedVariant, chain: DispatchTask, runs: Mapping[str, int], found: Found
+) -> float:
+    """Seconds that a chain takes in one run of the program without a kernel for all of it."""
+    now, default = 0.0, 0.0
+    for part in _tasks(prepared, runs):
+        own = part.default_s or 0.0
+        default += runs[part.identity] * own
+        now += runs[part.identity] * found.get(part.identity, (None, own))[1]
+    # What is no task of its own takes what the parts leave of the whole.
+    return now + max(0.0, chain.count * (chain.default_s or 0.0) - default)

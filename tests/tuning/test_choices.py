@@ -1,0 +1,66 @@
+"""Which tasks get which choice: what a kernel for several dispatches is compared with."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tilewright.trial import Configuration
+from tilewright.tuning.choices import settle
+from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.variants import DEFAULT_VARIANT
+
+ONE, OTHER = Configuration.of({"knob": 1}), Configuration.of({"knob": 2})
+
+
+def variant(*tasks: SimpleNamespace) -> PreparedVariant:
+    return PreparedVariant(DEFAULT_VARIANT, (), list(tasks))
+
+
+def dispatch(name: str, seconds: float, count: int = 1) -> SimpleNamespace:
+    return SimpleNamespace(
+        identity=name, names=[name], count=count, default_s=seconds, is_chain=False, site=None
+    )
+
+
+def chain(name: str, seconds: float, count: int = 1, **runs: int) -> SimpleNamespace:
+    """A site of several dispatches; `runs`: how often each of them runs for it."""
+    site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=count)
+    made = dispatch(name, seconds, count)
+    made.is_chain, made.site = True, SimpleNamespace(site=site)
+    return made
+
+
+def test_a_task_keeps_what_is_best_for_it() -> None:
+    prepared = variant(dispatch("a", 1.0), dispatch("b", 1.0))
+    assert settle(prepared, {"a": (ONE, 0.5)}) == {"a": ONE}
+    assert settle(prepared, {}) == {}
+
+
+def test_a_kernel_for_several_must_beat_the_best_of_its_parts() -> None:
+    prepared = variant(dispatch("a", 1.0), dispatch("b", 1.0), chain("c", 2.0, a=1, b=1))
+    assert prepared.parts_of(prepared.tasks[2]) == prepared.tasks[:2]
+    parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
+    assert settle(prepared, parts | {"c": (OTHER, 0.5)}) == {"c": OTHER}
+    assert settle(prepared, parts | {"c": (OTHER, 0.7)}) == {"a": ONE, "b": ONE}
+
+
+def test_what_is_no_task_takes_what_the_others_leave() -> None:
+    prepared = variant(dispatch("a", 1.0), chain("c", 2.0, a=1, unread=1))
+    assert settle(prepared, {"a": (ONE, 0.3), "c": (OTHER, 1.2)}) == {"c": OTHER}
+    assert settle(prepared, {"a": (ONE, 0.3), "c": (OTHER, 1.4)}) == {"a": ONE}
+
+
+def test_a_part_that_runs_elsewhere_too_keeps_its_choice() -> None:
+    prepared = variant(dispatch("a", 1.0, count=3), chain("c", 1.0, a=2, count=2))
+    found = {"a": (ONE, 0.9), "c": (OTHER, 0.5)}
+    assert settle(prepared, found) == {"a": ONE, "c": OTHER}
+
+
+@pytest.mark.parametrize("better", ["c", "d"])
+def test_of_two_that_take_the_same_dispatch_the_one_that_saves_more_is_taken(better: str) -> None:
+    parts = [dispatch(name, 1.0) for name in "abe"]
+    prepared = variant(*parts, chain("c", 2.0, a=1, b=1), chain("d", 2.0, b=1, e=1))
+    found = {"c": (ONE, 1.0), "d": (ONE, 1.0), better: (OTHER, 0.5)}
+    assert settle(prepared, found) == {better: OTHER}

@@ -14,6 +14,7 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
+from tilewright.measure.jobs import WorkerFailure
 from tilewright.site import KernelChoice
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
@@ -24,10 +25,12 @@ from tilewright.tiling import Tiling
 from tilewright.tuning.apply import apply
 from tilewright.tuning.emit import emit
 from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
+from tilewright.tuning.finalist_tasks import SiteFinalistRequest, compile_site_finalist
 from tilewright.tuning.kernel_sites import ReadSiteRequest, find_kernel_sites, read_site
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.proof import (
+    NOT_REACHED,
     Claim,
     Proof,
     ProofFailure,
@@ -166,6 +169,21 @@ def test_each_site_alone_takes_its_kernel(
     for (entry, _), proof in zip(kernels.values(), prove_all(opened, claims), strict=True):
         assert isinstance(proof, Proof), proof
         assert len(proof.reached[entry.name]) == 1
+
+
+def test_a_finalist_is_its_site_through_its_spec_and_no_other(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    (first, _), (second, _), *_ = kernels.values()
+
+    def asked(entry: KernelEntry, site: Path) -> SiteFinalistRequest:
+        return SiteFinalistRequest(entry, site, opened.flags(), tmp_path / "finalist.vmfb", 2)
+
+    made = opened.run(compile_site_finalist, asked(first, first.site), 120.0)
+    assert made.read_bytes()
+    found = opened.compilers.ask(compile_site_finalist, asked(first, second.site), 120.0)
+    assert isinstance(found, WorkerFailure)
+    assert found.message == NOT_REACHED
 
 
 def test_another_constant_or_stride_is_another_site(

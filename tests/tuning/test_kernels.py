@@ -261,7 +261,7 @@ def test_a_hostile_sketch_is_recorded_and_never_shipped(
     monkeypatch.setattr(stages, "compile_kernel", compile_hostile)
     # A slow one would be dropped before its results are looked at.
     patient = replace(SEARCH_TIMING, drop_factor=None)
-    monkeypatch.setattr("tilewright.tuning.search_phase.SEARCH_TIMING", patient)
+    monkeypatch.setattr("tilewright.tuning.task_search.SEARCH_TIMING", patient)
     given = options(tmp_path, kernels="only", only="_more")
     result = TuningSession(program, given, ignore).run()
     assert result.trials_total == 2

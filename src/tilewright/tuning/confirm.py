@@ -19,9 +19,10 @@ from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
+from tilewright.tuning.finalist_tasks import SiteFinalistRequest, compile_site_finalist
 from tilewright.tuning.programs import CLEAR
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
-from tilewright.tuning.reference_tasks import SITE_FLAG, compile_site_program
+from tilewright.tuning.reference_tasks import SITE_FLAG
 from tilewright.tuning.stages import FastestFirst, Selector
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import compile_candidate
@@ -280,29 +281,33 @@ def _compile_through_specs(
     context: RunContext, pairs: Sequence[tuple[DispatchTask, FinalCandidate]]
 ) -> None:
     """Compile each candidate through a spec of its own; `failure` of those that cannot be."""
+    jobs: list[Job[Any, Any]] = []
+    configured = []
+    for task, c in pairs:
+        entry = entry_of(task, c.configuration)
+        if isinstance(entry, KernelEntry):
+            assert task.data is not None
+            request = SiteFinalistRequest(
+                entry, task.data.program, task.flags, c.vmfb, task.repeats
+            )
+            jobs.append(Job(compile_site_finalist, request, _TIMEOUT_S, tag=c))
+        else:
+            configured.append((task, c))
     claims = [
-        configuration_claim(task, c.configuration, c.vmfb.with_suffix("")) for task, c in pairs
+        configuration_claim(task, c.configuration, c.vmfb.with_suffix("")) for task, c in configured
     ]
-    proven: list[tuple[FinalCandidate, Job[Any, Any]]] = []
-    for (task, c), proof in zip(pairs, prove_all(context, claims), strict=True):
+    for (task, c), proof in zip(configured, prove_all(context, claims), strict=True):
         if isinstance(proof, ProofFailure):
             c.failure = proof.message
             continue
-        proven.append((c, _program_job(task, c, proof.configured)))
-    results = context.compilers.run(job for _, job in proven)
-    for (c, _), result in zip(proven, results, strict=True):
+        made = task.request(c.vmfb, configured=proof.configured)
+        jobs.append(Job(compile_candidate, made, _TIMEOUT_S, tag=c))
+    for result in context.compilers.run(jobs):
         if result.failure is not None:
-            c.failure = result.failure.message
+            result.job.tag.failure = result.failure.message
     for task, c in pairs:
         if c.failure:
             _note_dropped(context, task, c)
-
-
-def _program_job(task: DispatchTask, c: FinalCandidate, configured: Path) -> Job[Any, Any]:
-    """What makes the program that is measured of what a spec has configured."""
-    if task.kernel(c.configuration) is not None:
-        return Job(compile_site_program, task.site_request(c.vmfb, configured), _TIMEOUT_S)
-    return Job(compile_candidate, task.request(c.vmfb, configured=configured), _TIMEOUT_S)
 
 
 def _note_dropped(context: RunContext, task: DispatchTask, c: FinalCandidate) -> None:

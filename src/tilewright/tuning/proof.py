@@ -30,7 +30,7 @@ _WORKER_TIMEOUT_S = 300.0
 # The program with what its preprocessing spec does, and without the tuning spec.
 _PREPROCESSED = "preprocessed"
 _OF_THE_COMPILER, _KERNEL = "the compiler's own code", "a kernel of tilewright"
-_NOT_REACHED = "the spec did not apply to the dispatch that it was made for"
+NOT_REACHED = "the spec did not apply to the dispatch that it was made for"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def prove_all(opened: OpenProgram, claims: Sequence[Claim]) -> list[Proof | Proo
         if isinstance(result.outcome, WorkerFailure):
             found[number] = ProofFailure(ProofStage.READING, result.outcome.message)
         elif entries and len(result.outcome.missed(entries)) == len(entries):
-            found[number] = ProofFailure(ProofStage.REACH, _NOT_REACHED)
+            found[number] = ProofFailure(ProofStage.REACH, NOT_REACHED)
         else:
             found[number] = result.outcome
     return [found[number] for number in range(len(claims))]

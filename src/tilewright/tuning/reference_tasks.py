@@ -187,17 +187,16 @@ def make_site_data(state: WorkerState, request: SiteDataRequest) -> SiteData:
 
 @dataclass(frozen=True)
 class SiteProgramRequest:
-    """Compile a site as a program.
+    """Compile a site as a program, as the compiler does it.
 
-    program: its module, at the executable-configurations phase if `configured`. repeats: executions
-    in one submission when it is timed; all that the compiler makes of the site runs this often.
+    program: its module. repeats: executions in one submission when it is timed; all that the
+    compiler makes of the site runs this often.
     """
 
     program: Path
     flags: tuple[str, ...]
     vmfb: Path
     repeats: int
-    configured: bool = False
 
 
 def compile_site_program(state: WorkerState, request: SiteProgramRequest) -> Path:
@@ -215,9 +214,8 @@ def compile_site_program(state: WorkerState, request: SiteProgramRequest) -> Pat
     """
     from tilewright.ir.candidate import make_candidate
 
-    compiler, source = session(state, request.flags), request.program.read_bytes()
-    if not request.configured:
-        source = compiler.compile(source, SITE_PROGRAM_PHASE, CONFIGURED_PHASE)
+    compiler = session(state, request.flags)
+    source = compiler.compile(request.program.read_bytes(), SITE_PROGRAM_PHASE, CONFIGURED_PHASE)
     made = make_candidate(source, compiler.context, "", "", None, request.repeats, whole=True)
     vmfb = compiler.compile(made.operation, compile_from=CONFIGURED_PHASE)
     return write_whole(request.vmfb, vmfb)

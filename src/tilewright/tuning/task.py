@@ -197,19 +197,14 @@ class DispatchTask:
             packed=self.folder / "packed",
         )
 
-    def site_request(self, vmfb: Path, configured: Path | None = None) -> SiteProgramRequest:
-        """What a worker is asked to make a program of the task's site.
+    def site_request(self, vmfb: Path) -> SiteProgramRequest:
+        """What a worker is asked to make a program of the task's site, as the compiler does.
 
         Args:
             vmfb: where the program goes.
-            configured: the site at the executable-configurations phase; None: as the compiler
-                configures it.
         """
         assert self.data is not None
-        program = configured or self.data.program
-        return SiteProgramRequest(
-            program, self.flags, vmfb, self.repeats, configured=configured is not None
-        )
+        return SiteProgramRequest(self.data.program, self.flags, vmfb, self.repeats)
 
     @property
     def verified_against(self) -> str:

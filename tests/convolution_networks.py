@@ -9,6 +9,9 @@ ReLU, residual sums, maximum and average pooling, and a last matrix product.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
 
 LAYOUTS = ("nchw", "nhwc")
 
@@ -24,9 +27,11 @@ class Value:
 
 @dataclass
 class Network:
-    """Writes a network, op after op; weights are arguments of `main`."""
+    """Writes a network, op after op; weights are arguments of `main`, or constants drawn from
+    `constants`."""
 
     layout: str
+    constants: np.random.Generator | None = None
     lines: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
 
@@ -37,6 +42,14 @@ class Network:
     def argument(self, type_: str) -> str:
         self.arguments.append(f"%a{len(self.arguments)}: {type_}")
         return f"%a{len(self.arguments) - 1}"
+
+    def weights(self, type_: str) -> str:
+        if self.constants is None:
+            return self.argument(type_)
+        shape = [int(size) for size in type_.removeprefix("tensor<").split("x")[:-1]]
+        scale = 1 / np.sqrt(max(1, prod(shape[1:])))
+        data = (self.constants.standard_normal(shape) * scale).astype("<f4").tobytes()
+        return self.add(f'arith.constant dense<"0x{data.hex().upper()}"> : {type_}')
 
     def add(self, text: str) -> str:
         self.lines.append(f"%v{len(self.lines)} = {text}")
@@ -88,7 +101,7 @@ class Network:
         self, op: str, x: Value, weights: str, channels: int, side: int, stride: int
     ) -> Value:
         type_ = self.type(channels, side)
-        weight, start = self.argument(weights), self.filled(type_)
+        weight, start = self.weights(weights), self.filled(type_)
         name = self.add(
             f"{op} {{dilations = dense<1> : tensor<2xi64>, strides = dense<{stride}> : tensor<2xi64>}} "
             f"ins({x.name}, {weight} : {self.type(x.channels, x.side)}, {weights}) outs({start} : {type_}) -> {type_}"
@@ -107,7 +120,7 @@ class Network:
         return Value(name, x.channels, side)
 
     def biased(self, x: Value, relu: bool = True) -> Value:
-        bias = self.argument(f"tensor<{x.channels}xf32>")
+        bias = self.weights(f"tensor<{x.channels}xf32>")
         return self._added(
             x,
             bias,
@@ -145,7 +158,7 @@ class Network:
         name = self.add(
             f"tensor.collapse_shape {x.name} [[0], [1, 2, 3]] : {self.type(x.channels, x.side)} into {flat}"
         )
-        weight, start = self.argument(weights), self.filled(type_)
+        weight, start = self.weights(weights), self.filled(type_)
         return self.add(
             f"linalg.matmul ins({name}, {weight} : {flat}, {weights}) outs({start} : {type_}) -> {type_}"
         )
@@ -174,9 +187,10 @@ def _mobile(net: Network, x: Value, channels: int, stride: int) -> Value:
     return net.sum(inner, x) if stride == 1 and channels == x.channels else inner
 
 
-def network(layout: str, side: int = 32, channels: int = 16) -> str:
-    """A network of every kind of layer in one of `LAYOUTS`."""
-    net = Network(layout)
+def network(layout: str, side: int = 32, channels: int = 16, seed: int | None = None) -> str:
+    """A network of every kind of layer in one of `LAYOUTS`; with a seed its weights are random
+    constants."""
+    net = Network(layout, None if seed is None else np.random.default_rng(seed))
     x = Value(net.argument(net.type(3, side)), 3, side)
     x = net.biased(net.convolution(x, channels, 3, 2))
     x = net.pooled(net.padded(x, 0, 1, "0xFF800000"), "max", 3, 2, "0xFF800000")

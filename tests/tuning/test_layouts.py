@@ -1,0 +1,48 @@
+"""Layouts of a program as variants: which there are for it and for a processor."""
+
+from pathlib import Path
+
+import pytest
+
+from convolution_networks import network
+from dispatch_corpus import FLAGS
+from tilewright.ir.session import CompilerSession
+from tilewright.measure.jobs import WorkerState
+from tilewright.target import parse_target
+from tilewright.tuning.layouts import BlockingRequest, block_sizes, write_blocked_layouts
+from tilewright.tuning.variants import PREPROCESSING_FLAG
+
+
+def layouts(text: str, folder: Path, *blocks: int):
+    path = folder / "program.mlir"
+    path.write_text(text)
+    request = BlockingRequest(path, tuple(FLAGS), blocks, folder / "layouts")
+    return write_blocked_layouts(WorkerState(), request)
+
+
+@pytest.mark.parametrize(("cpu", "blocks"), [("znver3", (8, 16, 32)), ("znver4", (16, 32, 64))])
+def test_blocks_are_whole_vectors(cpu: str, blocks: tuple[int, ...]) -> None:
+    vectors = {"znver3": 32, "znver4": 64}[cpu]
+    assert block_sizes(parse_target(cpu).with_vectors(cpu, "", vectors)) == blocks
+
+
+def test_each_layout_compiles_and_differs(tmp_path: Path) -> None:
+    text = network("nchw")
+    found = layouts(text, tmp_path, 8, 16)
+    assert [one.block for one in found] == [8, 16]
+    assert found[0].ops == 18
+    for one in found:
+        flags = (*FLAGS, f"{PREPROCESSING_FLAG}={one.spec}")
+        module = CompilerSession(flags).compile(text, compile_to="preprocessing")
+        assert b"linalg.pack" in module
+        assert b"linalg.conv" not in module
+
+
+def test_what_is_the_same_is_there_once(tmp_path: Path) -> None:
+    # No channels are a multiple of 32 where the widest image has 8 times four.
+    text = network("nchw", channels=4)
+    assert [one.block for one in layouts(text, tmp_path, 32, 64)] == [32]
+
+
+def test_programs_without_any(tmp_path: Path) -> None:
+    assert layouts(network("nhwc"), tmp_path, 8) == ()

@@ -46,6 +46,7 @@ def blocked_variants(opened: OpenProgram) -> list[Variant]:
             (f"{PREPROCESSING_FLAG}={one.spec}",),
             f"{one.ops} convolutions and pooling windows compute on blocks of {one.block} channels "
             "that lie side by side",
+            is_layout=True,
         )
         for one in found
     ]
@@ -86,9 +87,7 @@ class BlockedLayout:
     spec: Path
 
 
-def write_blocked_layouts(
-    state: WorkerState, request: BlockingRequest
-) -> Sequence[BlockedLayout]:
+def write_blocked_layouts(state: WorkerState, request: BlockingRequest) -> Sequence[BlockedLayout]:
     """Task: see BlockingRequest.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,20 +20,23 @@ from played_run import (
 )
 
 from tilewright.argument import ArgumentType
-from tilewright.measure.inputs import random_inputs, read_outputs
+from tilewright.measure.inputs import InputSet, random_inputs, read_outputs
 from tilewright.measure.jobs import WorkerFailure, WorkerState
+from tilewright.measure.runtime import Parameters
 from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.candidate_trial import Reference
-from tilewright.tuning.defaults import (
-    _independent_reference,
-    default_vmfb,
-    make_reference,
-    measure_defaults,
-)
+from tilewright.tuning.defaults import _independent_reference, default_vmfb, measure_defaults
 from tilewright.tuning.events import DispatchesRanked
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
+from tilewright.tuning.reference_tasks import (
+    FLOAT64,
+    SiteData,
+    compile_site_program,
+    make_reference,
+    make_site_data,
+)
 from tuned_samples import matmul
 
 
@@ -189,3 +193,45 @@ def test_where_the_processor_cannot_the_report_says_what_served(tmp_path: Path) 
 def test_every_default_has_a_file_of_its_own(tmp_path: Path) -> None:
     tasks = [played_task(tmp_path, name) for name in ("a", "b")]
     assert len({default_vmfb(task) for task in tasks}) == 2
+
+
+class SitePool(PlayedPool):
+    """Also makes the data of sites, whose references are by a method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def _outcome(self, job: Any) -> Any:
+        if job.task is make_site_data:
+            expected = Path("expected.npz")
+            reference = Reference("inputs", expected, ("f32",), method=self.method)  # type: ignore[arg-type]
+            return SiteData(reference, Path("program.mlir"), InputSet(Path(), ()), Parameters(()))
+        if job.task is compile_site_program:
+            return job.request.vmfb
+        if job.task is make_reference:
+            return replace(super()._outcome(job), method=self.method)
+        return super()._outcome(job)
+
+
+@pytest.mark.parametrize("method", [FLOAT64, "an unoptimised compile"])
+def test_a_site_of_several_dispatches_takes_what_they_take(tmp_path: Path, method: str) -> None:
+    device, pool = PlayedBenchmark(of("b", 0.3, 0.1)), SitePool(method)
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, device, pool)
+        first, second, chain = (played_task(tmp_path, name) for name in "abc")
+        site: Any = SimpleNamespace(dispatches=("a", "b"), runs=(2, 6), count=2, name="c")
+        chain.site, chain.template = SimpleNamespace(digest="c", site=site), None  # type: ignore[assignment]
+        second.repeats, chain.repeats = 6, 2
+        measure_defaults(context, played_variant(first, second, chain), 1.0)
+    compiled = [job for job in pool.jobs if job.task is compile_site_program]
+    if method != FLOAT64:
+        assert len(compiled) == 1, "what else is needed, the program of the default says"
+        assert chain.default_s == pytest.approx(0.1)
+        return
+    assert compiled == []
+    assert chain.default_s == pytest.approx(0.1 + 3 * 0.3)
+    assert chain.compile_s == pytest.approx(1.0)
+    assert chain.baseline is not None
+    assert chain.baseline.vmfb == str(default_vmfb(second))
+    assert chain.baseline.reference_s == pytest.approx(0.3 * 6 / 2)

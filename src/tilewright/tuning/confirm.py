@@ -15,7 +15,7 @@ from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.defaults import default_vmfb
+from tilewright.tuning.defaults import default_job, default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
@@ -281,7 +281,13 @@ def _compile_through_specs(
     context: RunContext, pairs: Sequence[tuple[DispatchTask, FinalCandidate]]
 ) -> None:
     """Compile each candidate through a spec of its own; `failure` of those that cannot be."""
-    jobs: list[Job[Any, Any]] = []
+    # Of a site of several dispatches the default need not have been compiled as one yet.
+    defaults = {
+        task.identity: default_job(task)
+        for task, _ in pairs
+        if task.is_chain and not default_vmfb(task).exists()
+    }
+    jobs: list[Job[Any, Any]] = list(defaults.values())
     configured = []
     for task, c in pairs:
         entry = entry_of(task, c.configuration)
@@ -304,7 +310,9 @@ def _compile_through_specs(
         jobs.append(Job(compile_candidate, made, _TIMEOUT_S, tag=c))
     for result in context.compilers.run(jobs):
         if result.failure is not None:
-            result.job.tag.failure = result.failure.message
+            for task, c in pairs:
+                if result.job.tag is c or result.job.tag is task:
+                    c.failure = result.failure.message
     for task, c in pairs:
         if c.failure:
             _note_dropped(context, task, c)

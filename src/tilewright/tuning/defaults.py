@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
@@ -45,7 +46,7 @@ INDEPENDENT_FLAGS = (
 
 
 _TIMEOUT_S = 300.0
-_TIMING = TimingPolicy(max_s=0.25, drop_factor=None)
+_TIMING = TimingPolicy(max_s=0.1, drop_factor=None)
 # A submission to a GPU that lasts longer is made so short.
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
 
@@ -62,15 +63,14 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         program_s: seconds of the whole program.
     """
     _make_data(context, prepared)
-    ready = [t for t in prepared.tasks if not t.failure and t.reference is not None]
-    if context.benchmark.round_size > 1:
-        with context.benchmark.ahead("the dispatches as the compiler configures them"):
-            for task in ready:
-                _measure(context, task)
-                if task.reference is not None and task.reference.expected is not None:
-                    _tester(context, task).check(default_vmfb(task))
-    for task in ready:
-        task.failure = _time_default(context, task)
+    _time_all(context, [t for t in prepared.tasks if not t.is_chain])
+    # What a site of several dispatches takes is what these take, as far as each is known alone: it
+    # is compiled as one where it has finalists.
+    known = {name: task for task in prepared.tasks if not task.is_chain for name in task.names}
+    chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
+    others = [task for task in chains if not _sum_default(task, known)]
+    _compile_chains(context, others)
+    _time_all(context, others)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
         prepared.skipped.append(
             Skipped(
@@ -118,15 +118,79 @@ def _make_data(context: RunContext, prepared: PreparedVariant) -> None:
             task.reference = result.value
         else:
             task.compile_s = result.seconds
-    chains = [
-        Job(compile_site_program, task.site_request(default_vmfb(task)), _TIMEOUT_S, tag=task)
-        for task in prepared.tasks
-        if task.is_chain and task.data is not None
+
+
+def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
+    """Time the defaults of tasks whose programs there are, and check them."""
+    ready = [task for task in tasks if not task.failure and task.reference is not None]
+    if context.benchmark.round_size > 1:
+        with context.benchmark.ahead("the dispatches as the compiler configures them"):
+            for task in ready:
+                _measure(context, task)
+                if task.reference is not None and task.reference.expected is not None:
+                    _tester(context, task).check(default_vmfb(task))
+    for task in ready:
+        task.failure = _time_default(context, task)
+
+
+def _sum_default(chain: DispatchTask, known: Mapping[str, DispatchTask]) -> bool:
+    """Take the times of its dispatches for the time of a site, if that is to be had.
+
+    Where its data may need more than an evaluation in float64, the program of its default says so.
+
+    Args:
+        chain: gets the time, and what corrects times of its kernels for drift.
+        known: tasks by the names of their dispatches, timed or failed.
+    """
+    assert chain.site is not None
+    assert chain.data is not None
+    site = chain.site.site
+    parts = [task for name in site.dispatches if _is_plain(task := known.get(name))]
+    if len(parts) < len(site.dispatches) or chain.failure:
+        return False
+    if chain.data.reference.expected is None:
+        return False
+    runs = site.runs or (site.count,) * len(parts)
+    seconds = [
+        count / site.count * (part.default_s or 0.0)
+        for count, part in zip(runs, parts, strict=True)
     ]
-    for result in context.compilers.run(chains):
+    chain.default_s = sum(seconds)
+    chain.compile_s = sum(part.compile_s for part in parts)
+    hottest = parts[seconds.index(max(seconds))]
+    chain.baseline = InterleavedBaseline(
+        str(default_vmfb(hottest)),
+        # Its program runs as often in a submission as its own task says.
+        reference_s=(hottest.default_s or 0.0) * hottest.repeats / chain.repeats,
+        inputs=hottest.inputs,
+        parameters=hottest.parameters,
+    )
+    return True
+
+
+def _is_plain(task: DispatchTask | None) -> TypeGuard[DispatchTask]:
+    """Whether a dispatch has a time, and results that float64 alone was enough to check."""
+    if task is None or task.failure or task.default_s is None or task.reference is None:
+        return False
+    return task.reference.method == FLOAT64 and task.reference.sensitivity is None
+
+
+def _compile_chains(context: RunContext, chains: Sequence[DispatchTask]) -> None:
+    """Make the programs of sites of several dispatches, as the compiler makes them."""
+    for result in context.compilers.run([default_job(task) for task in chains]):
         task = result.job.tag
         task.failure = result.failure.message if result.failure is not None else task.failure
         task.compile_s = result.seconds
+
+
+def default_job(chain: DispatchTask) -> Job[Any, Any]:
+    """What makes the program of a site of several dispatches, as the compiler makes it.
+
+    Args:
+        chain: the site's task, which is the job's tag.
+    """
+    request = chain.site_request(default_vmfb(chain))
+    return Job(compile_site_program, request, _TIMEOUT_S, tag=chain)
 
 
 def _drop_kernels(context: RunContext, task: DispatchTask, why: str) -> None:

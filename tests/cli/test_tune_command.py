@@ -55,6 +55,8 @@ RESULT = TuneResult(
         verified=True,
         variant="data-tiling",
         variants={"default": 16.0, "data-tiling": 12.0, "im2col": "it crashed"},
+        largest_error=2.5e-6,
+        allowed_error=1e-4,
     ),
     dispatches=(TUNED, SKIPPED),
     trials_total=60,
@@ -166,7 +168,7 @@ def test_the_result_says_what_was_found(stand_in: type[Session]) -> None:
     assert "im2col it crashed" in text
     assert "Program: 16.0 ms by default, 10.0 ms tuned: 1.60x the speed" in text
     assert "95% interval 1.55 to 1.65), variant data-tiling" in text
-    assert "Outputs equal those of the untuned program." in text
+    assert "Outputs equal those of the untuned program. Largest error: 2.5e-06, allowed" in text
     assert "changed the configuration of 1 dispatch: main_dispatch_0_matmul" in text
     assert "60 trials in 1 min 15 s" in text
     assert "search: as if" in result.stderr

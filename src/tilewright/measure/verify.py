@@ -65,6 +65,11 @@ class Comparison:
     tolerance: float
     reason: str = ""
 
+    @property
+    def share_of_bound(self) -> float:
+        """The error as a part of what is allowed."""
+        return self.error / self.tolerance if self.tolerance else float(not self.ok)
+
     def __str__(self) -> str:
         if self.ok:
             return "right"

@@ -112,6 +112,8 @@ def _facts(result: ResultFolder) -> list[str]:
     summary, machine = result.summary, result.manifest["machine"]
     threads = result.manifest["options"].get("threads")
     verified = "outputs equal" if summary["program"]["verified"] else "outputs not compared"
+    if summary["program"].get("largest_error") is not None:
+        verified += f" (largest error {summary['program']['largest_error']:.2g})"
     return [
         f"{summary['trials_total']:,} trials in {summary['wall_s']:.0f} s",
         f"variant {summary['program']['variant']}",

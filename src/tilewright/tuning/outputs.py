@@ -16,6 +16,7 @@ from tilewright.files import write_file
 from tilewright.measure import machine
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
+from tilewright.measure.verify import Comparison
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
 from tilewright.tuning.company import Company, Outcome, spec_request
@@ -80,7 +81,8 @@ class Final:
     """The program to hand back: a company's, or the compiler's default.
 
     comparison: with the default. changed: the dispatches that the spec configures differently from
-    the compiler itself. wrong: '' when its results were found to be those of the default.
+    the compiler itself. wrong: '' when its results were found to be those of the default. worst:
+    the output that came closest to its bound.
     """
 
     company: Company | None
@@ -88,6 +90,7 @@ class Final:
     comparison: Finalist | None = None
     changed: tuple[str, ...] = ()
     wrong: str = ""
+    worst: Comparison | None = None
 
 
 def finish(programs: Programs, outcome: Outcome, cpu_start: float) -> TuneResult:
@@ -193,9 +196,10 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     """
     context = programs.context
     build, entries = company.build, company.entries()
-    wrong = programs.check(build)
-    if wrong or not entries:
-        return Final(company, build, comparison, wrong=wrong)
+    tested = programs.compare_outputs(build)
+    worst = max(tested.comparisons, key=lambda one: one.share_of_bound, default=None)
+    if not tested.ok or not entries:
+        return Final(company, build, comparison, wrong=tested.message, worst=worst)
     claim = Claim(
         programs.program.path,
         context.flags(build.variant),
@@ -228,7 +232,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         if proof.reached.get(one.name)
         for place in names.get(one.name, proof.reached[one.name])
     ]
-    return Final(company, build, comparison, tuple(dict.fromkeys(changed)))
+    return Final(company, build, comparison, tuple(dict.fromkeys(changed)), worst=worst)
 
 
 def _given(context: RunContext, build: Build) -> tuple[str, ...]:
@@ -272,6 +276,8 @@ def _summarise(
             verified=not final.wrong,
             variant=final.build.variant.name,
             variants=dict(outcome.variants),
+            largest_error=final.worst.error if final.worst is not None else None,
+            allowed_error=final.worst.tolerance if final.worst is not None else None,
         ),
         dispatches=tables.dispatch_summaries(outcome, final.company),
         trials_total=context.store.count_trials(context.run_id),

@@ -17,7 +17,7 @@ from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
-from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.candidate_trial import CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
@@ -169,8 +169,19 @@ class Programs:
         Args:
             build: a program that compiled.
         """
+        return self.compare_outputs(build).message
+
+    def compare_outputs(self, build: Build) -> Tested:
+        """Compare the build's outputs with the reference's.
+
+        Args:
+            build: a program that compiled.
+
+        Returns:
+            How the comparison of each output went, or how the program failed.
+        """
         assert build.vmfb is not None
-        return self._tester().check(build.vmfb).message
+        return self._tester().check(build.vmfb)
 
     def time(self, build: Build, policy: TimingPolicy) -> float | str:
         """Median seconds of one run, or what failed.

@@ -9,7 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ProgramSummary:
-    """The whole program before and after. `speedup_ci` is a 95% interval of default / tuned."""
+    """The whole program before and after. `speedup_ci` is a 95% interval of default / tuned.
+
+    `largest_error`: how far the tuned program's results are from the untuned one's at the element
+    that is closest to its bound, `allowed_error`; None where they are the same program.
+    """
 
     default_ms: float
     tuned_ms: float
@@ -18,6 +22,18 @@ class ProgramSummary:
     verified: bool
     variant: str
     variants: dict[str, float | str] = field(default_factory=dict)
+    largest_error: float | None = None
+    allowed_error: float | None = None
+
+    @property
+    def outputs(self) -> str:
+        """What is known of the tuned program's results, in sentences."""
+        if not self.verified:
+            return "Outputs were not compared."
+        found = "Outputs equal those of the untuned program."
+        if self.largest_error is None or not self.allowed_error:
+            return found
+        return f"{found} Largest error: {self.largest_error:.2g}, allowed {self.allowed_error:.2g}."
 
 
 @dataclass(frozen=True)

@@ -69,3 +69,26 @@ def test_tiles_that_do_not_fit_the_registers_are_invalid() -> None:
         lanes = parse_target("cpu").lanes(32)
         tile = [int(str(values[n])) for n in ("columns", "rows", "width", "blocks")]
         assert tile[0] * tile[1] * -(-tile[2] // lanes) * tile[3] <= registers
+
+
+@pytest.mark.parametrize("image", [(56, 64), (28, 128), (14, 256), (7, 512), (13, 192)])
+@pytest.mark.parametrize("last", [True, False])
+def test_pieces_of_the_default_are_alike(image: tuple[int, int], last: bool) -> None:
+    # Where they are not, each step of the reduction asks what is there of a tile.
+    size, channels = image
+    expression = convolution((size, size), channels, channels, pad=1, last=last)
+    for cores in (2, 4):
+        sketch = ChannelWindowsSketch(expression, parse_target("cpu", cores))
+        values = {name: int(str(v)) for name, v in sketch.space.default.items if str(v).isdigit()}
+        rows, panels = -(-size // values["rows"]), -(-channels // values["width"])
+        if values["piece_rows"] < rows:
+            assert size % values["rows"] == 0
+            assert rows % values["piece_rows"] == 0
+        assert panels % values["piece_panels"] == 0 or values["piece_panels"] > panels
+
+
+def test_weights_that_all_rows_share_are_not_read_by_every_worker() -> None:
+    expression = convolution((7, 7), 512, 512, pad=1)
+    sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
+    default = dict(sketch.space.default.items)
+    assert int(str(default["piece_rows"])) * int(str(default["rows"])) >= 7

@@ -158,8 +158,10 @@ def pooling(
     pad: int = 0,
     last: bool = True,
     mean: bool = False,
+    turned: bool = False,
 ) -> SiteExpression:
-    """The largest element of each window, or the mean of its elements."""
+    """The largest element of each window, or the mean of its elements; `turned`: channels are last
+    in the image and first in the result."""
     x = te.placeholder((1, *size, channels) if last else (1, channels, *size), "f32", name="x")
     source = padded(x, 1 if last else 2, 2, pad, 0.0 if mean else te.min_value("f32"))
     r = [te.reduce_axis(kernel, n) for n in ("di", "dj")]
@@ -171,8 +173,11 @@ def pooling(
         read = [p * stride + q for p, q in zip(place, r, strict=True)]
         return reduced(source(n, *read, at[-1]) if last else source(n, at[0], *read), axis=r)
 
-    result = (1, *few, channels) if last else (1, channels, *few)
-    y = te.compute(result, window, name="y")
+    result = (1, *few, channels) if last and not turned else (1, channels, *few)
+    if turned:
+        y = te.compute(result, lambda n, c, *at: window(n, *at, c), name="y")
+    else:
+        y = te.compute(result, window, name="y")
     if mean:
         y = te.compute(result, lambda *at: y(*at) * (1.0 / kernel**2), name="mean")
     return SiteExpression((x,), (False,), y)
@@ -221,5 +226,10 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "depthwise, channels first, stride 2": lambda: depthwise((7, 19), 2, stride=2, last=False),
     "max pooling, channels first": lambda: pooling((7, 12), 2, 3, 2, pad=1, last=False),
     "max pooling": lambda: pooling((9, 7), 10, 3, 2, pad=1),
+    "max pooling, channels first in the result": lambda: pooling(
+        (9, 12), 10, 3, 2, pad=1, turned=True
+    ),
+    "channels in parts": lambda: convolution((5, 4), 32, 12, pad=1),
+    "channels in parts, first": lambda: convolution((7, 6), 32, 24, stride=2, pad=1, last=False),
     "mean pooling": lambda: pooling((6, 8), 9, 2, 2, mean=True),
 }

@@ -30,13 +30,28 @@ _GATHERED = 8.0
 # For each vector that the registers have no room for.
 _SPILL_CYCLES = 4.0
 # Bytes a cycle that come from each cache; stores of copies go to the second one.
-_L2_BYTES_PER_CYCLE = 32.0
+_L2_BYTES_PER_CYCLE = 20.0
 _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
+# Of what comes from memory or the last cache once, the share that is waited for, and its rate.
+_WAITED = 0.5
+_MEMORY_BYTES_PER_CYCLE = 8.0
+# Cycles for a line of the image that the first cache has lost.
+_LINE_CYCLES = 2.0
+_LINE_BYTES = 64
+# The share of a step in which the weights of the next one arrive.
+_HIDDEN = 0.6
+# Cycles for each further part of the channels that a tile's sums are made of.
+_PART_CYCLES = 20.0
 # Cycles for what is done once: for a step of the innermost loop, a tile, a piece of parallel work.
 _LOOP_CYCLES = 1.0
 _TILE_CYCLES = 10.0
 _PIECE_CYCLES = 1500.0
+# By what steps are slower that check what there is of a tile.
+_UNEVEN = 2.0
+# Cycles of a store of one element of a vector.
+_SCATTERED_STORE = 1.5
+_MASKED_STORE = 4.0
 # By what a tile whose columns are checked one by one is slower.
 _CHECKED = 4.0
 
@@ -81,19 +96,31 @@ class WindowNest:
         along, columns, more = self._along(values)
         steps = prod(map(extent, self.found.op.reduce_axis))
         cycles = np.zeros(len(rows))
+        parts, weights = self._channels / values["depth"], self._weights(values)
         # Tiles that are whole, and what is left behind the last of them.
         for count, width in ((along, columns), (np.minimum(more, 1), more)):
             for times, height in ((across, rows), (np.minimum(below, 1), below)):
                 one = self._step(vectors, width, height, values)
+                one += np.maximum(0.0, weights - _HIDDEN * one)
                 sums = vectors * values["blocks"] * width * height
-                cycles += count * times * (steps * one + _TILE_CYCLES + 3.0 * sums)
+                tile = _TILE_CYCLES + 3.0 * sums + (parts - 1) * (_PART_CYCLES + 4.0 * sums)
+                tile += self._lines(height, width, values)
+                cycles += count * times * (steps * one + tile)
         cycles *= self._panels(values) * self._others()
-        cycles += self._weights(values, along + (more > 0), across + (below > 0))
-        pieces = self._pieces(values)
+        cycles += self._filter_bytes / _MEMORY_BYTES_PER_CYCLE * _WAITED * self._passes(values)
+        pieces, even = self._pieces(values)
+        cycles = np.where(even, cycles, _UNEVEN * cycles)
+        if self.found.order[-1] is not self.vector:
+            cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
         waves = np.ceil(pieces / self.target.cores) * self.target.cores / pieces
         cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
         return np.asarray(cycles / _HERTZ)
+
+    @property
+    def _channels(self) -> int:
+        """Of the innermost ones that the reduction adds up."""
+        return extent(self.found.channels[-1]) if self.found.channels else 1
 
     @property
     def _by_columns(self) -> bool:
@@ -151,6 +178,48 @@ class WindowNest:
         written = values["unroll"] * np.where(values["unroll_windows"] > 0, 3, 1)
         return np.asarray(work + _SPILL_CYCLES * spilled + _LOOP_CYCLES / written)
 
+    def _lines(
+        self, rows: NDArray[Any], columns: NDArray[Any], values: Mapping[str, NDArray[Any]]
+    ) -> FloatArray:
+        """Cycles of one tile that wait for lines of the image beyond the first cache.
+
+        Another element of the window finds the lines of the one before if one pass over the
+        channels fits that cache, another tile those of its neighbour if all passes do.
+        """
+        found, none = self.found, np.zeros(len(values["depth"]))
+        if not found.channels:
+            return none
+        element, depth = bits(found.image.tensor.dtype) // 8, values["depth"]
+        wide = values["width"] if self._by_columns else columns
+        across, reach = self._window(self.row), self._window(self._columns)
+        span = (wide - 1) * reach[0] + reach[1]
+        if found.dims[-1].data is None:
+            # Channels side by side, for each column.
+            lines = span * np.ceil(depth * element / _LINE_BYTES)
+        else:
+            lines = depth * (1 + span * element / _LINE_BYTES)
+        filters = element * depth * values["width"] * values["blocks"] * (not self._by_columns)
+        cache = 0.75 * self.target.l1_bytes
+        high = (rows - 1) * across[0] + across[1]
+        one = lines * rows * _LINE_BYTES + filters
+        whole = lines * high * _LINE_BYTES + filters * across[1] * reach[1]
+        again = np.where(one > cache, rows * across[1] * reach[1], high)
+        again = np.where(whole > cache, again, 0.3 * high)
+        parts = prod(map(extent, found.channels)) / depth
+        return np.asarray(np.where(rows * columns > 0, _LINE_CYCLES * parts * lines * again, none))
+
+    def _window(self, axis: IterVar | None) -> tuple[int, int]:
+        """The stride and the reach of windows along an axis of the result."""
+        dim = self.found.dim_of(axis) if axis is not None else None
+        if dim is None:
+            return 1, 1
+        return dim.stride, 1 if dim.reduced is None else extent(dim.reduced) * dim.dilation
+
+    @property
+    def _columns(self) -> IterVar | None:
+        """The axis of columns."""
+        return self.vector if self._by_columns else self.column
+
     def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Tiles of channels."""
         blocks = np.ceil(_size(self.block) / values["blocks"])
@@ -163,14 +232,15 @@ class WindowNest:
         tiled = {self.vector, self.block, self.column, self.row}
         return prod(extent(axis) for axis in self.found.op.axis if axis not in tiled)
 
-    def _pieces(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
-        """Pieces of parallel work."""
+    def _pieces(self, values: Mapping[str, NDArray[Any]]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Pieces of parallel work, and whether all of them do the same: where they do not, each
+        step asks what is there."""
+        size, tile = extent(self.vector), values["width"]
         if self.row is not None:
-            tiles = np.ceil(_size(self.row) / values["rows"])
+            size, tile = _size(self.row), values["rows"]
         elif self.column is not None:
-            tiles = np.ceil(_size(self.column) / values["columns"])
-        else:
-            tiles = np.ceil(extent(self.vector) / values["width"])
+            size, tile = _size(self.column), values["columns"]
+        tiles = np.ceil(size / tile)
         across = np.ceil(tiles / values["piece_rows"])
         others = self._others()
         if self.panel is self.block:
@@ -180,31 +250,45 @@ class WindowNest:
         else:
             panels = np.full(len(across), float(_size(self.panel)))
             others //= _size(self.panel)
-        return np.asarray(others * across * np.ceil(panels / values["piece_panels"]))
+        shares = np.ceil(panels / values["piece_panels"])
+        even = (across == 1) | ((tiles % values["piece_rows"] == 0) & (size % tile == 0))
+        even &= (shares == 1) | (panels % values["piece_panels"] == 0)
+        return np.asarray(others * across * shares), even
 
-    def _weights(
-        self, values: Mapping[str, NDArray[Any]], along: NDArray[Any], across: NDArray[Any]
-    ) -> FloatArray:
-        """Cycles in which the filter comes from beyond the first cache."""
+    def _scattered(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Cycles of storing results that vectors have elsewhere than side by side; under a mask
+        where the last vectors have more than there is."""
+        elements = prod(map(extent, self.found.op.axis))
+        masked = extent(self.vector) % values["width"] != 0
+        return np.asarray(elements * np.where(masked, _MASKED_STORE, _SCATTERED_STORE))
+
+    @property
+    def _filter_bytes(self) -> int:
+        """Of the whole filter, where it is read for one channel after the other."""
         read = self.found.filter
         if read is None or not self.found.channels:
-            return np.zeros(len(along))
-        element = bits(read.tensor.dtype) // 8
-        steps = prod(map(extent, self.found.op.reduce_axis))
-        panel = steps * element * values["width"] * values["blocks"]
-        whole = prod(read.tensor.shape) * element
-        # Panels outside: one of them is read again for every tile of columns and rows.
+            return 0
+        return prod(read.tensor.shape) * bits(read.tensor.dtype) // 8
+
+    def _passes(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """How often the filter is read from where it is: once for each piece of rows."""
+        return np.asarray(np.ceil(np.ceil(_size(self.row) / values["rows"]) / values["piece_rows"]))
+
+    def _weights(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Cycles in which the part of the filter for one step comes from the cache that has it."""
+        if not self._filter_bytes or self.found.filter is None:
+            return np.zeros(len(values["width"]))
+        element = bits(self.found.filter.tensor.dtype) // 8
+        step = element * values["width"] * values["blocks"]
+        panel = step * prod(map(extent, self.found.op.reduce_axis))
+        # Panels outside: a part of one is read again for every tile of columns and rows.
         footprint = np.where(
-            values["order"] == "panels rows columns", panel, np.minimum(whole, panel * 64)
+            values["order"] == "panels rows columns",
+            panel * values["depth"] / self._channels,
+            np.minimum(self._filter_bytes, panel * 64),
         )
-        # A part of the channels at a time: what that part needs.
-        parts = values["depth"] / extent(self.found.channels[-1])
-        footprint = np.where(values["order"] == "panels rows columns", parts, 1.0) * footprint
         rate = np.where(footprint <= self.target.l2_bytes, _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE)
-        beyond = np.where(footprint <= self.target.l1_bytes // 2, 0.0, panel / rate)
-        tiles = along * across * self._panels(values) * self._others()
-        # Most of it passes while the tile is computed with what is there.
-        return np.asarray(0.3 * tiles * beyond)
+        return np.asarray(np.where(footprint <= self.target.l1_bytes // 2, 0.0, step / rate))
 
     def _image(
         self, values: Mapping[str, NDArray[Any]], pieces: FloatArray, cycles: FloatArray

@@ -89,18 +89,17 @@ class WindowsSketch(Sketch):
         most = min(4 * lanes, -(-channels // lanes) * lanes)
         whole = channels >= lanes or self._vector in found.slides
         widths = tuple(range(lanes, most + 1, lanes)) if whole else (channels,)
-        panels = _size(self._panel)
-        if self._panel is self._vector:
-            panels = -(-panels // widths[0])
-        tiles = _size(self._pieced)
+        # Tiles of rows and of channels in a piece: what divides them, whatever the size of a tile.
+        high = range(1, min(row, 4) + 1) if self._pieced is self._row else (1,)
+        wide = widths if self._panel is self._vector else (1,)
         inner = extent(found.channels[-1]) if found.channels else 1
         return [
             TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
             TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
             TileKnob("width", widths),
             TileKnob("blocks", tuple(range(1, min(blocks, registers) + 1))),
-            TileKnob("piece_rows", tile_sizes(tiles, tiles)),
-            TileKnob("piece_panels", tile_sizes(panels, panels)),
+            TileKnob("piece_rows", _shares(_size(self._pieced), high)),
+            TileKnob("piece_panels", _shares(_size(self._panel), wide)),
             ChoiceKnob("order", _ORDERS),
             ChoiceKnob("reduction", ("windows", "channels") if found.channels else ("windows",)),
             TileKnob("depth", _depths(inner)),
@@ -159,15 +158,13 @@ class WindowsSketch(Sketch):
             ),
             Constraint(
                 "parts of the reduction",
-                ("order", "depth", "unroll", "width"),
-                lambda order, depth, unroll, width: (
-                    (depth == inner)
-                    | ((order == _ORDERS[0]) & (depth > unroll) & (width & (width - 1) == 0))
+                ("order", "depth", "unroll"),
+                lambda order, depth, unroll: (
+                    (depth == inner) | ((order == _ORDERS[0]) & (depth > unroll))
                 ),
-                lambda order, depth, unroll, width: (
+                lambda order, depth, unroll: (
                     f"{depth} of {inner} channels a pass take the order '{_ORDERS[0]}' (here "
-                    f"'{order}'), more channels than are unrolled ({unroll}), a power of two as "
-                    f"width ({width})"
+                    f"'{order}') and more channels than are unrolled ({unroll})"
                 ),
                 vectorised=True,
             ),
@@ -205,12 +202,11 @@ class WindowsSketch(Sketch):
         usual: dict[str, Value] = {
             "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
             "reduction": "channels" if self._column is None and found.channels else "windows",
-            "depth": inner,
             "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
             "unroll_windows": 0 if found.channels else len(found.windows),
             "image": "copied" if self._copies() else "in place",
         }
-        names = ("columns", "rows", "width", "blocks", "piece_rows", "piece_panels")
+        names = ("columns", "rows", "width", "blocks", "piece_rows", "piece_panels", "depth")
         grid = np.meshgrid(
             *([by_name[n].value(i) for i in range(by_name[n].cardinality)] for n in names),
             indexing="ij",
@@ -295,28 +291,35 @@ class WindowsSketch(Sketch):
         deep = inner is not None and numbers["depth"] < extent(inner)
         sums.compute_at(output, loops["panels"][-1] if deep else ordered[-1])
         axes = dict(made.places)
-        rest = [new for old, new in axes.items() if old not in tile]
         steps = [made.axes[a] for a in reduced if a is not None]
-        around: list[IterVar] = []
+        windows = [made.axes[a] for a in found.windows]
+        at = steps.index(made.axes[inner]) if inner is not None else 0
+        if deep:
+            part, steps[at] = sums.split(steps[at], numbers["depth"])
+            parts = s[s.rfactor(made.sums, part)]
+            parts.set_scope("local")
+            whole = dict(zip(axes, parts.op.axis[1:], strict=True))
+            around = [a for a in (self._row, columns) if a is not None]
+            each = [sums.split(axes[a], tile[a]) for a in around]
+            rest = [new for old, new in axes.items() if old not in tile]
+            axes |= {a: within for a, (_, within) in zip(around, each, strict=True)}
+            elements = [axes[a] for a in self._tiled]
+            sums.reorder(*rest, *sums.op.reduce_axis, *(tiles for tiles, _ in each), *elements)
+            self._unrolled(sums, elements)
+            parts.compute_at(sums, each[-1][0])
+            sums, axes = parts, whole
         unrolled: list[IterVar] = []
         if inner is not None:
-            at = steps.index(made.axes[inner])
-            if deep:
-                part_of, steps[at] = sums.split(steps[at], numbers["depth"])
-                around.append(part_of)
-                for axis in (self._row, columns):
-                    if axis is not None:
-                        tiles, axes[axis] = sums.split(axes[axis], tile[axis])
-                        around.append(tiles)
             steps[at], last = sums.split(steps[at], numbers["unroll"])
-            steps.append(last)
+            steps.insert(at + 1, last)
             unrolled.append(last)
-        windows = [made.axes[a] for a in found.windows]
         unrolled += windows[len(windows) - numbers["unroll_windows"] :]
-        sums.reorder(*rest, *around, *steps, *(axes[a] for a in self._tiled))
+        rest = [new for old, new in axes.items() if old not in tile]
+        elements = [axes[a] for a in self._tiled]
+        sums.reorder(*rest, *steps, *elements)
         for step in unrolled:
             sums.unroll(step)
-        self._unrolled(sums, [axes[a] for a in self._tiled])
+        self._unrolled(sums, elements)
         return SketchedKernel(s, made.arguments, made.packings)
 
     @staticmethod
@@ -380,6 +383,12 @@ class ColumnWindowsSketch(WindowsSketch):
 
 def _size(axis: IterVar | None) -> int:
     return extent(axis) if axis is not None else 1
+
+
+def _shares(size: int, tiles: Sequence[int]) -> tuple[int, ...]:
+    """How many tiles a piece may have along an axis."""
+    counts = {-(-size // tile) for tile in tiles}
+    return tuple(sorted({share for count in counts for share in tile_sizes(count, count)}))
 
 
 def _depths(channels: int) -> tuple[int, ...]:

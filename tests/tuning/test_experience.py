@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from played_run import played_task
 
 import dispatch_corpus as corpus
-from tilewright.space.generators import dispatch_space
+from tilewright.search.surrogate import CovarianceKernel
+from tilewright.search.transfer import Transfer, ranges
+from tilewright.space.generators import KERNEL_MEMBER, dispatch_space
+from tilewright.space.knobs import TileKnob
+from tilewright.space.search_space import SearchSpace
+from tilewright.space.union import UnionSpace
 from tilewright.store import Database, RunRecord, TaskKey
-from tilewright.trial import Status, Trial
-from tilewright.tuning.experience import experience
+from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.experience import KernelLessons, experience
+from tilewright.tuning.task import DispatchTask
 
 MATMULS = ("matmul_f16_f16", "matmul_odd", "matmul_bias_relu")
 
@@ -76,3 +85,59 @@ def test_what_another_version_wrote_is_passed_over(store: Database):
     remember(store, other, 30)
     store.task_id(key_of(other), None, {"template": {"ops": "?"}})
     assert experience(store, key_of(mine), mine.template.translation.pipeline) == ()
+
+
+PIPELINE, SKETCH, OTHER = "Pipeline", f"{KERNEL_MEMBER}rows", f"{KERNEL_MEMBER}loops"
+
+
+def kernel_task(
+    store: Database, folder: Path, name: str, rows: int, *members: str
+) -> tuple[DispatchTask, list[Configuration]]:
+    """A task with these members, each of one knob whose best value is half of its range, and all
+    its configurations, tried."""
+    sizes = tuple(1 << power for power in range(rows.bit_length()))
+    knob = TileKnob("rows", sizes, limit=rows)
+    spaces = [SearchSpace(m, [knob], [], Configuration.of({"rows": 1})) for m in members]
+    space = UnionSpace("dispatch", spaces)
+    task = replace(played_task(folder, name, 1e-3), restricted=space)
+    task.store_id = store.task_id(task.key, 1e-3, None)
+    everything = [one for one in space.ordered(range(space.order_size)) if one is not None]
+    for one in everything:
+        off = abs(math.log2(int(str(one["rows"]))) - math.log2(rows) / 2)
+        task.trials.append(Trial(one, Status.OK, time_s=rows * 1e-6 * 2.0**off))
+    return task, everything
+
+
+def test_kernels_of_one_sketch_teach_each_other_across_shapes(
+    store: Database, tmp_path: Path
+) -> None:
+    run = store.begin_run(RunRecord("p.mlir", "d", "cpu:host", "3.13.0", options_digest="o"))
+    small, _ = kernel_task(store, tmp_path, "small", 256, PIPELINE, SKETCH)
+    large, everything = kernel_task(store, tmp_path, "large", 4096, PIPELINE, SKETCH)
+    strange, _ = kernel_task(store, tmp_path, "strange", 4096, PIPELINE, OTHER)
+    lessons = KernelLessons(store, run, [small, large, strange])
+    (taught,) = lessons.learn(large)
+    names = large.restricted.descriptor_names
+    described = large.restricted.describe_many(everything)
+    transfer = Transfer([taught], names, ranges(described), CovarianceKernel(0.5, 0.5), False)
+    expected = transfer.correction(described)
+    best = everything[int(np.argmin(expected))]
+    assert 32 <= int(str(best["rows"])) <= 128, "half of the range, not the value that was best"
+
+
+def test_what_a_run_taught_is_there_in_the_next_for_the_same_target_alone(
+    store: Database, tmp_path: Path
+) -> None:
+    first = store.begin_run(RunRecord("p.mlir", "d", "cpu:host", "3.13.0", options_digest="o"))
+    small, _ = kernel_task(store, tmp_path, "small", 256, PIPELINE, SKETCH)
+    few, _ = kernel_task(store, tmp_path, "few", 256, SKETCH)
+    few.trials = few.trials[:3]
+    KernelLessons(store, first, [small, few]).keep()
+    second = store.begin_run(RunRecord("p.mlir", "d", "cpu:host", "3.13.0", options_digest="o"))
+    large, _ = kernel_task(store, tmp_path, "large", 4096, SKETCH)
+    large.trials.clear()
+    (taught,) = KernelLessons(store, second, [large]).learn(large)
+    assert len(taught.times) == len(small.trials)
+    assert KernelLessons(store, first, [large]).learn(large) == (), "of its own run it has them all"
+    elsewhere = replace(large, key=replace(large.key, target="cpu:znver9"))
+    assert KernelLessons(store, second, [elsewhere]).learn(elsewhere) == ()

@@ -406,6 +406,20 @@ class Database:
         value: Json = rows.STATE.fields(found[0])["value"] if found else None
         return value
 
+    def states(self, prefix: str) -> list[tuple[int, Json]]:
+        """The checkpoints of all runs whose names begin alike, the latest runs first.
+
+        Args:
+            prefix: that the names begin with, without `%` and `_`.
+
+        Returns:
+            The run and the content of each.
+        """
+        found = self.connection.query(
+            "SELECT * FROM state WHERE key LIKE ? ORDER BY run_id DESC, key", (f"{prefix}%",)
+        )
+        return [(row["run_id"], rows.STATE.fields(row)["value"]) for row in found]
+
     # The database as a whole
 
     def listing(self, which: Filter = EVERYTHING) -> list[ListingRow]:

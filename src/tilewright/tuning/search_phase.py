@@ -14,7 +14,7 @@ from tilewright.trial import Trial
 from tilewright.tuning.confirm import confirm_s
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
-from tilewright.tuning.experience import space_to_json
+from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
@@ -77,6 +77,7 @@ def search(
     fair = fair_trials(context, prepared)
 
     sites = SharedSites(prepared)
+    lessons = KernelLessons(context.store, context.run_id)
 
     def begin(one: _Waiting) -> BudgetTask | None:
         """What trials are shared out to, unless an earlier result serves."""
@@ -84,7 +85,9 @@ def search(
             sites.hand_over(one.task, one.task.trials)
             return None
         name = f"{one.prepared.variant.name}/{one.task.name}"
-        running[name] = _Running(one.task, task_loop(context, one.task), name)
+        running[name] = _Running(one.task, task_loop(context, one.task, lessons), name)
+        if one.task.data is not None:
+            lessons.tasks.append(one.task)
         sites.hand_over(one.task, one.task.trials)
         return _allocatable(context, one.task, name, one.weight)
 
@@ -139,6 +142,7 @@ def search(
             allocator.record(chosen.name, len(trials), chosen.loop.best_s)
             if chosen.loop.exhausted:
                 allocator.close(chosen.name)
+    lessons.keep()
     for chosen in running.values():
         for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)

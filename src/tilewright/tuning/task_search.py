@@ -14,7 +14,7 @@ from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.store import TaskResult
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.experience import experience
+from tilewright.tuning.experience import KernelLessons, experience
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.stages import (
     CandidateMeasurer,
@@ -114,12 +114,15 @@ def openings(task: DispatchTask, known: Sequence[Trial]) -> list[Configuration]:
     return [one for one in anchors if one != task.space.default and one not in tried]
 
 
-def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
+def task_loop(
+    context: RunContext, task: DispatchTask, lessons: KernelLessons | None = None
+) -> SearchLoop:
     """The search of a task, which goes on with what the run has tried of it.
 
     Args:
         context: the run.
         task: gets the trials.
+        lessons: what trials of other tasks with kernels teach.
 
     Returns:
         A search that begins with what each sketch takes for best.
@@ -140,7 +143,7 @@ def task_loop(context: RunContext, task: DispatchTask) -> SearchLoop:
             context.options.seed,
             context.options.strategy_settings,
             known=[one for one in known if one is default or space.contains(one.configuration)],
-            experience=_experience(context, task),
+            experience=_experience(context, task, lessons),
         )
 
     compiler = DispatchCompiler(
@@ -197,15 +200,23 @@ def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space:
     return space.restrict({MEMBER_KNOB: kept}).space if len(kept) < len(space.members) else space
 
 
-def _experience(context: RunContext, task: DispatchTask) -> tuple[Experience, ...]:
-    """What the database knows of other shapes, for a strategy that can learn from it."""
-    if task.template is None or not find_strategy(context.options.strategy_name).transfers:
+def _experience(
+    context: RunContext, task: DispatchTask, lessons: KernelLessons | None
+) -> tuple[Experience, ...]:
+    """What is known of other shapes, for a strategy that can learn from it."""
+    if not find_strategy(context.options.strategy_name).transfers:
         return ()
-    pipeline = task.template.translation.pipeline
-    found = experience(context.store, task.key, pipeline, context.run_id)
+    found = lessons.learn(task) if lessons is not None and task.data is not None else ()
     if found:
-        shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
-        context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
+        text = "kernels are searched by what trials of the same sketches taught for other shapes"
+        if text not in context.notes:
+            context.note(text)
+    elif task.template is not None:
+        pipeline = task.template.translation.pipeline
+        found = experience(context.store, task.key, pipeline, context.run_id)
+        if found:
+            shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
+            context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
     return found
 
 

@@ -53,10 +53,14 @@ def test_tune_then_apply(program: Path, tmp_path: Path) -> None:
     assert "search" in done.stderr
     assert "Program: " in done.stdout
     assert "Outputs equal those of the untuned program." in done.stdout
-    line = (out / "command.txt").read_text().strip()
+    line, *ways = (out / "command.txt").read_text().splitlines()
     assert line in done.stdout
     assert "iree-compile" in shlex.split(line)[0]
     summary = json.loads((out / "summary.json").read_text())
+    assert len(ways) == len(summary["runs"])
+    assert [one["command"] in done.stdout for one in summary["runs"]] == [
+        one["advised"] for one in summary["runs"]
+    ]
     assert summary["trials_total"] == 6
     applied = subprocess.run(
         command("apply", program, out, "-o", tmp_path / "again.vmfb"),

@@ -67,6 +67,7 @@ def make_result_folder(
         "changed": [],
         "notes": ["a note with </script> in it"],
         "interrupted": False,
+        "runs": [_way("local-sync", 1, 1.0, False), _way("local-task", 2, 1.5, True)],
     }
     manifest = {
         "versions": {"tilewright": "0.1.0", "numpy": "2.0"},
@@ -80,9 +81,20 @@ def make_result_folder(
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / "command.txt").write_text("iree-compile net.mlir -o net.vmfb\n")
+    (folder / "command.txt").write_text("iree-compile net.mlir -o net.vmfb\n# 1 ms: runs it\n")
     (folder / "tuning_spec.mlir").write_text(SPEC)
     return folder
+
+
+def _way(device: str, threads: int, ms: float, advised: bool) -> dict[str, object]:
+    return {
+        "device": device,
+        "threads": threads,
+        "ms": ms,
+        "ratio_ci": [0.5, 1.25],
+        "advised": advised,
+        "command": f"iree-benchmark-module --device={device}",
+    }
 
 
 def _trials(

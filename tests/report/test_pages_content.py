@@ -36,6 +36,9 @@ def test_it_says_what_was_found(page: str) -> None:
     assert "180 trials in 60 s" in text
     assert "tilewright tune /somewhere/net.mlir --effort quick" in text
     assert "iree-compile net.mlir -o net.vmfb" in text
+    assert "# 1 ms: runs it" not in text
+    assert "local-task (advised)" in text
+    assert "iree-benchmark-module --device=local-sync" in text
     assert "__kernel_config" in text
 
 

@@ -9,7 +9,6 @@ import csv
 import json
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,6 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import NO_KERNEL
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
-from tilewright.tuning.task_search import SEARCH_TIMING
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 # IREE makes two dispatches of it: the sums of the rows, and the rest.
@@ -259,9 +257,6 @@ def test_a_hostile_sketch_is_recorded_and_never_shipped(
 ) -> None:
     monkeypatch.setattr(generators, "SKETCHES", (HostileSketch,))
     monkeypatch.setattr(stages, "compile_kernel", compile_hostile)
-    # A slow one would be dropped before its results are looked at.
-    patient = replace(SEARCH_TIMING, drop_factor=None)
-    monkeypatch.setattr("tilewright.tuning.task_search.SEARCH_TIMING", patient)
     given = options(tmp_path, kernels="only", only="_more")
     result = TuningSession(program, given, ignore).run()
     assert result.trials_total == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
+from tilewright.tuning.how_to_run import ways_to_run
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
@@ -46,11 +48,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(folder: Path, **changes: object) -> TuneOptions:
-    """A run of a few trials of one matmul as the compiler makes it."""
+    """A run of a few trials of one matmul as the compiler makes it, without kernels of our own."""
     given: dict[str, object] = {
         "effort": "quick",
         "max_trials": 6,
         "strategy": "random",
+        "kernels": "off",
         "variants": (DEFAULT_VARIANT,),
         "db": folder / "tilewright.db",
         "output": folder / "out",
@@ -76,7 +79,7 @@ def finished(
 ) -> tuple[Path, TuneResult, list[Event]]:
     folder = tmp_path_factory.mktemp("finished")
     events: list[Event] = []
-    result = tune(program, options(folder), events.append)
+    result = tune(program, options(folder, kernels="on"), events.append)
     return folder, result, events
 
 
@@ -108,6 +111,20 @@ class TestResultFolder:
         environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
         subprocess.run(command, shell=True, check=True, cwd=tmp_path, env=environment)
         assert (folder / "out" / "program.vmfb").read_bytes() == shipped
+
+    def test_the_lines_that_run_the_program_run_it(
+        self, finished: tuple[Path, TuneResult, list[Event]]
+    ) -> None:
+        folder, result, _ = finished
+        # One processor leaves no choice.
+        assert len(result.runs) == len(ways_to_run(os.cpu_count() or 1)) or not result.runs
+        told = (folder / "out" / "command.txt").read_text().splitlines()[1:]
+        for one, line in zip(result.runs, told, strict=True):
+            assert line.startswith("# ")
+            assert line.endswith(one.command)
+            tool, *flags = shlex.split(one.command)
+            program = [str(Path(sys.executable).parent / tool), *flags]
+            subprocess.run([*program, "--benchmark_min_time=1x"], check=True, capture_output=True)
 
     def test_summary_has_the_promised_fields(
         self, finished: tuple[Path, TuneResult, list[Event]]
@@ -164,13 +181,9 @@ def test_one_seed_gives_one_order_of_candidates(
     program: Path, finished: tuple[Path, TuneResult, list[Event]], tmp_path: Path
 ) -> None:
     folder, _, _ = finished
-    tune(program, options(tmp_path))
+    tune(program, options(tmp_path, kernels="on"))
     again = [row["knobs"] for row in trials_of(tmp_path)]
     assert again == [row["knobs"] for row in trials_of(folder)]
-    other = tmp_path / "other"
-    other.mkdir()
-    tune(program, options(other, seed=1))
-    assert [row["knobs"] for row in trials_of(other)] != again
 
 
 def test_wrong_results_are_quarantined_and_never_shipped(
@@ -223,7 +236,7 @@ def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Pa
         "import test_session as t\n"
         "def tell(e):\n"
         "    if isinstance(e, t.TrialDone): print(e.trial.configuration.items, flush=True)\n"
-        "t.tune(Path(sys.argv[2]), t.options(Path(sys.argv[3]), max_trials=12), tell)\n"
+        "t.tune(Path(sys.argv[2]), t.options(Path(sys.argv[3]), max_trials=8), tell)\n"
     )
     arguments = [sys.executable, "-c", code, str(Path(__file__).parent), str(program)]
     child = subprocess.Popen([*arguments, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -237,23 +250,28 @@ def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Pa
         before = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert set(told) <= set(before), "a trial that was reported is not in the database"
 
-    result = tune(program, options(tmp_path, max_trials=12, resume=True))
-    assert result.trials_total == 12
+    result = tune(program, options(tmp_path, max_trials=8, resume=True))
+    assert result.trials_total == 8
     with Database.open(tmp_path / "tilewright.db") as store:
         (run,) = store.runs()
         after = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert after[: len(before)] == before
-    assert len(after) == len(set(after)) == 12
-    assert len(trials_of(tmp_path)) == 12
+    assert len(after) == len(set(after)) == 8
+    assert len(trials_of(tmp_path)) == 8
 
 
-def test_a_tuned_workload_is_reused_unless_fresh(program: Path, tmp_path: Path) -> None:
-    tune(program, options(tmp_path))
-    again = tune(program, options(tmp_path))
+def test_a_tuned_workload_is_reused_unless_fresh(
+    program: Path, finished: tuple[Path, TuneResult, list[Event]], tmp_path: Path
+) -> None:
+    folder, _, _ = finished
+    db = folder / "tilewright.db"
+    again = tune(program, options(tmp_path, kernels="on", db=db))
     assert again.trials_total == 0
     assert any("reusing" in note for note in again.notes)
-    fresh = tune(program, options(tmp_path, fresh=True))
+    fresh = tune(program, options(tmp_path, kernels="on", db=db, fresh=True, seed=1))
     assert fresh.trials_total == 6
+    first = [row["knobs"] for row in trials_of(folder)]
+    assert [row["knobs"] for row in trials_of(tmp_path)] != first, "the seed decides what is tried"
 
 
 def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
@@ -282,7 +300,7 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
 
 def test_candidates_are_kept_when_asked_for(program: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    tune(program, options(tmp_path, max_trials=2, keep_candidates=kept, kernels="off"))
+    tune(program, options(tmp_path, max_trials=2, keep_candidates=kept))
     modules = sorted(kept.rglob("*.mlir"))
     commands = sorted(kept.rglob("*.txt"))
     assert len(modules) == len(commands) == 2

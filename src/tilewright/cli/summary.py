@@ -88,9 +88,17 @@ def output_lines(result: TuneResult) -> list[str]:
     """
     lines = [f"Results are in {shlex.quote(str(result.output))}. The same program by hand:"]
     try:
-        lines.append("  " + (Path(result.output) / "command.txt").read_text().strip())
+        text = (Path(result.output) / "command.txt").read_text()
+        lines.append("  " + "\n".join(x for x in text.splitlines() if not x.startswith("#")))
     except OSError:
         lines.append(f"  see {result.output}/command.txt")
+    if result.runs:
+        shown = ", ".join(
+            f"{one.device} {words.plural(one.threads, 'thread')} {words.significant(one.ms)} ms"
+            for one in result.runs
+        )
+        lines.append(f"How to run it, measured: {shown}. Advised:")
+        lines += [f"  {one.command}" for one in result.runs if one.advised]
     return lines
 
 

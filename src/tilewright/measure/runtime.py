@@ -53,6 +53,12 @@ class DeviceOptions:
         """
         return DeviceOptions("local-sync") if threads == 1 else DeviceOptions("local-task", threads)
 
+    @property
+    def tool_flags(self) -> list[str]:
+        """The flags by which IREE's own tools open it."""
+        threads = [] if self.threads is None else [f"--task_topology_group_count={self.threads}"]
+        return [f"--device={self.uri}", *threads]
+
 
 @dataclass(frozen=True)
 class Parameters:

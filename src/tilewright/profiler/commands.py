@@ -53,9 +53,7 @@ def dispatch_commands(dispatch: Selected, device: DeviceOptions, flags: Sequence
         for i in range(len(folder.operation.arguments))
     ]
     vmfb = str(dispatch.vmfb)
-    common = [f"--module={vmfb}", f"--device={device.uri}"]
-    if device.threads is not None:
-        common.append(f"--task_topology_group_count={device.threads}")
+    common = [f"--module={vmfb}", *device.tool_flags]
     timed = ["--function=bench", f"--batch_size={repeats}"] if repeats > 1 else ["--function=main"]
     raw = folder.operation.result.element_type in _RAW
     result = dispatch.vmfb.with_suffix(".bin" if raw else ".npy")

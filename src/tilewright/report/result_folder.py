@@ -81,7 +81,8 @@ def read_result_folder(folder: Path) -> ResultFolder:
     manifest = read_manifest(folder)
     try:
         summary = json.loads((folder / SUMMARY).read_text())
-        command = (folder / COMMAND).read_text().strip()
+        text = (folder / COMMAND).read_text()
+        command = "\n".join(x for x in text.splitlines() if not x.startswith("#"))
         spec = (folder / SPEC).read_text()
         trials = _read_trials(folder / TRIALS)
     except (OSError, ValueError, KeyError) as error:

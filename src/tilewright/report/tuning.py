@@ -12,7 +12,7 @@ from tilewright.report import tuning_figures
 from tilewright.report.page import Figures, render, write_page
 from tilewright.report.result_folder import ResultFolder, read_result_folder
 from tilewright.tables import Table
-from tilewright.words import significant
+from tilewright.words import interval, significant
 
 REPORT = "report.html"
 
@@ -87,6 +87,7 @@ def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
         "notes": summary.get("notes", []),
         "tune_command": _tune_command(result.manifest),
         "command": result.command,
+        "runs": _runs(result.summary),
         "environment": _environment(result.manifest),
         "spec": result.spec,
     }
@@ -192,6 +193,22 @@ def _tune_command(manifest: Mapping[str, Any]) -> str:
             for one in value if isinstance(value, list) else [value]:
                 words += [option.flag, str(one)]
     return shlex.join(words)
+
+
+def _runs(summary: Mapping[str, Any]) -> Table:
+    """The runtime's choices for the program; results of before there were any have none."""
+    columns = ("device", "threads", "ms", "over the time of what was tuned for", "command")
+    rows = [
+        (
+            f"{one['device']}{' (advised)' if one['advised'] else ''}",
+            str(one["threads"]),
+            significant(one["ms"]),
+            interval(*one["ratio_ci"]),
+            one["command"],
+        )
+        for one in summary.get("runs", ())
+    ]
+    return Table(columns, ("threads", "ms"), tuple(rows))
 
 
 def _environment(manifest: Mapping[str, Any]) -> Table:

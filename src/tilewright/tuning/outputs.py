@@ -22,10 +22,11 @@ from tilewright.tuning import tables
 from tilewright.tuning.company import Company, Outcome, spec_request
 from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
-from tilewright.tuning.result import ProgramSummary, TuneResult
+from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     preprocessing_spec,
@@ -128,7 +129,8 @@ def _install(programs: Programs, outcome: Outcome, final: Final, cpu_start: floa
     )
     try:
         _write_spec(context, outcome, final, staging / SPEC)
-        result = _summarise(context, outcome, final, cpu_start)
+        runs = measure_ways(programs, final.build, output.absolute() / VMFB)
+        result = _summarise(context, outcome, final, runs, cpu_start)
         assert final.build.vmfb is not None
         shutil.copyfile(final.build.vmfb, staging / VMFB)
         _write_files(programs, outcome, final, result, staging)
@@ -257,6 +259,7 @@ def _summarise(
     context: RunContext,
     outcome: Outcome,
     final: Final,
+    runs: tuple[RunSummary, ...],
     cpu_start: float,
 ) -> TuneResult:
     default_ms = outcome.default_s * 1e3
@@ -287,6 +290,7 @@ def _summarise(
         changed=final.changed,
         notes=tuple(context.notes),
         interrupted=context.stopping,
+        runs=runs,
     )
 
 
@@ -304,11 +308,8 @@ def _write_files(
     if program.path.absolute() != program.source.absolute():
         source = destination / f"program{program.path.suffix}"
         shutil.copyfile(program.path, staging / source.name)
-    parameters = []
-    for scope, path in program.parameters:
+    for _, path in program.parameters:
         shutil.copyfile(path, staging / Path(path).name)
-        parameters.append(f"--parameters={scope}={destination / Path(path).name}")
-    parameters += [f"--parameters={p.scope}={p.path}" for p in context.options.parameters]
     variant_flags = final.build.as_compiled.flags
     preprocessing = preprocessing_spec(variant_flags)
     if preprocessing is not None:
@@ -317,7 +318,8 @@ def _write_files(
     variant = replace(final.build.variant, flags=variant_flags)
     flags = (*context.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
-    (staging / "command.txt").write_text(command + "\n")
+    told = [command, *(f"# {line}" for line in lines(result.runs))]
+    (staging / "command.txt").write_text("\n".join(told) + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")
     tables.write_trials(context, outcome, staging / TRIALS)
     (staging / "run.log").write_text(tables.run_log(context, outcome, result))
@@ -334,7 +336,7 @@ def _write_files(
             "path": str(source),
             "digest": program.digest,
             "function": programs.function,
-            "runtime_parameters": parameters,
+            "runtime_parameters": parameter_flags(context),
         },
         "variant": final.build.variant.name,
         "variant_flags": list(variant_flags),

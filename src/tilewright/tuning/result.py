@@ -37,6 +37,22 @@ class ProgramSummary:
 
 
 @dataclass(frozen=True)
+class RunSummary:
+    """A way to run the program that is handed back: device and threads of IREE's runtime.
+
+    `ms` is the median of interleaved rounds, `ratio_ci` the interval of its time over that of the
+    way that was tuned for. `advised`: the one to use. `command` runs the program so.
+    """
+
+    device: str
+    threads: int
+    ms: float
+    ratio_ci: tuple[float, float]
+    advised: bool
+    command: str
+
+
+@dataclass(frozen=True)
 class KernelSummary:
     """A kernel of our own that is handed back: what wrote it with which knobs, its loops, and the
     calls of the schedule language that make them."""
@@ -102,6 +118,7 @@ class TuneResult:
     changed: tuple[str, ...]
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    runs: tuple[RunSummary, ...] = ()
 
     @property
     def improved(self) -> bool:

@@ -155,3 +155,18 @@ def test_a_candidate_may_take_some_times_as_long_to_compile_as_the_default(
     task = played_task(tmp_path, "a")
     task.compile_s = default_s
     assert compile_limit_s(task) == limit_s
+
+
+def test_a_search_begins_with_what_too_few_trials_of_an_earlier_run_found(
+    tmp_path: Path, store: Database
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=12)
+    task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=500)
+    best = Configuration.of({"tile": 321})
+    result = TaskResult(best, 2e-3, 1e-3, 1.9, 2.1, "float64 NumPy", 2)
+    store.record_result(store.task_id(task.key), result, began(store, context))
+    began(store, context)
+    search(context, [played_variant(task)], [1e-3])
+    assert not task.reused
+    assert task.trials[0].configuration == best
+    assert len(task.trials) == 12

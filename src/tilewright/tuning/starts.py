@@ -174,7 +174,7 @@ def _opening(context: RunContext, task: DispatchTask, enough: int) -> list[Confi
     """What is tried of a task: an earlier run's result alone where there is one."""
     earlier = earlier_result(context, task, enough)
     if earlier is None:
-        return openings(task, task.trials)
+        return openings(context, task, task.trials)
     known = {trial.configuration for trial in task.trials}
     found = earlier.configuration
     return [found] if found is not None and found not in known else []

@@ -99,19 +99,25 @@ def earlier_result(context: RunContext, task: DispatchTask, enough: int) -> Task
     return found
 
 
-def openings(task: DispatchTask, known: Sequence[Trial]) -> list[Configuration]:
-    """What is tried of a task before anything is searched: what each sketch takes for best.
+def openings(
+    context: RunContext, task: DispatchTask, known: Sequence[Trial]
+) -> list[Configuration]:
+    """What is tried of a task before anything is searched: what an earlier run found, however few
+    trials it took, and what each sketch takes for best.
 
     Args:
+        context: the run.
         task: whose space says what that is.
         known: what has been tried.
 
     Returns:
         Configurations that have not been tried.
     """
-    tried = {trial.configuration for trial in known}
-    anchors = task.restricted.anchors
-    return [one for one in anchors if one != task.space.default and one not in tried]
+    earlier = earlier_result(context, task, 1)
+    found = earlier.configuration if earlier is not None else None
+    wanted = [*([] if found is None else [found]), *task.restricted.anchors]
+    tried = {task.space.default, *(trial.configuration for trial in known)}
+    return [one for one in dict.fromkeys(wanted) if one not in tried]
 
 
 def task_loop(
@@ -162,7 +168,7 @@ def task_loop(
         task.trials.append(trial)
 
     return SearchLoop(
-        Stages(OpeningFirst(openings(task, earlier), begin), compiler, measurer),
+        Stages(OpeningFirst(openings(context, task, earlier), begin), compiler, measurer),
         record,
         stop=lambda: context.out_of_time,
         discard=discard,

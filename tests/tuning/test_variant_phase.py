@@ -101,3 +101,10 @@ def test_what_fails_or_is_nothing_new_is_told(run: PlayedRun) -> None:
     assert names(chosen(run)) == ["default"]
     assert run.outcome.variants["o3"] == "it hangs"
     assert "is wrong" in str(run.outcome.variants["mine"])
+
+
+def test_when_the_search_should_be_over_no_variant_is_measured(run: PlayedRun) -> None:
+    run.context.deadlines = Deadlines(90.0, time.monotonic() - 91.0)
+    run.programs.seconds_each = 10.0
+    assert names(chosen(run, start(run, DEFAULT_VARIANT, 0.3))) == ["default with kernels"]
+    assert list(run.outcome.variants) == ["default", "default with kernels"]

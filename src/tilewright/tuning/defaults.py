@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ INDEPENDENT_FLAGS = (
 )
 
 
+# A step of which the deadlines know what it takes: all dispatches of one variant.
+MEASURING = "measuring the dispatches of a variant"
 _TIMEOUT_S = 300.0
 _TIMING = TimingPolicy(max_s=0.1, drop_factor=None)
 # A submission to a GPU that lasts longer is made so short.
@@ -62,6 +65,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         prepared: its tasks are timed; those that cannot be become `skipped`.
         program_s: seconds of the whole program.
     """
+    begin = time.monotonic()
     _make_data(context, prepared)
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
@@ -86,6 +90,7 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     for task in prepared.tasks:
         task.share = min(1.0, seconds[task.name] / whole)
     prepared.tasks.sort(key=lambda t: -t.share)
+    context.deadlines.took(MEASURING, time.monotonic() - begin)
     _announce(context, prepared)
 
 

@@ -21,7 +21,7 @@ from tilewright.tuning.company import Company, Contender, Outcome, try_in_compan
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm
 from tilewright.tuning.context import Interrupted, RunContext
-from tilewright.tuning.defaults import measure_defaults
+from tilewright.tuning.defaults import MEASURING, measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
 from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.opening import open_benchmark, open_program
@@ -216,19 +216,7 @@ class TuningSession:
         first: PreparedVariant,
         chosen: Sequence[Contender],
     ) -> None:
-        for contender in chosen:
-            company = contender.company
-            if any(company.prepared is known for known in outcome.prepared):
-                continue
-            with context.phase("dispatches", f"measuring those of {contender.variant}"):
-                known = [p for p in outcome.prepared if p.variant.name == contender.variant]
-                if known:
-                    company.prepared = known[0]
-                    continue
-                if company.prepared is not first:
-                    company.prepared = take_apart(context, company.build.variant)
-                measure_defaults(context, company.prepared, contender.time_s)
-                outcome.prepared.append(company.prepared)
+        chosen = [one for one in chosen if self._prepare(context, outcome, first, one)]
         if not any(p.tasks for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
@@ -245,6 +233,39 @@ class TuningSession:
             with context.phase("company", contender.variant):
                 company = try_in_company(programs, confirmed, base, within)
             outcome.companies.append(company)
+
+    def _prepare(
+        self,
+        context: RunContext,
+        outcome: Outcome,
+        first: PreparedVariant,
+        contender: Contender,
+    ) -> bool:
+        """Read and measure the dispatches of a program where that has not been done.
+
+        Returns:
+            Whether it can be gone on from; not where it is not the first, and the search would have
+            to end before its dispatches are measured.
+        """
+        company = contender.company
+        if any(company.prepared is known for known in outcome.prepared):
+            return True
+        known = [p for p in outcome.prepared if p.variant.name == contender.variant]
+        if known:
+            company.prepared = known[0]
+            return True
+        left = context.left_for("search")
+        # Reading them takes about as long as measuring them.
+        needed_s = 2 * context.deadlines.each(MEASURING, 0.0)
+        if outcome.prepared and left is not None and left <= needed_s:
+            context.note(f"no time for the dispatches of {contender.variant} (--time-limit)")
+            return False
+        with context.phase("dispatches", f"measuring those of {contender.variant}"):
+            if company.prepared is not first:
+                company.prepared = take_apart(context, company.build.variant)
+            measure_defaults(context, company.prepared, contender.time_s)
+        outcome.prepared.append(company.prepared)
+        return True
 
 
 def _has_news(task: DispatchTask, base: Company) -> bool:

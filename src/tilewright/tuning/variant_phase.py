@@ -97,7 +97,7 @@ def _build_variants(
     # Two that are compiled side by side take longer than one alone.
     took_s = 1.5 * programs.seconds_each
     while left:
-        if len(left) < len(wanted) and _too_late(context, took_s):
+        if (len(left) < len(wanted) or context.out_of_time) and _too_late(context, took_s):
             names = ", ".join(one.name for one in left)
             context.note(f"no time for the variants {names} (--time-limit)")
             break

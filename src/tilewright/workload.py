@@ -34,6 +34,8 @@ KINDS = (
 )
 CHAIN = "chain"
 """The kind of several dispatches that compute one thing together."""
+LAYOUT_KINDS = frozenset({"transpose", "pack", "unpack"})
+"""The kinds that compute nothing and change where elements lie."""
 
 ROLES = (
     "batch",

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tilewright.cli.main import commands
+from tilewright.cli.summary import program_lines
 from tilewright.errors import UserError
 from tilewright.tuning import events, session
 from tilewright.tuning.context import Interrupted
@@ -105,6 +106,20 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> type[Session]:
 
 def tune(*args: str) -> Result:
     return CliRunner().invoke(commands, ["tune", *args], prog_name="tilewright")
+
+
+def test_the_part_of_the_time_that_changes_layouts() -> None:
+    packs = replace(TUNED, kind="pack", count=2, tuned_ms=0.5, status="default kept")
+    rest = replace(TUNED, kind="contraction", count=3, tuned_ms=3.0)
+    # What a kernel for several dispatches has taken over, and that task where nothing is kept.
+    gone = replace(packs, status="part of chain")
+    chain = replace(packs, kind="chain", dispatches=("a", "b"))
+    assert RESULT.layout_share == 0.0
+    result = replace(RESULT, dispatches=(packs, rest, gone, chain, SKIPPED))
+    assert result.layout_share == pytest.approx(0.1)
+    assert result.to_json()["layout_share"] == 0.1
+    assert any(line.startswith("Changes of layout") for line in program_lines(result))
+    assert not any(line.startswith("Changes of layout") for line in program_lines(RESULT))
 
 
 def test_every_option_reaches_the_run(stand_in: type[Session], tmp_path: Path) -> None:

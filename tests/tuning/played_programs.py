@@ -160,7 +160,7 @@ class PlayedRun:
                 return WorkerFailure("crashed", self.reading_fails)
             entries = {entry.name for asked in self.asked.values() for entry in asked}
             reached = {name: (f"{name}_dispatch",) for name in entries - self.missed}
-            return Proof(("a_dispatch",), (), reached, request.beside("after"))
+            return Proof(("a_dispatch",), (), reached, request.beside("after"), {})
         assert isinstance(request, CandidateRequest)
         request.vmfb.write_text("")
         return None

@@ -72,6 +72,11 @@ def program_lines(result: TuneResult) -> list[str]:
             lines.append(f"Kernels of our own took the place of {number}: {names}")
     elif result.improved:
         lines.append("The variant alone is what made it faster; the tuning spec has no entries.")
+    if result.layout_share >= 0.0005:
+        lines.append(
+            f"Changes of layout (packing, unpacking, transposing) take "
+            f"{words.share(result.layout_share)} of the time of its dispatches."
+        )
     spent = f"{words.plural(result.trials_total, 'trial')} in {words.duration(result.wall_s)}"
     if result.interrupted:
         lines.append(f"Stopped early by Ctrl-C after {spent}; --resume goes on.")

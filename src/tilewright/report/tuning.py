@@ -12,7 +12,7 @@ from tilewright.report import tuning_figures
 from tilewright.report.page import Figures, render, write_page
 from tilewright.report.result_folder import ResultFolder, read_result_folder
 from tilewright.tables import Table
-from tilewright.words import interval, significant
+from tilewright.words import interval, share, significant
 
 REPORT = "report.html"
 
@@ -118,6 +118,7 @@ def _facts(result: ResultFolder) -> list[str]:
     return [
         f"{summary['trials_total']:,} trials in {summary['wall_s']:.0f} s",
         f"variant {summary['program']['variant']}",
+        f"{share(summary.get('layout_share', 0.0))} of the time in changes of layout",
         verified,
         f"{machine['cpu']}, {threads or machine['threads']} threads",
         result.manifest["date"][:10],

@@ -18,7 +18,7 @@ elementwise ops and residual sums to where they meet and cancel:
         transform.structured.pack packed_sizes = [0, 8, 0, 0, 8, 0, 0]
       }
       transform.apply_patterns to %0 { data_layout_propagation, canonicalization }
-      transform.apply_registered_pass "linalg-fuse-elementwise-ops" to %0
+      transform.apply_registered_pass "iree-dispatch-creation-elementwise-op-fusion" to %0
     }
 
 Biases are broadcast to the whole of an image by importers; as generic ops they take the blocked
@@ -45,7 +45,7 @@ from tilewright.ir.walk import walk
 from tilewright.spec import library
 
 _DETACH = "iree-global-opt-detach-elementwise-from-named-ops"
-_FUSE = "linalg-fuse-elementwise-ops"
+_FUSE = "iree-dispatch-creation-elementwise-op-fusion"
 # Ops whose images have their channels in front of the picture: behind it they are side by side.
 _OPS = frozenset(
     f"linalg.{name}"

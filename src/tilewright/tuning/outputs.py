@@ -213,6 +213,11 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     proof = prove(context, claim)
     if isinstance(proof, ProofFailure):
         return Final(company, build, comparison, wrong=proof.message)
+    if proof.constant_work:
+        packed = ", ".join(f"{name} ({n} times)" for name, n in proof.constant_work.items())
+        context.note(
+            f"constants are packed or transformed in every call, not ahead: {packed}", warning=True
+        )
     missed = proof.missed(entries)
     for task in company.prepared.tasks:
         choice = company.choices.get(task.identity)

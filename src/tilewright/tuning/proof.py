@@ -84,13 +84,15 @@ class Proof:
 
     dispatches: all there are. changes: those configured otherwise, and those that an entry of ours
     set to what the compiler chooses anyway. reached: by the name of an entry what it changed.
-    configured: the program at the executable-configurations phase, with the specs.
+    configured: the program at the executable-configurations phase, with the specs. constant_work:
+    dispatches that compute something of constants alone in a call, and how often.
     """
 
     dispatches: tuple[str, ...]
     changes: tuple[ConfigurationChange, ...]
     reached: Mapping[str, tuple[str, ...]]
     configured: Path
+    constant_work: Mapping[str, int]
 
     def missed(self, entries: Sequence[Entry]) -> list[str]:
         """The names of those entries that changed nothing.
@@ -264,6 +266,7 @@ def write_spec(state: WorkerState, request: SpecRequest) -> Path:
 
 def read_proof(state: WorkerState, claim: Claim) -> Proof:
     """Task: what the specs of a claim did, read from the program compiled without and with them."""
+    from tilewright.ir.constant_work import constant_dispatches
     from tilewright.ir.template import configured_functions, describe
 
     compiler = session(state, without_preprocessing(claim.flags))
@@ -309,4 +312,4 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
         for place in entries
         if place in new and place not in without and is_new(place) and place not in told
     ]
-    return Proof(tuple(new), tuple(changes), reached, compiled)
+    return Proof(tuple(new), tuple(changes), reached, compiled, constant_dispatches(after))

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tilewright.workload import LAYOUT_KINDS
+
 
 @dataclass(frozen=True)
 class ProgramSummary:
@@ -74,7 +76,7 @@ class DispatchSummary:
     `space_points` is the estimated size of the search space, `tried_share` how much of it was
     tried. `flops` and `bytes` are of one execution, `entry` is its name in the spec. `dispatches`:
     of several that were tuned together, what they are. `kernel`: what computes it now, where that
-    is no longer the compiler's code.
+    is no longer the compiler's code. `kind`: of `workload.KINDS`.
     """
 
     name: str
@@ -103,6 +105,7 @@ class DispatchSummary:
     entry: str = ""
     dispatches: tuple[str, ...] = ()
     kernel: KernelSummary | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,19 @@ class TuneResult:
             bool(self.changed) or self.program.variant != "default"
         )
 
+    @property
+    def layout_share(self) -> float:
+        """The part of the dispatches' time, each measured alone, that goes into changes of layout:
+        packing, unpacking and transposing what a call computes."""
+        times = [
+            (one.kind, one.count * one.tuned_ms)
+            for one in self.dispatches
+            if one.tuned_ms is not None
+            if not one.status.startswith("part of") and (one.kernel or not one.dispatches)
+        ]
+        moved = sum(spent for kind, spent in times if kind in LAYOUT_KINDS)
+        return moved / max(sum(spent for _, spent in times), 1e-9)
+
     def to_json(self) -> dict[str, Any]:
         """What summary.json holds.
 
@@ -135,6 +151,7 @@ class TuneResult:
         """
         data = asdict(self)
         data["output"] = str(self.output)
+        data["layout_share"] = round(self.layout_share, 4)
         for dispatch in data["dispatches"]:
             for name in ("names", "dispatches"):
                 dispatch[name] = list(dispatch[name])

@@ -108,6 +108,7 @@ def _summary(
         variant=task.variant,
         names=tuple(task.names),
         key=task.workload.key,
+        kind=task.workload.kind,
         flops=task.workload.flops,
         bytes=task.workload.bytes,
         entry=entry_of(task, configuration).name if configuration is not None else "",

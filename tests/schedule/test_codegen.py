@@ -119,6 +119,28 @@ def test_vectors_of_any_extent_and_any_access() -> None:
         assert op in text
 
 
+def test_lanes_that_are_near_in_memory_are_taken_out_of_whole_vectors() -> None:
+    # The last element that is read is the last one that there is.
+    sizes = [(step, lanes) for step in (2, 3, 4, 5) for lanes in (2, 8, 24)]
+    inputs = [te.placeholder((k * (n - 1) + 1,), "f32", name=f"a{k}x{n}") for k, n in sizes]
+    outs = [
+        te.compute((n,), lambda i, a=a, k=k: a[i * k] + 1.0, name=f"b{k}x{n}")
+        for a, (k, n) in zip(inputs, sizes, strict=True)
+    ]
+    s = te.create_schedule([out.op for out in outs])
+    for out in outs:
+        s[out].vectorize(_axis(s, out)[0])
+    f = te.build(s, [*inputs, *outs])
+    arrays = [np.arange(a.shape[0], dtype=np.float32) for a in inputs]
+    for (step, _), x, found in zip(sizes, arrays, f(*arrays), strict=True):
+        np.testing.assert_array_equal(found, x[::step] + 1)
+    text = str(f.lowered.mlir())
+    assert "vector.shuffle" in text
+    near = te.create_schedule(outs[0].op)
+    near[outs[0]].vectorize(_axis(near, outs[0])[0])
+    assert "vector.gather" not in str(te.lower(near, [inputs[0], outs[0]]).mlir())
+
+
 def test_vectors_at_places_that_are_read_from_memory() -> None:
     """The place is the same for all lanes, or another one in each."""
     P = te.placeholder((13,), "i64", name="P")

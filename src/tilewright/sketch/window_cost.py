@@ -27,6 +27,9 @@ _ROW = 0.03
 # Loads that a vector costs whose elements begin anywhere in a line, or lie apart.
 _UNALIGNED = 1.3
 _GATHERED = 8.0
+# The stride up to which whole vectors are read, and loads for each vector of these.
+NEAR = 4
+_NEAR_LOADS = 1.5
 # For each vector that the registers have no room for.
 _SPILL_CYCLES = 4.0
 # Bytes a cycle that come from each cache; stores of copies go to the second one.
@@ -84,11 +87,12 @@ class WindowNest:
         rows = [dict(one.items) for one in configurations]
         return -np.log(self.seconds({n: np.array([row[n] for row in rows]) for n in rows[0]}))
 
-    def seconds(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+    def seconds(self, values: Mapping[str, NDArray[Any]], *, whole: bool = False) -> FloatArray:
         """The guessed seconds of one execution.
 
         Args:
             values: for each knob its values, one for each configuration.
+            whole: leaves out what pieces of parallel work add.
         """
         vectors = np.ceil(values["width"] / self.lanes)
         rows, row = values["rows"], _size(self.row)
@@ -108,6 +112,8 @@ class WindowNest:
                 cycles += count * times * (steps * one + tile)
         cycles *= self._panels(values) * self._others()
         cycles += self._filter_bytes / _MEMORY_BYTES_PER_CYCLE * _WAITED * self._passes(values)
+        if whole:
+            return np.asarray(cycles / self.target.cores / _HERTZ)
         pieces, even = self._pieces(values)
         cycles = np.where(even, cycles, _UNEVEN * cycles)
         if self.found.order[-1] is not self.vector:
@@ -153,7 +159,10 @@ class WindowNest:
             dim = self.found.dim_of(self.vector)
             apart = dim is not None and dim.stride > 1
             # Vectors begin anywhere; they are gathered where a stride is between their elements.
-            gathered = np.where(apart & (values["image"] != "copied"), _GATHERED, _UNALIGNED)
+            far = _GATHERED
+            if dim is not None and dim.stride <= NEAR:
+                far = _NEAR_LOADS * dim.stride
+            gathered = np.where(apart & (values["image"] != "copied"), far, _UNALIGNED)
             loads = gathered * vectors * rows + weights * blocks
             live = sums + np.minimum(vectors * rows, blocks) + 1
         elif self.vector in self.found.outputs:
@@ -205,8 +214,10 @@ class WindowNest:
         whole = lines * high * _LINE_BYTES + filters * across[1] * reach[1]
         again = np.where(one > cache, rows * across[1] * reach[1], high)
         again = np.where(whole > cache, again, 0.3 * high)
+        # What lies side by side is fetched ahead.
+        cycles = _LINE_CYCLES * (0.5 if found.dims[-1].data is None else 1.0)
         parts = prod(map(extent, found.channels)) / depth
-        return np.asarray(np.where(rows * columns > 0, _LINE_CYCLES * parts * lines * again, none))
+        return np.asarray(np.where(rows * columns > 0, cycles * parts * lines * again, none))
 
     def _window(self, axis: IterVar | None) -> tuple[int, int]:
         """The stride and the reach of windows along an axis of the result."""

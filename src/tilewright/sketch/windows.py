@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from tilewright.schedule.tensor import IterVar
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
-from tilewright.sketch.window_cost import WindowNest
+from tilewright.sketch.window_cost import NEAR, WindowNest
 from tilewright.sketch.window_rewriting import written_anew
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
@@ -21,6 +21,8 @@ from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
+# Tiles of which the best pieces are looked for.
+_MOST_TILES = 48
 _ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
 # Vector instructions that one step of the innermost loop may be unrolled to.
 _MOST_UNROLLED = 512
@@ -111,7 +113,7 @@ class WindowsSketch(Sketch):
     def _copies(self) -> bool:
         """Whether the image is usually copied."""
         dim = self._found.dim_of(self._vector)
-        apart = dim is not None and dim.stride > 1
+        apart = dim is not None and dim.stride > NEAR
         if self._vector in self._found.slides and (apart or extent(self._vector) < self._lanes):
             return True
         return self._found.is_padded and bool(self._found.channels)
@@ -198,7 +200,6 @@ class WindowsSketch(Sketch):
         """The best of some tiles by the prior, with what else is usual."""
         found = self._found
         inner = extent(found.channels[-1]) if found.channels else 1
-        by_name = {knob.name: knob for knob in knobs}
         usual: dict[str, Value] = {
             "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
             "reduction": "channels" if self._column is None and found.channels else "windows",
@@ -206,20 +207,34 @@ class WindowsSketch(Sketch):
             "unroll_windows": 0 if found.channels else len(found.windows),
             "image": "copied" if self._copies() else "in place",
         }
-        names = ("columns", "rows", "width", "blocks", "piece_rows", "piece_panels", "depth")
-        grid = np.meshgrid(
-            *([by_name[n].value(i) for i in range(by_name[n].cardinality)] for n in names),
-            indexing="ij",
-        )
-        values = {n: np.full(grid[0].size, value) for n, value in usual.items()}
-        values |= {n: one.reshape(-1) for n, one in zip(names, grid, strict=True)}
-        allowed = np.ones(grid[0].size, dtype=bool)
+        tile = ("columns", "rows", "width", "blocks", "depth")
+        pieces = ("piece_rows", "piece_panels")
+        sizes = {knob.name: np.array(_values(knob)) for knob in knobs if knob.name in tile + pieces}
+        # Tiles by one piece of all the work, then pieces for the best of them.
+        grid = np.meshgrid(*(sizes[n] for n in tile), indexing="ij")
+        values = {n: one.reshape(-1) for n, one in zip(tile, grid, strict=True)}
+        values |= {n: np.full(grid[0].size, sizes[n].max()) for n in pieces}
+        few = self._best(values, usual, _MOST_TILES, pieced=False)
+        chosen, rows, panels = np.meshgrid(few, *(sizes[n] for n in pieces), indexing="ij")
+        values = {n: values[n][chosen.reshape(-1)] for n in tile}
+        values |= {"piece_rows": rows.reshape(-1), "piece_panels": panels.reshape(-1)}
+        (best,) = self._best(values, usual, 1, pieced=True)
+        return Configuration.of({**usual, **{n: int(values[n][best]) for n in (*tile, *pieces)}})
+
+    def _best(
+        self, values: Mapping[str, Any], usual: Mapping[str, Value], most: int, *, pieced: bool
+    ) -> Any:
+        """The places of the best by the guess, of those that the rules allow."""
+        count = len(values["depth"])
+        values = {**{n: np.full(count, value) for n, value in usual.items()}, **values}
+        allowed = np.ones(count, dtype=bool)
         for rule in self._constraints():
-            allowed &= np.asarray(rule.check(*(values[n] for n in rule.knobs)))
+            if pieced or rule.name != "rows of a piece":
+                allowed &= np.asarray(rule.check(*(values[n] for n in rule.knobs)))
         if not allowed.any():
             raise Unfit("the rules leave no tile")
-        best = int(np.argmin(np.where(allowed, self._nest.seconds(values), np.inf)))
-        return Configuration.of({**usual, **{n: int(values[n][best]) for n in names}})
+        seconds = np.where(allowed, self._nest.seconds(values, whole=not pieced), np.inf)
+        return np.argsort(seconds, kind="stable")[: min(most, int(allowed.sum()))]
 
     # -- the schedule ------------------------------------------------------------------------------
 
@@ -383,6 +398,10 @@ class ColumnWindowsSketch(WindowsSketch):
 
 def _size(axis: IterVar | None) -> int:
     return extent(axis) if axis is not None else 1
+
+
+def _values(knob: Knob) -> list[int]:
+    return [int(str(knob.value(at))) for at in range(knob.cardinality)]
 
 
 def _shares(size: int, tiles: Sequence[int]) -> tuple[int, ...]:

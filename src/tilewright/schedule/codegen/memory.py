@@ -23,6 +23,8 @@ from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, bits
 
 _NOTHING = number(0)
+# Elements from one lane's to the next one's up to which what is between them is read as well.
+_NEAR = 4
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,8 @@ class MemoryEmitter(SumEmitter):
         elif step == 1 and self.processor.is_llvm:
             nothing = scalars.filled(type_, 0)
             read = vector.MaskedLoadOp(type_, base, [self.sum(first)], access.mask, nothing).result
+        elif self._is_near(access, step):
+            read = self._every(access, first, step or 1)
         elif not self.processor.is_gpu:
             places, mask = self.lanes_of(access.place), self._mask(access)
             nothing = scalars.filled(type_, 0)
@@ -183,6 +187,40 @@ class MemoryEmitter(SumEmitter):
         else:
             read = self._one_by_one(access, type_)
         return scalars.from_memory(read, dtype)
+
+    def _is_near(self, access: _Access, step: int | None) -> bool:
+        """Whether lanes read elements so near to each other that all in between are read too."""
+        near = step is not None and 1 < step <= _NEAR and access.mask is None
+        return near and access.lanes > 1 and self.processor.is_llvm
+
+    def _every(self, access: _Access, first: Linear, step: int) -> ir.Value:
+        """Every `step`th element: of vectors side by side, the last of which ends with the last
+        element that is read, so that nothing behind it is touched."""
+        lanes, storage = access.lanes, access.storage
+        type_ = scalars.memory_type(storage.dtype, lanes)
+        last = step * (lanes - 1) + 1 - lanes
+        starts = [min(lanes * part, last) for part in range(step)]
+        vectors = [
+            vector.LoadOp(
+                type_,
+                storage.memory,
+                [self.sum(first.plus(start))],
+                alignment=_alignment(first.plus(start), storage),
+            ).result
+            for start in starts
+        ]
+        read = vectors[0]
+        # Lanes that have their element by now come from the vectors so far.
+        for part in range(1, step):
+            mask = []
+            for lane in range(lanes):
+                place = lane * step
+                if place >= starts[part]:
+                    mask.append(lanes + min(place - starts[part], lanes - 1))
+                else:
+                    mask.append(place if part == 1 else lane)
+            read = vector.ShuffleOp(read, vectors[part], mask).result
+        return read
 
     def write(self, access: _Access, value: ir.Value) -> None:
         """Write elements to memory.

@@ -255,6 +255,42 @@ def test_elementwise_ops_of_a_result_are_computed_where_they_are_used(compiler):
     assert ":2 = flow.dispatch" in text
 
 
+UPSAMPLED = """
+#id = affine_map<(n, c, h, w) -> (n, c, h, w)>
+func.func @main(%x: tensor<1x16x14x14xf32>, %w: tensor<24x16x3x3xf32>, %v: tensor<8x24x2x2xf32>)
+    -> tensor<1x8x24x24xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x24x12x12xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<1x24x12x12xf32>) -> tensor<1x24x12x12xf32>
+  %p = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x16x14x14xf32>, tensor<24x16x3x3xf32>)
+      outs(%f : tensor<1x24x12x12xf32>) -> tensor<1x24x12x12xf32>
+  %r = linalg.generic {indexing_maps = [#id, #id],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%p : tensor<1x24x12x12xf32>) outs(%e : tensor<1x24x12x12xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.maximumf %a, %z : f32
+    linalg.yield %m : f32
+  } -> tensor<1x24x12x12xf32>
+  %ei = tensor.empty() : tensor<1x24x25x25xf32>
+  %fi = linalg.fill ins(%z : f32) outs(%ei : tensor<1x24x25x25xf32>) -> tensor<1x24x25x25xf32>
+  %i = tensor.insert_slice %r into %fi[0, 0, 1, 1] [1, 24, 12, 12] [1, 1, 2, 2]
+      : tensor<1x24x12x12xf32> into tensor<1x24x25x25xf32>
+  %eo = tensor.empty() : tensor<1x8x24x24xf32>
+  %fo = linalg.fill ins(%z : f32) outs(%eo : tensor<1x8x24x24xf32>) -> tensor<1x8x24x24xf32>
+  %q = linalg.conv_2d_nchw_fchw ins(%i, %v : tensor<1x24x25x25xf32>, tensor<8x24x2x2xf32>)
+      outs(%fo : tensor<1x8x24x24xf32>) -> tensor<1x8x24x24xf32>
+  return %q : tensor<1x8x24x24xf32>
+}
+"""
+
+
+def test_zeros_between_elements_belong_to_the_transposed_convolution(compiler):
+    _, found = sites_of(compiler, UPSAMPLED)
+    first, second = (site for site in found if is_single(site))
+    assert computed(first) == ["linalg.conv_2d_nchw_fchw", "linalg.generic"]
+    assert computed(second) == ["tensor.insert_slice", "linalg.conv_2d_nchw_fchw"]
+
+
 MATRIX = "tensor<64x64xf32>"
 FUNCTIONS = f"""
 func.func private @square(%a: {MATRIX}) -> {MATRIX} attributes {{noinline}} {{

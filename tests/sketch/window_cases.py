@@ -194,6 +194,26 @@ def transposed(site: SiteExpression) -> SiteExpression:
     return SiteExpression(site.inputs, site.constant, output)
 
 
+def upsampling(size: int, channels: int, outputs: int) -> SiteExpression:
+    """A transposed convolution of stride 2 over what has zeros between its elements."""
+    x = te.placeholder((1, channels, size, size), "f32", name="x")
+    w = te.placeholder((outputs, channels, 2, 2), "f32", name="w")
+    wide = 2 * size + 1
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        tests = [t for a in at for t in (a >= 1, a < 2 * size, ((a - 1) % 2).equal(0))]
+        return te.if_then_else(te.all(*tests), x(n, c, *((a - 1) // 2 for a in at)), 0.0)
+
+    apart = te.compute((1, channels, wide, wide), element, name="apart")
+    c, di, dj = (te.reduce_axis(e, n) for e, n in ((channels, "c"), (2, "di"), (2, "dj")))
+    y = te.compute(
+        (1, outputs, 2 * size, 2 * size),
+        lambda n, f, i, j: te.sum(apart[n, c, i + di, j + dj] * w[f, c, di, dj], axis=[c, di, dj]),
+        name="y",
+    )
+    return SiteExpression((x, w), (False, True), y)
+
+
 def hardswish(v: Any) -> Any:
     """x * relu6(x + 3) / 6."""
     return v * te.minimum(te.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
@@ -219,6 +239,7 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "depthwise, stride 2": lambda: depthwise((7, 9), 16, stride=2),
     "depthwise, result transposed": lambda: transposed(depthwise((5, 6), 19)),
     "max pooling, result transposed": lambda: transposed(pooling((7, 9), 12, 3, 2, pad=1)),
+    "transposed": lambda: upsampling(5, 3, 9),
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
     "blocked": lambda: blocked((3, 4), 16, 24, 8),

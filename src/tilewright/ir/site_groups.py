@@ -96,7 +96,22 @@ class SiteGroups:
                 for place in self._at(self._ops.maker(value)) - {OUTSIDE}
             }
             if len(makers) == 1:
-                self._where[number] = makers
+                self._where[number] = self._taking_moved(number, makers)
+
+    def _taking_moved(self, number: int, makers: set[int]) -> set[int]:
+        """Where an op belongs that left no trace, and uses what one group makes: there.
+
+        What is reduced has its own order, and is not written to other places by who makes it: the
+        zeros between the elements of what a transposed convolution reads are its own.
+        """
+        op = self._ops.ops[number]
+        users = {user for value in op.results for user in self._ops.users(value)}
+        readers = set().union(*map(self._at, users))
+        reduces = any(
+            where & makers and not is_cheap(other)
+            for other, where in zip(self._ops.ops, self._where, strict=True)
+        )
+        return readers if op.name in _MOVES and reduces and _is_one_group(readers) else makers
 
     def _hand_on(self) -> None:
         """Where elementwise ops of one result of a group make others: they go to who uses these.
@@ -219,3 +234,7 @@ class SiteGroups:
             # Whoever uses it computes it, or takes it for an input that is known ahead.
             return OUTSIDE in self._ops.users(value)
         return any(self._at(user) - where for user in self._ops.users(value))
+
+
+def _is_one_group(groups: Set[int]) -> bool:
+    return len(groups) == 1 and OUTSIDE not in groups

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.schedule.expr import Binary, Const, Select, Var, variables
+from tilewright.schedule.plan import inlined_bodies
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
+from tilewright.schedule.walk import nodes
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
@@ -300,7 +304,7 @@ class WindowsSketch(Sketch):
             image = s[made.image]
             image.compute_at(output, part)
             image.set_scope("shared")
-            image.vectorize(image.op.axis[-1])
+            _copied(s, image)
 
         # The sums: of one tile, or of all tiles of a panel where the reduction comes in parts.
         deep = inner is not None and numbers["depth"] < extent(inner)
@@ -394,6 +398,27 @@ class ColumnWindowsSketch(WindowsSketch):
         self._column = None
         self._row = rows[-1] if rows else None
         self._block = found.outputs[-1] if found.outputs else None
+
+
+def _copied(schedule: Schedule, image: Stage) -> None:
+    """The loops of a copy: vectors along its last axis, or, where elements of what is copied have
+    zeros between them (as a transposed convolution reads them), what belongs to one of them."""
+    apart: dict[Var, int] = {}
+    choices = [n for e in inlined_bodies(schedule)[image] for n in nodes(e) if type(n) is Select]
+    for node in (n for choice in choices for n in nodes(choice.condition)):
+        if isinstance(node, Binary) and node.op == "floormod" and isinstance(node.b, Const):
+            apart |= {axis: int(node.b.value) for axis in variables(node.a)}
+    axes = [axis for axis in image.op.axis if axis in apart]
+    if not axes:
+        image.vectorize(image.op.axis[-1])
+        return
+    within = []
+    for axis in axes:
+        _, part = image.split(axis, apart[axis])
+        image.unroll(part)
+        within.append(part)
+    around = [leaf for leaf in image.leaf_iter_vars if leaf not in within]
+    image.reorder(*around, *within)
 
 
 def _size(axis: IterVar | None) -> int:

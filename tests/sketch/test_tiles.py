@@ -242,3 +242,14 @@ def test_what_shares_no_operand_is_for_other_rules() -> None:
 def test_registered() -> None:
     found = sketches(product((8, 8), (8, 8), "mk,kn->mn"), TARGET)
     assert "tiles" in [sketch.name for sketch in found]
+
+
+def test_what_another_took_for_best_is_not_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = product((96, 64), (64, 80), "mk,kn->mn")
+    first, second = TilesSketch(site, TARGET), TilesSketch(site, TARGET)
+    second.best = first.space.default
+    monkeypatch.setattr("tilewright.sketch.tiles._climbed", lambda space: pytest.fail("climbed"))
+    assert second.space.default == first.space.default
+    assert second.space.order_size == first.space.order_size

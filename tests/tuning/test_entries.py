@@ -116,7 +116,7 @@ def kernels(
     request = FindSitesRequest(opened.program.path, opened.flags(), folder)
     found = {}
     for site in opened.compilers.ask(find_sites, request, 100.0):
-        reading = ReadSiteRequest(site, opened.flags())
+        reading = ReadSiteRequest(site, opened.flags(), opened.target)
         expression = opened.compilers.ask(read_site, reading, 100.0).expression
         assert expression is not None
         sketch = sketches(expression, opened.target)[0]

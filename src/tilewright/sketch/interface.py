@@ -76,12 +76,15 @@ class Sketch(ABC):
     The constructor raises `space.pipeline.Unfit`, with the reason, for an expression that the rule
     is not for. `space` has the rule's knobs, with constraints and a prior; its default is what the
     rule takes for best. A sketch looks at loops and reads, never at names of operations.
-    `is_exact`: whether it computes the same sums of the same products, in whatever order.
+    `is_exact`: whether it computes the same sums of the same products, in whatever order. `best`:
+    what another of its kind took for best, for an equal expression and target, which need not be
+    looked for again.
     """
 
     name: ClassVar[str]
     is_exact: ClassVar[bool] = True
     space: SearchSpace
+    best: Configuration | None = None
 
     @abstractmethod
     def __init__(self, site: SiteExpression, target: Target) -> None: ...

@@ -74,8 +74,10 @@ class TilesSketch(Sketch):
         """The knobs; made when it is asked for, since who compiles a kernel does not."""
         knobs = self._knobs()
         constraints = self._constraints()
-        free = space_near(self.name, knobs, constraints, self._start(knobs), prior_many=self._prior)
-        default = _climbed(free)
+        if (default := self.best) is None:
+            start = self._start(knobs)
+            free = space_near(self.name, knobs, constraints, start, prior_many=self._prior)
+            default = _climbed(free)
         return SearchSpace(self.name, knobs, constraints, default, prior_many=self._prior)
 
     def _knobs(self) -> list[Knob]:

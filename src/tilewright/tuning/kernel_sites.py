@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -23,6 +23,7 @@ from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
 from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
+from tilewright.trial import Configuration
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.variants import Variant
 from tilewright.tuning.worker_tasks import parse_module
@@ -41,7 +42,7 @@ class TunableSite:
 
     expression: what it computes. target: what for. digest: equal for sites that compute the same,
     in whatever program, with as much of it known ahead. exact: whether kernels must compute the
-    same sums as it does.
+    same sums as it does. best: what each sketch takes for best, by its name, as far as it is known.
     """
 
     site: Site
@@ -49,11 +50,14 @@ class TunableSite:
     target: Target
     digest: str
     exact: bool = True
+    best: Mapping[str, Configuration] = field(default_factory=dict)
 
     @cached_property
     def sketches(self) -> Mapping[str, Sketch]:
         """The sketches that fit, by name."""
         fitting = sketches(self.expression, self.target, exact=self.exact)
+        for one in fitting:
+            one.best = self.best.get(one.name)
         return {one.name: one for one in fitting}
 
     @cached_property
@@ -129,9 +133,9 @@ def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts,
     if isinstance(found, WorkerFailure):
         opened.note(f"no kernels of our own: the sites are not found: {found.message}", True)
         return ()
-    flags = opened.flags()
+    flags, exact = opened.flags(), opened.options.accuracy == "strict"
     jobs = [
-        Job(read_site, ReadSiteRequest(site, flags), _READ_TIMEOUT_S, site)
+        Job(read_site, ReadSiteRequest(site, flags, opened.target, exact), _READ_TIMEOUT_S, site)
         for site in found
         if not site.reason
     ]
@@ -144,8 +148,8 @@ def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts,
         read = result.value
         tunable, reason = None, read.reason
         if read.expression is not None:
-            exact = opened.options.accuracy == "strict"
-            tunable = TunableSite(site, read.expression, opened.target, _digest(site), exact)
+            digest = _digest(site)
+            tunable = TunableSite(site, read.expression, opened.target, digest, exact, read.best)
             if not tunable.sketches:
                 tunable, reason = None, _NO_SKETCH
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)
@@ -164,20 +168,24 @@ def _digest(site: Site) -> str:
 class ReadSiteRequest:
     """Read the ops of a site as a tensor expression.
 
-    flags: of a compiler that knows its dialects.
+    flags: of a compiler that knows its dialects. target, exact: as of a TunableSite.
     """
 
     site: Site
     flags: tuple[str, ...]
+    target: Target
+    exact: bool = True
 
 
 @dataclass(frozen=True)
 class ReadSite:
-    """A site's ops, and what they compute; `reason` says why that cannot be said."""
+    """A site's ops, and what they compute; `reason` says why that cannot be said. `best`: what each
+    sketch that fits takes for best."""
 
     ops: tuple[str, ...]
     expression: SiteExpression | None = None
     reason: str = ""
+    best: Mapping[str, Configuration] = field(default_factory=dict)
 
 
 def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
@@ -210,4 +218,6 @@ def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
     except UserError as error:
         # It could be computed, and nothing could put the kernel in its place.
         return ReadSite(ops, reason=str(error))
-    return ReadSite(ops, expression)
+    # Looking for it takes a tenth of a second and more: here, as many at a time as there are cores.
+    fitting = sketches(expression, request.target, exact=request.exact)
+    return ReadSite(ops, expression, best={one.name: one.space.default for one in fitting})

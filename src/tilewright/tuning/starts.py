@@ -6,6 +6,7 @@ the compiler makes of another layout: each layout's best program is compiled and
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from tilewright.tuning.variants import Variant
 _WORTH = 0.98
 # Of the trials and the time of a run, what starts may take; the rest is the search's.
 _OF_TRIALS, _OF_TIME = 0.5, 0.5
+# Candidates for each core that are compiled before they are measured.
+_BATCH = 8
 
 
 def make_starts(programs: Programs, outcome: Outcome, first: PreparedVariant) -> list[Company]:
@@ -148,7 +151,7 @@ class _Compiled:
 def _try_openings(context: RunContext, prepared: PreparedVariant, most: int) -> None:
     """Try what each sketch takes for best, or what an earlier run has found, of every task.
 
-    The candidates of all tasks are compiled together. Trials of a task are there for the search.
+    Candidates of several tasks are compiled together. Trials of a task are there for the search.
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
     done = context.store.count_trials(context.run_id)
@@ -161,13 +164,20 @@ def _try_openings(context: RunContext, prepared: PreparedVariant, most: int) -> 
         jobs = compiler.jobs(_opening(context, task, enough)[: max(0, most)])
         most -= len(jobs)
         loops.append((task, loop, compiler, jobs))
-    results = iter(context.compilers.run([job for *_, jobs in loops for job in jobs]))
-    made = [compiler.compiled([next(results) for _ in jobs]) for *_, compiler, jobs in loops]
-    for (task, loop, *_), candidates in zip(loops, made, strict=True):
-        loop.stages.compiler = _Compiled(candidates)
-        loop.observe = observer(context, task, done, context.options.trial_limit)
-        done += len(candidates)
-        loop.try_all([one.configuration for one in candidates])
+    while loops:
+        # The tasks of the largest shares come first: these are measured while there is time.
+        sizes = itertools.accumulate(len(jobs) for *_, jobs in loops)
+        count = 1 + sum(size < _BATCH * context.target.cores for size in sizes)
+        group, loops = loops[:count], loops[count:]
+        results = iter(context.compilers.run([job for *_, jobs in group for job in jobs]))
+        made = [compiler.compiled([next(results) for _ in jobs]) for *_, compiler, jobs in group]
+        for (task, loop, *_), candidates in zip(group, made, strict=True):
+            loop.stages.compiler = _Compiled(candidates)
+            loop.observe = observer(context, task, done, context.options.trial_limit)
+            done += len(candidates)
+            loop.try_all([one.configuration for one in candidates])
+        if context.out_of_time:
+            break
 
 
 def _opening(context: RunContext, task: DispatchTask, enough: int) -> list[Configuration]:

@@ -10,7 +10,17 @@ from typing import Any
 from tilewright.schedule import nest
 from tilewright.schedule.arith import clipped, span_of, union
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import TRUE, Binary, Expr, Var, index, is_true, substitute, variables
+from tilewright.schedule.expr import (
+    TRUE,
+    Binary,
+    Expr,
+    Select,
+    Var,
+    index,
+    is_true,
+    substitute,
+    variables,
+)
 from tilewright.schedule.functions import conjunction
 from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
 from tilewright.schedule.tensor import (
@@ -97,7 +107,26 @@ class StageLowering:
         more = self.checks(REDUCED)
         end = len(self.leaves)
         update = self.loops(self.begin, end, [*inner, *more], self.update)
+        if self._starts_inside:
+            return update
         return nest.flat(self.initialised(self.begin, checks), update)
+
+    @property
+    def _starts_inside(self) -> bool:
+        """Whether the first iteration of the reduction's loop starts the result, instead of loops of
+        their own before it: where results in memory are added to what stages inside of that loop
+        compute, so that these loops would be another way through all of it."""
+        reduced = [leaf for leaf in self.leaves if self.plan.marks[leaf] & REDUCED]
+        assert self.reduction is not None
+        return (
+            len(reduced) == 1
+            and self.deepest > self.begin
+            and self.plan.marks[reduced[0]] == REDUCED
+            and not self.plan.stage.marked(reduced[0]).said
+            and not self.kernel.block
+            and self.plan.scope != nest.LOCAL
+            and is_true(self.reduction.condition)
+        )
 
     def initialised(self, begin: int, checks: list[tuple[int, Expr]]) -> nest.Stmt:
         """Loops over the result's axes from a level on that store the reduction's start.
@@ -248,7 +277,11 @@ class StageLowering:
         reduction = self.reduction
         assert reduction is not None
         sources = [self.resolved(s) for s in reduction.sources]
-        old = [nest.Load(b, self.indices) for b in self.result_buffers()]
+        old: list[Expr] = [nest.Load(b, self.indices) for b in self.result_buffers()]
+        if self._starts_inside:
+            first = self.plan.loop_values[self.leaves[self.begin]]
+            later = Binary("gt", first, index(0), BOOL)
+            old = [Select(later, o, s, False) for o, s in zip(old, self.start(), strict=True)]
         stmt = self.store(reduction.combiner.combine(old, sources))
         condition = self.resolved(reduction.condition)
         return stmt if is_true(condition) else nest.If(condition, stmt)

@@ -39,6 +39,9 @@ _PAGE_BYTES = 4096
 _LINE_CYCLES = 3.0
 _LINE_BYTES = 64
 _PAGES = 48
+# Pages whose places a processor knows, and cycles of a row that begins in another page.
+_KNOWN_PAGES = 1536
+_FAR_ROW_CYCLES = 250.0
 _TILE_CYCLES = 20.0
 # Of adding what a tile has summed up to sums in memory.
 _CHUNK_CYCLES = 100.0
@@ -151,6 +154,11 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
     packed = _packing(facts, choice, block_rows * rows, block_columns * columns, depth)
+    again = np.where(~choice["left_packed"] & inside & (kept > _L2_SHARE * target.l2_bytes), 1, 0)
+    far_rows = block_rows * rows * np.where(again, block_columns, 1)
+    from_there = choice["left_block"] | ~choice["left_packed"]
+    packed = packed + _far(facts.left, facts.rows, facts) * np.where(from_there, far_rows, 0.0)
+    packed = packed + _far(facts.right, facts.columns, facts) * choice["right_block"] * depth
     waiting = np.maximum(fetched - 0.5 * tiles * tile, _WAITING * fetched)
     apart = choice["depth_apart"]
     in_turn = np.where(apart, 1, chunks)
@@ -230,6 +238,13 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     spent = np.where(pages, spent + _PAGE_CYCLES, spent)
     gathered = ~choice["right_packed"] & (not facts.right.contiguous)
     return np.where(gathered, spent * 8, spent)
+
+
+def _far(operand: OperandFacts, size: int, facts: ContractionFacts) -> float:
+    """Cycles for each row of a part of an operand whose rows are pages apart, where these are more
+    than a processor knows the places of."""
+    pages = facts.batches * size * facts.depth * operand.memory_bytes / _PAGE_BYTES
+    return _FAR_ROW_CYCLES if operand.stride >= _PAGE_BYTES and pages > _KNOWN_PAGES else 0.0
 
 
 def _ways(target: Target) -> int:

@@ -38,8 +38,10 @@ from tilewright.sketch.structure import extent, rewritten, source_read, structur
 IN_PLACE, AHEAD, FIRST, BY_BLOCK = "in place", "ahead", "first", "by block"
 
 _LINE_BITS = 512
-# Rows in a piece of the parallel work of copying them.
+# Rows in a piece of the parallel work of copying them; steps of the depth of all panels, and
+# elements, in one of packing.
 _ROWS_COPIED = 16
+_STEPS_COPIED, _LEAST_COPIED = 8, 4096
 # Operations behind the sums that are written out for all rows of a tile.
 _MOST_WRITTEN_OUT = 128
 # Operations that a function such as exp is.
@@ -491,14 +493,18 @@ class TileKernel:
     def _pack(self, side: _Side, at: tuple[Stage, IterVar]) -> None:
         stage = self.schedule[side.panels]
         *batch, outer, inner = stage.op.axis if side.by_rows else stage.op.axis[:-1]
+        lane = stage.op.axis[-1]
         if side.by_rows:
             # An odd number of lines from row to row: neighbours lie in different sets of a cache.
             line = _LINE_BITS // bits(side.dtype)
             stage.storage_align(outer, 2 * line, line)
             _, lane = stage.split(inner, line)
             outer, _ = stage.split(outer, _ROWS_COPIED)
-        else:
-            lane = stage.op.axis[-1]
+        elif side.operand.contiguous[0]:
+            # A few steps of all panels: rows of memory are read from one end to the other.
+            steps = max(_STEPS_COPIED, _LEAST_COPIED // (side.tiles * side.tile))
+            panels, (outer, inner) = outer, stage.split(inner, steps)
+            stage.reorder(*batch, outer, panels, inner, lane)
         if side.place == BY_BLOCK:
             stage.compute_at(*at)
             stage.set_scope("shared")

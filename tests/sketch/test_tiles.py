@@ -127,7 +127,8 @@ def test_a_long_depth_in_parts(apart: bool, place: str) -> None:
 
 
 def test_parts_of_the_depth_are_added_up_in_the_result() -> None:
-    """No memory of a block's own, no copy; what is added to is fetched before it is needed."""
+    """No memory of a block's own, no copy, no loops that clear it; what is added to is fetched
+    before it is needed."""
     site = product((13, 128), (128, 20), "mk,kn->mn")
     sketch = TilesSketch(site, TARGET)
     configuration = Configuration.of(dict(sketch.space.default.items) | {"depth_pieces": 2})
@@ -136,6 +137,8 @@ def test_parts_of_the_depth_are_added_up_in_the_result() -> None:
     text = str(lowered)
     assert "sums" not in text
     assert "prefetch(c.result[" in text
+    assert "c.result[" in text and text.count("] = 0.0") == 1
+    assert "select(chunk > 0, c.result[" in text
     rng = np.random.default_rng(0)
     values = [rng.integers(-3, 4, t.shape).astype("f4") for t in site.inputs]
     (found,) = evaluate(lowered.program, values, "random")

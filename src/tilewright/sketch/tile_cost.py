@@ -27,6 +27,8 @@ _L2_BYTES_PER_CYCLE = 24.0
 # Of the second level, and of the third, which others use too, what is still there when it is read
 # again.
 _L2_SHARE, _L3_SHARE = 0.4, 0.1
+# How much more of the second level it takes until nothing is.
+_L2_RAMP = 0.5
 _L3_BYTES_PER_CYCLE = 8.0
 # Of memory, for all cores together.
 _MEMORY_BYTES_PER_CYCLE = 6.0
@@ -37,12 +39,18 @@ _PAGE_CYCLES = 8.0
 _PAGE_BYTES = 4096
 # Of writing a line of the result, or a part of it.
 _LINE_CYCLES = 3.0
+# Of a step whose sums move between registers.
+_MOVED_SUMS = 1.7
 _LINE_BYTES = 64
 _PAGES = 48
 # Pages whose places a processor knows, and cycles of a row that begins in another page.
 _KNOWN_PAGES = 1536
 _FAR_ROW_CYCLES = 250.0
 _TILE_CYCLES = 20.0
+# Of computing and of what comes from a cache, the shorter: what the longer does not hide.
+_BESIDE = 0.15
+# Of a whole tile's time, what one of a few rows or columns takes.
+_LEAST_TILE = 0.6
 # Of adding what a tile has summed up to sums in memory.
 _CHUNK_CYCLES = 100.0
 # Of the time that a block's operands take to come, what nothing else hides.
@@ -116,15 +124,22 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     left_bytes = np.where(
         choice["left_packed"], facts.left.panel_bytes, facts.left.memory_bytes
     ) * (rows * depth)
-    right_bytes = np.where(
-        choice["right_packed"], facts.right.panel_bytes, facts.right.memory_bytes
-    ) * (columns * depth)
-    tiles = block_rows * block_columns
+    right_bytes = depth * np.where(
+        choice["right_packed"],
+        facts.right.panel_bytes * columns,
+        _LINE_BYTES * _lines(facts.right, columns),
+    )
+    tiles = block_rows * block_columns * _filled(facts, rows, columns, vectors, lanes)
     inside = choice["rows_inside"]
     near = np.where(inside, right_bytes, left_bytes)
     far = np.where(inside, left_bytes, right_bytes)
     count = np.where(inside, block_rows, block_columns)
-    block_far = far * count
+    # Tiles beside each other share the lines at their edges.
+    block_far = count * np.where(
+        choice["right_packed"] | inside,
+        far,
+        np.minimum(columns, facts.columns / count) * depth * facts.right.memory_bytes,
+    )
     # Parts of rows that are a power of two apart share the sets of parts of a cache.
     collide = facts.left.stride % _PAGE_BYTES == 0
     spread = np.where(~choice["left_packed"] & collide & inside, chunks, 1)
@@ -149,7 +164,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     work = work + np.where(
         (chunks > 1) & ~choice["depth_apart"], _CHUNK_CYCLES + 4.0 * rows * vectors, 0.0
     )
-    tile = np.maximum(work, moved) + 0.1 * np.minimum(work, moved) + 0.1 * outside
+    tile = np.maximum(work, moved) + _BESIDE * np.minimum(work, moved) + 0.1 * outside
     # Each block's operands come from further out once.
     block_near = near * np.where(inside, block_columns, block_rows)
     fetched = (block_far + block_near) / _rate(target, _all_bytes(facts))
@@ -179,13 +194,11 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
 
 
 def _rate(target: Target, footprint: Any) -> Any:
-    return np.where(
-        footprint <= _L2_SHARE * target.l2_bytes,
-        _L2_BYTES_PER_CYCLE,
-        np.where(
-            footprint <= _L3_SHARE * target.l3_bytes, _L3_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE
-        ),
-    )
+    """Bytes a cycle that come from the cache that a footprint is in; where it takes most of the
+    second level, part of it comes from the third."""
+    beyond = np.clip(footprint / target.l2_bytes - _L2_SHARE, 0.0, _L2_RAMP) / _L2_RAMP
+    mixed = 1.0 / ((1.0 - beyond) / _L2_BYTES_PER_CYCLE + beyond / _L3_BYTES_PER_CYCLE)
+    return np.where(footprint <= _L3_SHARE * target.l3_bytes, mixed, _MEMORY_BYTES_PER_CYCLE)
 
 
 def _scattered(facts: ContractionFacts, lines: Any) -> Any:
@@ -224,6 +237,10 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     spent = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
     spent = np.maximum(np.maximum(spent, uops / _UOPS_PER_CYCLE), _FMA_LATENCY)
     spent = spent + 0.2 / choice["unroll"] + 0.02 * choice["unroll"]
+    # An element of a row that is used once is multiplied in its own register, so that sums change
+    # theirs, and where registers are few, steps that are written out put them in memory.
+    moved = (vectors == 1) & (choice["unroll"] > 1) & (rows > facts.target.vector_registers / 2)
+    spent = np.where(moved, spent * _MOVED_SUMS, spent)
     # Rows in place are as many streams; those a power of two apart share few sets of the cache,
     # and where they are more than a set has lines each element comes from the next level.
     stride = facts.left.stride
@@ -233,11 +250,35 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     spent = spent * np.where(in_place, 1.02 if stride >= _PAGE_BYTES else 1.0, 1.0)
     spent = spent * np.where(in_place & (stride > 2 * _PAGE_BYTES) & (apart == 1), 1.06, 1.0)
     spent = spent + np.where(lost, 1.5 * rows, 0.0)
-    many = facts.depth / choice["depth_pieces"] > _PAGES
-    pages = (facts.right.stride >= _PAGE_BYTES) & ~choice["right_packed"] & many
-    spent = np.where(pages, spent + _PAGE_CYCLES, spent)
+    # Pages that a panel in place is spread over, by step of the depth.
+    spread = min(1.0, facts.right.stride / _PAGE_BYTES)
+    many = spread * facts.depth / choice["depth_pieces"] > _PAGES
+    spent = np.where(many & ~choice["right_packed"], spent + spread * _PAGE_CYCLES, spent)
     gathered = ~choice["right_packed"] & (not facts.right.contiguous)
     return np.where(gathered, spent * 8, spent)
+
+
+def _lines(operand: OperandFacts, columns: Any) -> Any:
+    """Lines of a cache that a row of a tile lies in, on average, where it is read in place."""
+    width = columns * operand.memory_bytes
+    if operand.stride % _LINE_BYTES == 0 and operand.contiguous:
+        return np.ceil(width / _LINE_BYTES)
+    return (width - operand.memory_bytes) / _LINE_BYTES + 1
+
+
+def _filled(facts: ContractionFacts, rows: Any, columns: Any, vectors: Any, lanes: int) -> Any:
+    """The part of all tiles' time that is spent, the last ones having fewer rows and columns."""
+
+    def share(size: int, tile: Any, last: Any, least: float) -> Any:
+        part = np.where(last > 0, np.maximum(last, least), 1.0)
+        count = np.ceil(size / tile)
+        return (count - 1 + part) / count
+
+    narrow = np.ceil((facts.columns % columns) / lanes) / vectors
+    short = (facts.rows % rows) / rows
+    return share(facts.columns, columns, narrow, _LEAST_TILE) * share(
+        facts.rows, rows, short, _LEAST_TILE
+    )
 
 
 def _far(operand: OperandFacts, size: int, facts: ContractionFacts) -> float:

@@ -1,0 +1,53 @@
+"""What the guess of a contraction's time knows: ratios that were measured, on any processor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from test_tiles import TARGET, product
+
+from tilewright.sketch.tile_kernel import BY_BLOCK, FIRST, IN_PLACE
+from tilewright.sketch.tiles import TilesSketch
+from tilewright.target import Target
+from tilewright.trial import Configuration
+
+AVX2 = replace(TARGET, vector_bytes=32, vector_registers=16, l1_bytes=32 << 10, l2_bytes=512 << 10)
+AVX512 = replace(AVX2, vector_bytes=64, vector_registers=32)
+
+
+def guess(sizes: tuple[int, int, int], target: Target, **wanted: Any) -> float:
+    """The logarithm of the guessed time of the default with some other values."""
+    rows, columns, depth = sizes
+    site = product((rows, depth), (depth, columns), "mk,kn->mn")
+    space = TilesSketch(site, target).space
+    configuration = Configuration.of(dict(space.default.items) | wanted)
+    return -float(space.prior_many([configuration])[0])
+
+
+def test_sums_of_single_vectors_move_where_registers_are_few() -> None:
+    """Steps that are written out of a tile of one vector put sums in memory."""
+    for target, slower in ((AVX2, True), (AVX512, False)):
+        tile = {"rows": 12, "columns": target.lanes(32)}
+        once, twice = (guess((240, 192, 256), target, unroll=n, **tile) for n in (1, 2))
+        assert (twice > once + 0.3) == slower
+
+
+def test_large_operands_in_pages_far_apart_are_copied_once() -> None:
+    def places(size: int) -> tuple[Any, Any]:
+        site = product((size, size), (size, size), "mk,kn->mn")
+        default = dict(TilesSketch(site, AVX2).space.default.items)
+        return default["left"], default["right"]
+
+    assert places(512)[0] == IN_PLACE
+    assert places(4096) == (BY_BLOCK, FIRST)
+
+
+def test_columns_that_no_vector_divides_are_read_in_whole_lines() -> None:
+    """A tile of half a line reads as much as one of a line."""
+    sizes, depth = (256, 196, 1024), {"depth_pieces": 1, "right": IN_PLACE, "unroll": 1}
+    lanes = AVX2.lanes(32)
+    narrow = guess(sizes, AVX2, rows=10, columns=lanes, **depth)
+    wide = guess(sizes, AVX2, rows=6, columns=2 * lanes, **depth)
+    parts = guess(sizes, AVX2, rows=6, columns=2 * lanes, **(depth | {"depth_pieces": 4}))
+    assert parts < min(narrow, wide)

@@ -113,8 +113,8 @@ class StageLowering:
 
     @property
     def _starts_inside(self) -> bool:
-        """Whether the first iteration of the reduction's loop starts the result, instead of loops of
-        their own before it: where results in memory are added to what stages inside of that loop
+        """Whether the first iteration of the reduction's loop starts the result, and no loops of
+        their own before it do: where results in memory are added to what stages inside of that loop
         compute, so that these loops would be another way through all of it."""
         reduced = [leaf for leaf in self.leaves if self.plan.marks[leaf] & REDUCED]
         assert self.reduction is not None

@@ -218,3 +218,34 @@ def test_many_winners_are_left_out_by_halves_where_there_is_little_time(run: Pla
     assert company.choices == {"a": "x", "c": "x"}
     assert company.dropped == {"b", "d"}
     assert len(run.compiled) == 4
+
+
+def in_doubt(run: PlayedRun, low: float) -> Confirmed:
+    """A task whose kernel takes 0.5 to 0.6 of the default's time, and a configuration not less than
+    the given part."""
+    outcome = confirmed(run, "a", "kernel", "tiles")
+    outcome.task.kernel = lambda one: one if one == "kernel" else None
+    outcome.task.target = run.context.target
+    outcome.task.site = SimpleNamespace(
+        site=SimpleNamespace(digest="s", module=Path(__file__)), expression=None, digest="s" * 8
+    )
+    for one, ends in zip(outcome.faster, ((0.5, 0.6), (low, 0.9)), strict=True):
+        ratio = Interval(sum(ends) / 2, *ends, 0.95)
+        one.finalist = Finalist(Measurement((1.0,)), ratio, Verdict.FASTER)
+    return outcome
+
+
+@pytest.mark.parametrize(("low", "taken"), [(0.55, "tiles"), (0.7, "kernel")])
+def test_a_kernel_that_is_not_certainly_faster_has_to_be_in_the_program(
+    tmp_path: Path, low: float, taken: str
+) -> None:
+    # Runners-up of a dispatch are not tried with so little effort.
+    run = PlayedRun(tmp_path, effort="quick")
+    run.seconds |= {"default_company_0": 0.6, "default_company_1": 0.5}
+    assert tried(run, in_doubt(run, low)).choices == {"a": taken}
+
+
+def test_nor_does_it_stay_where_it_was_only_for_being_there(run: PlayedRun) -> None:
+    outcome = in_doubt(run, 0.55)
+    run.seconds |= {"start": 0.6, "default_company_0": 0.5}
+    assert tried(run, outcome, base=started(run, a="kernel")).choices == {"a": "tiles"}

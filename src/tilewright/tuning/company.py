@@ -132,8 +132,9 @@ def try_in_company(
 ) -> Company:
     """Find the choices that make the whole program fastest, starting from every winner.
 
-    Each hot dispatch's runners-up, and what the program had before in its place, are tried with the
-    other winners, the hottest dispatches first; all are compared in the same interleaved rounds.
+    The compiler's code in the place of kernels that are not certainly faster, each hot dispatch's
+    runners-up, and what the program had before in its place, are tried with the other winners, the
+    hottest dispatches first; all are compared in the same interleaved rounds.
     Where there is no time for as many programs, the winners are left out by halves.
 
     Args:
@@ -154,7 +155,8 @@ def try_in_company(
     }
     winners = settle(prepared, found)
     changed = [key for key in found if winners.get(key) != base.choices.get(key)]
-    if not changed:
+    doubtful = _configured(winners, confirmed)
+    if not changed and not doubtful:
         return base
 
     def without(keys: Sequence[str]) -> Choices:
@@ -162,8 +164,8 @@ def try_in_company(
         kept = {key: one for key, one in found.items() if key not in keys}
         return settle(prepared, kept | {key: known[key] for key in keys if key in known})
 
-    rivals = []
-    for outcome in _hottest(context, confirmed):
+    rivals = list(doubtful)
+    for outcome in _hottest(context, confirmed) if changed else ():
         key = outcome.task.identity
         if key in winners:
             others = outcome.faster[1 : context.options.effort_preset.company]
@@ -172,8 +174,11 @@ def try_in_company(
     count = affordable(within_s, programs.seconds_each)
     if count is not None and len(rivals) >= count and len(changed) > 2:
         rivals = [without(changed[::2]), without(changed[1::2])]
-    rivals = [one for one in rivals if one != base.choices]
-    built = build_companies(programs, prepared, [winners, *rivals][:count], "company")
+    together = [winners, *rivals]
+    rivals = [
+        one for at, one in enumerate(together) if one != base.choices and one not in together[:at]
+    ]
+    built = build_companies(programs, prepared, rivals[:count], "company")
     nothing = replace(base, dropped={key for key in winners if key not in base.choices})
     if not built:
         context.note("no program with the winners' spec compiled and ran right", warning=True)
@@ -192,6 +197,27 @@ def try_in_company(
         return nothing
     best.dropped = {key for key in found if key not in best.choices and key not in best.covered}
     return best
+
+
+def _configured(winners: Choices, confirmed: Sequence[Confirmed]) -> list[Choices]:
+    """The winners with configurations of the compiler's code in the place of those kernels that
+    are not certainly faster: one program, or none where no kernel is in doubt."""
+    found: dict[str, Configuration] = {}
+    for outcome in confirmed:
+        winner, task = outcome.winner, outcome.task
+        if winner is None or task.identity not in winners:
+            continue
+        if task.kernel(winner.configuration) is None:
+            continue
+        own = [one for one in outcome.faster if task.kernel(one.configuration) is None]
+        if own and _overlap(winner.finalist, own[0].finalist):
+            found[task.identity] = own[0].configuration
+    return [winners | found] if found else []
+
+
+def _overlap(one: Finalist | None, other: Finalist | None) -> bool:
+    """Whether it is open which of two finalists of a task is faster."""
+    return one is None or other is None or other.ratio.low <= one.ratio.high
 
 
 def _known(base: Company) -> dict[str, tuple[Configuration, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variant_phase import choose_variants
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
+# Trials whose times differ by less are equally good as far as the search can tell.
+_CLOSE = 1.1
 # The phases of a run that come before the first candidate.
 _BEFORE_SEARCH = ("compile", "measure", "starts", "variants", "dispatches")
 
@@ -269,9 +272,19 @@ class TuningSession:
 
 
 def _has_news(task: DispatchTask, base: Company) -> bool:
-    """Whether something better has been found than what a program has for the task already."""
+    """Whether something better has been found than what a program has for the task already, or
+    something of the other world that is as good as far as the search can tell."""
     best, chosen = task.best, base.choices.get(task.identity)
-    return best is not None and (chosen is None or best.configuration != chosen)
+    if best is None or best.time_s is None or chosen is None:
+        return best is not None
+    is_kernel = task.kernel(chosen) is not None
+    rivals = [
+        trial
+        for trial in task.trials
+        if trial.ok and (task.kernel(trial.configuration) is not None) is not is_kernel
+    ]
+    close = any((trial.time_s or math.inf) <= _CLOSE * best.time_s for trial in rivals)
+    return close or best.configuration != chosen
 
 
 def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:

@@ -459,13 +459,14 @@ def test_limits_of_unrolling(pragmas: dict[str, Any], loops: int) -> None:
     assert str(te.lower(s, [A, C]).mlir()).count("scf.for") == loops
 
 
-def test_prefetch_is_an_operation() -> None:
-    A = te.placeholder((64, 64), "f32", name="A")
-    C = te.compute((64, 64), lambda i, j: A[i, j] + 1.0, name="C")
+@pytest.mark.parametrize(("width", "lines"), [(64, 4), (63, 5), (33, 3), (1, 1)])
+def test_prefetch_is_an_operation(width: int, lines: int) -> None:
+    """One for each cache line, and one for the line that a row ends in if it begins anywhere."""
+    A = te.placeholder((64, width), "f32", name="A")
+    C = te.compute((64, width), lambda i, j: A[i, j] + 1.0, name="C")
     s = te.create_schedule(C)
     s[C].prefetch(A, s[C].op.axis[0], 1)
-    # A row of 64 elements is four cache lines.
-    assert str(te.lower(s, [A, C]).mlir()).count("memref.prefetch") == 4
+    assert str(te.lower(s, [A, C]).mlir()).count("memref.prefetch") == lines
 
 
 def _built(body: Stmt, reads: list[Buffer], writes: list[Buffer]) -> Any:

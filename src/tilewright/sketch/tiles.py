@@ -121,9 +121,9 @@ class TilesSketch(Sketch):
             Constraint(
                 "registers",
                 ("rows", "columns"),
-                lambda r, c: r * -(-c // lanes) + -(-c // lanes) + 1 <= registers,
+                lambda r, c: _registers(r, -(-c // lanes)) <= registers,
                 lambda r, c: (
-                    f"{r} rows of {-(-c // lanes)} vectors need {(r + 1) * -(-c // lanes) + 1} "
+                    f"{r} rows of {-(-c // lanes)} vectors need {_registers(r, -(-c // lanes))} "
                     f"registers, more than {registers}"
                 ),
                 vectorised=True,
@@ -264,6 +264,12 @@ class TilesSketch(Sketch):
             apart=values["depth_apart"],
         )
         return TileKernel(self._contraction, choice).kernel()
+
+
+def _registers(rows: Any, vectors: Any) -> Any:
+    """Vector registers that a tile takes: its sums, an element of a row, and the columns' vectors,
+    one at a time where there is one row to use it."""
+    return rows * vectors + np.where(rows > 1, vectors, 1) + 1
 
 
 def _climbed(space: SearchSpace) -> Configuration:

@@ -438,10 +438,14 @@ class KernelEmitter(ValueEmitter):
                     )
                 return
             length = (extent - 1) * stride + storage.spread
-            for line in range(min(_MOST_LINES, -(-length // step))):
+            starts = list(range(0, length, step))[:_MOST_LINES]
+            # Rows that do not begin where a line does may end in one more.
+            if any(pitch % step for pitch in layout[:-1]) and starts[-1] < length - 1:
+                starts.append(length - 1)
+            for start in starts:
                 memref.PrefetchOp(
                     storage.memory,
-                    [self.sum(place.plus(line * step))],
+                    [self.sum(place.plus(start))],
                     isWrite=False,
                     localityHint=3,
                     isDataCache=True,

@@ -92,3 +92,14 @@ def test_weights_that_all_rows_share_are_not_read_by_every_worker() -> None:
     sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
     default = dict(sketch.space.default.items)
     assert int(str(default["piece_rows"])) * int(str(default["rows"])) >= 7
+
+
+def test_sums_of_a_piece_fit_the_cache_where_channels_are_added_up_in_parts() -> None:
+    # Channels first and not padded, as a transposed convolution reads its image: it is copied.
+    sketch = ChannelWindowsSketch(
+        convolution((225, 225), 64, 32, 2, last=False), parse_target("cpu", 2)
+    )
+    values = dict(sketch.space.default.items)
+    assert values["image"] == "copied"
+    rows, width, depth = (int(str(values[n])) for n in ("piece_rows", "width", "depth"))
+    assert depth == 64 or rows * 224 * width * 4 <= parse_target("cpu", 2).l2_bytes

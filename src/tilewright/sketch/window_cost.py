@@ -114,6 +114,7 @@ class WindowNest:
         cycles += self._filter_bytes / _MEMORY_BYTES_PER_CYCLE * _WAITED * self._passes(values)
         if whole:
             return np.asarray(cycles / self.target.cores / _HERTZ)
+        cycles += self._sums(values)
         pieces, even = self._pieces(values)
         cycles = np.where(even, cycles, _UNEVEN * cycles)
         if self.found.order[-1] is not self.vector:
@@ -266,6 +267,22 @@ class WindowNest:
         even &= (shares == 1) | (panels % values["piece_panels"] == 0)
         return np.asarray(others * across * shares), even
 
+    def _sums(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Cycles in which the sums of a panel over a piece come and go for each part of the
+        channels, where the first cache does not hold them."""
+        element = bits(self.found.op.outputs[0].dtype) // 8
+        parts = self._channels / values["depth"]
+        columns = extent(self._columns) if self._columns is not None else 1
+        across = values["width"] if not self._by_columns else 1
+        rows = np.minimum(_size(self.row), values["piece_rows"] * values["rows"])
+        held = element * rows * columns * values["blocks"] * across
+        rate = np.where(
+            held <= self.target.l2_bytes // 2, _L2_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE
+        )
+        moved = 2 * element * prod(map(extent, self.found.op.axis)) * parts
+        near = (parts == 1) | (held <= self.target.l1_bytes // 2)
+        return np.asarray(np.where(near, 0.0, moved / rate))
+
     def _scattered(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Cycles of storing results that vectors have elsewhere than side by side; under a mask
         where the last vectors have more than there is."""
@@ -324,6 +341,9 @@ class WindowNest:
         # Where a copy outgrows the first cache, it is written to the second and read from there.
         far = np.where(read > self.target.l1_bytes // 2, 2.0, 1.0)
         copied = far * pieces * read / _COPY_BYTES_PER_CYCLE
+        # Where it outgrows the second, it comes back from the third.
+        again = pieces * read / _L3_BYTES_PER_CYCLE
+        copied += np.where(read > self.target.l2_bytes // 2, again, 0.0)
         edges: FloatArray = np.zeros(len(pieces))
         if found.is_padded:
             whole, _, more = self._along(values)

@@ -116,11 +116,15 @@ class WindowsSketch(Sketch):
 
     def _copies(self) -> bool:
         """Whether the image is usually copied."""
-        dim = self._found.dim_of(self._vector)
-        apart = dim is not None and dim.stride > NEAR
-        if self._vector in self._found.slides and (apart or extent(self._vector) < self._lanes):
-            return True
-        return self._found.is_padded and bool(self._found.channels)
+        found = self._found
+        if self._vector in found.slides:
+            dim = found.dim_of(self._vector)
+            apart = dim is not None and dim.stride > NEAR
+            if apart or extent(self._vector) < self._lanes:
+                return True
+        # Where columns are innermost, the channels of a tile are in lines and pages of their own.
+        strewn = found.dims[-1].slides and self._vector in found.outputs
+        return bool(found.channels) and (found.is_padded or strewn)
 
     @property
     def _pieced(self) -> IterVar:

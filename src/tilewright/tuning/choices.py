@@ -15,6 +15,28 @@ Found = Mapping[str, tuple[Configuration, float]]
 """The best that is known of tasks, by their identities, with the seconds of one execution."""
 
 
+def best_known(
+    prepared: PreparedVariant, part: float = 1.0
+) -> dict[str, tuple[Configuration, float]]:
+    """What trials found of the tasks of a variant.
+
+    Args:
+        prepared: the variant; the defaults of its tasks were measured.
+        part: of the default's time, below which something is better than it.
+
+    Returns:
+        As `Found`.
+    """
+    found = {}
+    for task in prepared.tasks:
+        best = task.best
+        if best is None or best.time_s is None or task.default_s is None:
+            continue
+        if best.time_s < part * task.default_s:
+            found[task.identity] = (best.configuration, best.time_s)
+    return found
+
+
 def settle(prepared: PreparedVariant, found: Found) -> Choices:
     """What to choose by the times of tasks alone.
 

@@ -148,13 +148,14 @@ def try_in_company(
     """
     context, prepared = programs.context, base.prepared
     known = _known(base)
-    found = known | {
+    lost = {c.task.identity for c in confirmed if c.compared and c.winner is None}
+    found = {key: one for key, one in known.items() if key not in lost} | {
         c.task.identity: (c.winner.configuration, (c.task.default_s or 0.0) / c.speedup.value)
         for c in confirmed
         if c.winner is not None
     }
     winners = settle(prepared, found)
-    changed = [key for key in found if winners.get(key) != base.choices.get(key)]
+    changed = [k for k in known | found if winners.get(k) != base.choices.get(k)]
     doubtful = _configured(winners, confirmed)
     if not changed and not doubtful:
         return base

@@ -14,12 +14,14 @@ from tilewright.measure.statistics import Interval, Verdict
 from tilewright.store import TaskResult
 from tilewright.toolchain import WITHOUT_THREADS
 from tilewright.trial import Configuration, Status, Trial
+from tilewright.tuning.choices import Choices, best_known
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import default_job, default_vmfb
 from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.finalist_tasks import SiteFinalistRequest, compile_site_finalist
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import CLEAR
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.reference_tasks import SITE_FLAG
@@ -46,12 +48,16 @@ class FinalCandidate:
 
 @dataclass
 class Confirmed:
-    """A task's outcome: the candidates that beat the default beyond the noise, best first."""
+    """A task's outcome: the candidates that beat the default beyond the noise, best first.
+
+    compared: candidates ran and were compared with the default.
+    """
 
     task: DispatchTask
     faster: list[FinalCandidate] = field(default_factory=list)
     default_s: float = 0.0
     reason: str = ""
+    compared: bool = False
 
     @property
     def winner(self) -> FinalCandidate | None:
@@ -358,7 +364,7 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
     if isinstance(judged, WorkerFailure):
         outcome.reason = f"the comparison with the default failed: {judged.message}"
         return outcome
-    outcome.default_s = judged[0].measurement.median_s
+    outcome.compared, outcome.default_s = True, judged[0].measurement.median_s
     for c, finalist in zip(good, judged[1:], strict=True):
         c.finalist = finalist
     faster = [c for c in good if c.finalist and c.finalist.verdict is Verdict.FASTER]
@@ -385,21 +391,64 @@ def _verify(context: RunContext, task: DispatchTask, c: FinalCandidate) -> str:
 
 
 def _record(context: RunContext, outcome: Confirmed) -> None:
-    task, winner = outcome.task, outcome.winner
+    winner = outcome.winner
     finalist = winner.finalist if winner else None
-    context.store.record_result(
-        context.store.task_id(task.key),
-        TaskResult(
-            configuration=winner.configuration if winner else None,
-            default_s=outcome.default_s,
-            tuned_s=finalist.measurement.median_s if finalist else outcome.default_s,
-            speedup_low=outcome.speedup.low,
-            speedup_high=outcome.speedup.high,
-            verification=task.verified_against,
-            trials=task.reused_trials or len(task.trials),
-        ),
-        context.run_id,
+    _record_result(
+        context,
+        outcome.task,
+        winner.configuration if winner else None,
+        (outcome.default_s, finalist.measurement.median_s if finalist else outcome.default_s),
+        outcome.speedup,
     )
+
+
+def record_choices(
+    context: RunContext, prepared: PreparedVariant, choices: Choices, confirmed: Sequence[Confirmed]
+) -> None:
+    """Keep for later runs what was found of tasks that were not confirmed alone, and what the whole
+    program has in place of a winner.
+
+    Args:
+        context: the run.
+        prepared: the variant.
+        choices: what was chosen for its program in the end.
+        confirmed: the tasks of which results are kept already.
+    """
+    winners = {c.task.identity: c.winner.configuration if c.winner else None for c in confirmed}
+    found = best_known(prepared)
+    for task in prepared.tasks:
+        key = task.identity
+        chosen = choices.get(key)
+        if not task.trials or (key in winners and chosen in (None, winners[key])):
+            continue
+        assert task.default_s is not None
+        configuration, seconds = found.get(key, (None, task.default_s))
+        if chosen is not None and chosen != configuration:
+            times = [t.time_s for t in task.trials if t.configuration == chosen and t.time_s]
+            configuration, seconds = chosen, min(times, default=task.default_s)
+        ratio = task.default_s / seconds
+        speedup = Interval(ratio, ratio, ratio, 0.95)
+        _record_result(context, task, configuration, (task.default_s, seconds), speedup)
+
+
+def _record_result(
+    context: RunContext,
+    task: DispatchTask,
+    configuration: Configuration | None,
+    times_s: tuple[float, float],
+    speedup: Interval,
+) -> None:
+    """Keep what was found of a task; `times_s`: of the default, and of the configuration."""
+    result = TaskResult(
+        configuration=configuration,
+        default_s=times_s[0],
+        tuned_s=times_s[1],
+        speedup_low=speedup.low,
+        speedup_high=speedup.high,
+        verification=task.verified_against,
+        trials=task.reused_trials or len(task.trials),
+    )
+    context.store.record_result(context.store.task_id(task.key), result, context.run_id)
 
 
 def _announce(context: RunContext, outcome: Confirmed) -> None:

@@ -16,6 +16,8 @@ class Effort:
     - `max_trials`: candidates in the whole run at most.
     - `min_share`: a dispatch with a smaller share of the program's time is left alone.
     - `variants`: built-in variants to measure; None: all there are.
+    - `blocked_layouts`: layouts with blocks of channels for which kernels are tried, the smallest
+      blocks first.
     - `tuned_variants`: how many of the fastest variants are tuned further.
     - `finalists`: candidates of a dispatch that are re-measured against the default.
     - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.
@@ -28,6 +30,7 @@ class Effort:
     max_trials: int
     min_share: float
     variants: tuple[str, ...] | None
+    blocked_layouts: int
     tuned_variants: int
     finalists: int
     confirm_rounds: int
@@ -47,6 +50,7 @@ EFFORTS = {
             max_trials=160,
             min_share=0.03,
             variants=("default", "channels-last", "im2col+data-tiling", "data-tiling", "im2col"),
+            blocked_layouts=0,
             tuned_variants=1,
             finalists=3,
             confirm_rounds=13,
@@ -68,6 +72,7 @@ EFFORTS = {
                 "im2col",
                 "fuse-padding",
             ),
+            blocked_layouts=1,
             tuned_variants=2,
             finalists=5,
             confirm_rounds=21,
@@ -80,6 +85,7 @@ EFFORTS = {
             max_trials=10_000,
             min_share=0.003,
             variants=None,
+            blocked_layouts=3,
             tuned_variants=3,
             finalists=8,
             confirm_rounds=31,

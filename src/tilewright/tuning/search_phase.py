@@ -22,6 +22,9 @@ from tilewright.tuning.shared_sites import SharedSites, standings
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import reuse_result, task_loop
 
+OPENED = "trials of starts"
+"""The state of a run that says how many trials were done before the search."""
+
 _BATCH = 8
 _MINIMUM = 8
 # Of a task, for which there shall be time.
@@ -105,9 +108,12 @@ def search(
                 tasks.append(wanted)
     if not tasks:
         return
-    limit = context.options.trial_limit
+    most = limit = context.options.trial_limit
     if context.options.max_trials is None:
-        limit = min(limit, effort.trials_per_dispatch * len(tasks))
+        # What starts have tried is not taken from the search.
+        opened = context.store.get_state(context.run_id, OPENED)
+        most += opened if isinstance(opened, int) else 0
+        limit = min(most, effort.trials_per_dispatch * len(tasks) + most - limit)
     allocator = TrialAllocator(
         tasks,
         batch=max(_BATCH, context.benchmark.round_size),
@@ -128,7 +134,7 @@ def search(
                     allocator.add(wanted)
                     if context.options.max_trials is None:
                         more = limit + effort.trials_per_dispatch
-                        limit = min(context.options.trial_limit, more)
+                        limit = min(most, more)
             for name, weight in _weights(prepared, running).items():
                 allocator.weigh(name, weight)
             allocation = allocator.next(limit - done)

@@ -17,10 +17,12 @@ from tilewright.measure.runtime import Parameters
 from tilewright.store import Database, RunStatus
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
+from tilewright.trial import Configuration
 from tilewright.tuning import outputs
+from tilewright.tuning.choices import best_known, settle
 from tilewright.tuning.company import Company, Contender, Outcome, try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
-from tilewright.tuning.confirm import confirm
+from tilewright.tuning.confirm import confirm, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, measure_defaults
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
@@ -51,6 +53,8 @@ from tilewright.tuning.variants import DEFAULT_VARIANT
 
 # Trials whose times differ by less are equally good as far as the search can tell.
 _CLOSE = 1.1
+# Tasks of a program that are all confirmed, whatever is known of them.
+_FEW = 8
 # The phases of a run that come before the first candidate.
 _BEFORE_SEARCH = ("compile", "measure", "starts", "variants", "dispatches")
 
@@ -228,14 +232,14 @@ class TuningSession:
         for done, contender in enumerate(chosen):
             base, ahead = contender.company, len(chosen) - done
             with context.phase("confirm", contender.variant):
-                tasks = [task for task in base.prepared.tasks if _has_news(task, base)]
-                confirmed = confirm(context, tasks, self.selector, ahead)
+                confirmed = confirm(context, _unconfirmed(base), self.selector, ahead)
             outcome.confirmed += confirmed
             left = context.left_for("company")
             within = None if left is None else left / ahead
             with context.phase("company", contender.variant):
                 company = try_in_company(programs, confirmed, base, within)
             outcome.companies.append(company)
+            record_choices(context, base.prepared, company.choices, confirmed)
 
     def _prepare(
         self,
@@ -271,20 +275,33 @@ class TuningSession:
         return True
 
 
-def _has_news(task: DispatchTask, base: Company) -> bool:
+def _unconfirmed(base: Company) -> list[DispatchTask]:
+    """The tasks for which something better was found than what a program has for them already.
+
+    Of a program with few all: what it has for them was compared as a whole, and its parts are told
+    as exactly where that takes little time.
+    """
+    tasks = base.prepared.tasks
+    if not base.choices or len(tasks) <= _FEW:
+        return tasks
+    better = settle(base.prepared, best_known(base.prepared))
+    return [task for task in tasks if _has_news(task, better.get(task.identity), base)]
+
+
+def _has_news(task: DispatchTask, found: Configuration | None, base: Company) -> bool:
     """Whether something better has been found than what a program has for the task already, or
     something of the other world that is as good as far as the search can tell."""
     best, chosen = task.best, base.choices.get(task.identity)
-    if best is None or best.time_s is None or chosen is None:
-        return best is not None
-    is_kernel = task.kernel(chosen) is not None
+    if found is None or best is None or best.time_s is None:
+        return False
+    is_kernel = task.kernel(found) is not None
     rivals = [
         trial
         for trial in task.trials
         if trial.ok and (task.kernel(trial.configuration) is not None) is not is_kernel
     ]
     close = any((trial.time_s or math.inf) <= _CLOSE * best.time_s for trial in rivals)
-    return close or best.configuration != chosen
+    return close or found != chosen
 
 
 def _say_if_nothing_was_tried(context: RunContext, outcome: Outcome) -> None:

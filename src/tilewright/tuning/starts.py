@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,26 +16,27 @@ from typing import Any
 from tilewright.errors import UserError
 from tilewright.measure.jobs import Job
 from tilewright.trial import Configuration
-from tilewright.tuning.choices import settle
+from tilewright.tuning.choices import best_known, settle
 from tilewright.tuning.company import Company, Outcome, build_companies
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.kernel_sites import SiteFacts
+from tilewright.tuning.layouts import blocked_variants
 from tilewright.tuning.prepare import PreparedVariant, take_apart
 from tilewright.tuning.programs import Programs
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.search_phase import fair_trials, observer
+from tilewright.tuning.search_phase import OPENED, fair_trials, observer
 from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.task_search import earlier_result, openings, task_loop
+from tilewright.tuning.task_search import openings, reuse_result, task_loop
 from tilewright.tuning.variants import Variant
 
 # A kernel that is not faster than this part of the compiler's code alone is left out of a start.
 _WORTH = 0.98
-# Of the trials and the time of a run, what starts may take; the rest is the search's.
-_OF_TRIALS, _OF_TIME = 0.5, 0.5
+# Of the trials that the user allows and of the time: what starts may take.
+_OF_TRIALS, _OF_TIME = 0.5, 0.7
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -73,7 +75,12 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     if not any(facts.tunable is not None for facts in first.sites):
         return []
     of = [v for v in context.options.chosen_variants if v.is_layout or not v.flags]
-    return of if any(map(_convolves, first.sites)) else [v for v in of if not v.flags]
+    if not any(map(_convolves, first.sites)):
+        return [v for v in of if not v.flags]
+    blocked = context.options.effort_preset.blocked_layouts
+    if context.options.variants is None and blocked:
+        of += blocked_variants(context)[:blocked]
+    return of
 
 
 def _convolves(facts: SiteFacts) -> bool:
@@ -117,16 +124,10 @@ def _start(
     context = programs.context
     name = f"{prepared.variant.name} with kernels"
     with context.phase("starts", name):
-        most = int(_OF_TRIALS * context.options.trial_limit) // shared_by
-        _try_openings(context, prepared, max(1, most))
-        found = {}
-        for task in prepared.tasks:
-            best = task.best
-            if best is None or best.time_s is None or task.default_s is None:
-                continue
-            if best.time_s < _WORTH * task.default_s:
-                found[task.identity] = (best.configuration, best.time_s)
-        choices = settle(prepared, found)
+        limit = context.options.max_trials
+        most = None if limit is None else max(1, int(_OF_TRIALS * limit) // shared_by)
+        _try_openings(context, prepared, most)
+        choices = settle(prepared, best_known(prepared, _WORTH))
         if not choices:
             return None
         built = build_companies(programs, prepared, [choices], "start")
@@ -148,43 +149,48 @@ class _Compiled:
         return [by[one] for one in configurations]
 
 
-def _try_openings(context: RunContext, prepared: PreparedVariant, most: int) -> None:
-    """Try what each sketch takes for best, or what an earlier run has found, of every task.
+def _try_openings(context: RunContext, prepared: PreparedVariant, most: int | None) -> None:
+    """Try what each sketch takes for best of every task, unless an earlier run's result serves.
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
+    Where there are few trials, a second sketch of a task waits for the first ones of all.
     """
     enough = max(1, fair_trials(context, [prepared]) // 2)
-    done = context.store.count_trials(context.run_id)
-    loops: list[tuple[DispatchTask, SearchLoop, DispatchCompiler, list[Job[Any, Any]]]] = []
+    loops: list[tuple[DispatchTask, SearchLoop, list[Configuration]]] = []
     for task in prepared.tasks:
         task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
-        loop = task_loop(context, task)
-        compiler = loop.stages.compiler
-        assert isinstance(compiler, DispatchCompiler)
-        jobs = compiler.jobs(_opening(context, task, enough)[: max(0, most)])
-        most -= len(jobs)
-        loops.append((task, loop, compiler, jobs))
-    while loops:
+        if not reuse_result(context, task, enough):
+            loop = task_loop(context, task)
+            loops.append((task, loop, openings(context, task, task.trials)))
+    ranks = ((rank, number) for number, one in enumerate(loops) for rank in range(len(one[2])))
+    taken = Counter(number for _, number in sorted(ranks)[:most])
+    for number, (*_, given) in enumerate(loops):
+        del given[taken[number] :]
+    before = context.store.count_trials(context.run_id)
+    while loops and not context.out_of_time:
         # The tasks of the largest shares come first: these are measured while there is time.
-        sizes = itertools.accumulate(len(jobs) for *_, jobs in loops)
+        sizes = itertools.accumulate(len(given) for *_, given in loops)
         count = 1 + sum(size < _BATCH * context.target.cores for size in sizes)
-        group, loops = loops[:count], loops[count:]
-        results = iter(context.compilers.run([job for *_, jobs in group for job in jobs]))
-        made = [compiler.compiled([next(results) for _ in jobs]) for *_, compiler, jobs in group]
-        for (task, loop, *_), candidates in zip(group, made, strict=True):
-            loop.stages.compiler = _Compiled(candidates)
-            loop.observe = observer(context, task, done, context.options.trial_limit)
-            done += len(candidates)
-            loop.try_all([one.configuration for one in candidates])
-        if context.out_of_time:
-            break
+        _try_group(context, loops[:count])
+        loops = loops[count:]
+    opened = context.store.get_state(context.run_id, OPENED)
+    opened = opened if isinstance(opened, int) else 0
+    new = context.store.count_trials(context.run_id) - before
+    context.store.put_state(context.run_id, OPENED, opened + new)
 
 
-def _opening(context: RunContext, task: DispatchTask, enough: int) -> list[Configuration]:
-    """What is tried of a task: an earlier run's result alone where there is one."""
-    earlier = earlier_result(context, task, enough)
-    if earlier is None:
-        return openings(context, task, task.trials)
-    known = {trial.configuration for trial in task.trials}
-    found = earlier.configuration
-    return [found] if found is not None and found not in known else []
+def _try_group(
+    context: RunContext, loops: Sequence[tuple[DispatchTask, SearchLoop, list[Configuration]]]
+) -> None:
+    """Compile the candidates of several tasks, then measure them."""
+    compilers: list[tuple[DispatchCompiler, list[Job[Any, Any]]]] = []
+    for _, loop, given in loops:
+        assert isinstance(loop.stages.compiler, DispatchCompiler)
+        compilers.append((loop.stages.compiler, loop.stages.compiler.jobs(given)))
+    results = iter(context.compilers.run([job for _, jobs in compilers for job in jobs]))
+    made = [compiler.compiled([next(results) for _ in jobs]) for compiler, jobs in compilers]
+    for (task, loop, given), candidates in zip(loops, made, strict=True):
+        done = context.store.count_trials(context.run_id)
+        loop.stages.compiler = _Compiled(candidates)
+        loop.observe = observer(context, task, done, context.options.trial_limit)
+        loop.try_all(given)

@@ -57,6 +57,8 @@ def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
         task: gets the trial.
         enough: trials of the earlier run.
     """
+    if task.reused:
+        return True
     found = earlier_result(context, task, enough)
     if found is None:
         return False

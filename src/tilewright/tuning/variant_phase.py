@@ -202,7 +202,7 @@ def _worth_tuning(
     plain = [one for one in best.values() if not one.company.choices]
     if starts and starts[0].time_s <= (2.0 if few else 1.25) * measured[0].time_s:
         chosen = [one for one in starts if one.time_s <= _CLOSE * starts[0].time_s][:2]
-        reach = 2.0 if few else 1.0
+        reach = 1.5 if few else 1.0
         near = [one for one in plain if one.time_s <= reach * starts[0].time_s]
         chosen += near[: context.options.effort_preset.tuned_variants]
     else:

@@ -1,9 +1,40 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tilewright.ir.session import set_global_options
 from tilewright.measure.compile_worker import GLOBAL_OPTIONS
+
+TESTS = Path(__file__).parent
+# A process is given whole files. Those that take longest begin first, so that none is left to one
+# process while the others have ended.
+LONGEST = (
+    "docs/test_pages.py",
+    "tuning/test_session.py",
+    "spec/test_write.py",
+    "tuning/test_kernels.py",
+    "ir/test_sites.py",
+    "cli/test_module_commands.py",
+    "tuning/test_entries.py",
+    "examples/test_examples.py",
+    "space/test_generators.py",
+    "tuning/test_apply.py",
+    "tuning/test_compile_only.py",
+    "sketch/test_spec.py",
+    "sketch/test_tiles.py",
+    "modules/test_running.py",
+    "sketch/test_candidate.py",
+    "ir/test_kinds.py",
+    "measure/test_pool.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others stay in their order behind them."""
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -139,7 +139,7 @@ def test_a_crash_is_one_line_and_status_2(folder: Path) -> None:
 # -- mistakes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "bench"])
+# What both commands have from `modules` and `module_options`; of `bench` one of each kind.
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -162,8 +162,8 @@ def test_a_crash_is_one_line_and_status_2(folder: Path) -> None:
         (["{d}/many.vmfb", "--parameters", "model={d}/none.irpa"], "cannot read the file"),
     ],
 )
-def test_mistakes(folder: Path, command: str, args: list[str], told: str) -> None:
-    result = run(command, *(a.format(d=folder) for a in args))
+def test_mistakes(folder: Path, args: list[str], told: str) -> None:
+    result = run("run", *(a.format(d=folder) for a in args))
     assert result.exit_code == 2
     assert told.format(d=folder) in result.stderr
     errors = [line for line in result.stderr.splitlines() if not line.startswith("warning")]
@@ -175,6 +175,11 @@ def test_mistakes(folder: Path, command: str, args: list[str], told: str) -> Non
     ("args", "told"),
     [
         (["run", "{d}/many.vmfb"], "has 4 functions; name one with --function"),
+        (["bench", "{d}/none.mlir"], "none.mlir: cannot read the module"),
+        (["bench", "{d}/many.vmfb", "--function", "ad"], "did you mean 'add'?"),
+        (["bench", "{d}/many.vmfb", "--function", "add", "--input", "4xf32"], "takes 2 (4xf32"),
+        (["bench", "{d}/one.mlir", "--compile-to", "flaw"], "unknown phase 'flaw'"),
+        (["bench", "{d}/many.vmfb", "--threads", "0"], "--threads: '0' is not a whole number"),
         (["run", "{d}/many.vmfb", "--rtol", "1"], "there is nothing to compare"),
         (["run", "{d}/many.vmfb", "-o", "{d}/r.txt"], "must be a .npy file"),
         (["run", "{d}/one.vmfb", "--max-elements", "-1"], "--max-elements: '-1'"),

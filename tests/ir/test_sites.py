@@ -129,7 +129,6 @@ def interpreted(module, arrays):
 
 
 CHAINED = [
-    ("bottleneck", False, compiled),
     ("layernorm", False, compiled),
     ("layernorm", True, compiled),
     *(

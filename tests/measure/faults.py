@@ -66,13 +66,14 @@ def hang_in_native_code(state, payload):
 
 
 def work(state, payload):
-    """Uses `payload` seconds of processor time, and is stopped as long in the middle of it."""
+    """Uses seconds of processor time, and is stopped for some in the middle of them."""
+    used, stopped = payload
     began = time.process_time()
-    while time.process_time() - began < payload / 2:
+    while time.process_time() - began < used / 2:
         pass
-    subprocess.Popen(["sh", "-c", f"sleep {payload}; kill -CONT {os.getpid()}"])
+    subprocess.Popen(["sh", "-c", f"sleep {stopped}; kill -CONT {os.getpid()}"])
     os.kill(os.getpid(), signal.SIGSTOP)
-    while time.process_time() - began < payload:
+    while time.process_time() - began < used:
         pass
     return "done"
 

@@ -177,11 +177,21 @@ LOOKALIKES = {
 }
 
 
+_ONCE: dict[tuple[str, str], bool] = {}
+
+
+def applies_once(program: str, text: str, spec: str) -> bool:
+    """Whether a spec applies to one dispatch of a program; many lookalikes are of one program."""
+    if (program, text) not in _ONCE:
+        _ONCE[program, text] = len(applied(configured(program, spec=spec))) == 1
+    return _ONCE[program, text]
+
+
 @pytest.mark.parametrize("difference", LOOKALIKES)
 def test_a_dispatch_that_only_looks_alike_is_left_alone(difference: str, tmp_path: Path) -> None:
     program, lookalike = LOOKALIKES[difference]
     spec = spec_for(program, tmp_path / "spec.mlir")
-    assert len(applied(configured(program, spec=spec))) == 1
+    assert applies_once(program, Path(spec).read_text(), spec)
     assert applied(configured(lookalike, spec=spec)) == {}
 
 

@@ -21,11 +21,10 @@ from tilewright.measure.inputs import InputFile
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.sketch import generators
-from tilewright.store import Database
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning import stages
-from tilewright.tuning.events import Event, TrialDone, ignore
+from tilewright.tuning.events import ignore
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import NO_KERNEL
 from tilewright.tuning.result import TuneResult
@@ -216,39 +215,6 @@ def run(vmfb: Path, x: np.ndarray, folder: Path) -> np.ndarray:
         found = bench.run(str(vmfb), inputs, folder / "outputs.npz")
     assert isinstance(found, list)
     return found[0]
-
-
-def test_both_worlds_are_tried_and_the_database_goes_on_with_them(
-    program: Path, tmp_path: Path
-) -> None:
-    class Stop(Exception):
-        pass
-
-    def stop(event: Event) -> None:
-        if isinstance(event, TrialDone) and event.done == 3:
-            raise Stop
-
-    with pytest.raises(Stop):
-        TuningSession(program, options(tmp_path, max_trials=8), stop).run()
-    with Database.open(tmp_path / "tilewright.db") as store:
-        (run_,) = store.runs()
-        before = [t.configuration for t in store.trials(run_id=run_.id)]
-    assert len(before) == 3
-    TuningSession(program, options(tmp_path, max_trials=8, resume=True), ignore).run()
-    with Database.open(tmp_path / "tilewright.db") as store:
-        trials = store.trials(run_id=run_.id)
-    assert [t.configuration for t in trials[:3]] == before
-    rows = trials_of(tmp_path)
-    assert len(rows) == 8
-    assert {is_kernel(row) for row in rows} == {True, False}
-    assert {row["status"] for row in rows if is_kernel(row)} == {Status.OK}
-
-
-def test_off_knows_nothing_of_kernels(program: Path, tmp_path: Path) -> None:
-    result = TuningSession(program, options(tmp_path, kernels="off"), ignore).run()
-    assert not any(is_kernel(row) for row in trials_of(tmp_path))
-    assert not any(d.dispatches or d.kernel for d in result.dispatches)
-    assert not (tmp_path / "out" / "preprocessing_spec.mlir").exists()
 
 
 @pytest.mark.usefixtures("played")

@@ -79,7 +79,7 @@ def finished(
 ) -> tuple[Path, TuneResult, list[Event]]:
     folder = tmp_path_factory.mktemp("finished")
     events: list[Event] = []
-    result = tune(program, options(folder, kernels="on"), events.append)
+    result = tune(program, options(folder), events.append)
     return folder, result, events
 
 
@@ -181,7 +181,7 @@ def test_one_seed_gives_one_order_of_candidates(
     program: Path, finished: tuple[Path, TuneResult, list[Event]], tmp_path: Path
 ) -> None:
     folder, _, _ = finished
-    tune(program, options(tmp_path, kernels="on"))
+    tune(program, options(tmp_path))
     again = [row["knobs"] for row in trials_of(tmp_path)]
     assert again == [row["knobs"] for row in trials_of(folder)]
 
@@ -230,13 +230,18 @@ def test_stopping_early_writes_out_what_was_found(program: Path, tmp_path: Path)
         assert [run.status for run in store.runs()] == [RunStatus.INTERRUPTED]
 
 
+def is_kernel(row: dict[str, str]) -> bool:
+    return str(json.loads(row["knobs"])["pipeline"]).startswith("kernel-")
+
+
 def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
         "import test_session as t\n"
         "def tell(e):\n"
         "    if isinstance(e, t.TrialDone): print(e.trial.configuration.items, flush=True)\n"
-        "t.tune(Path(sys.argv[2]), t.options(Path(sys.argv[3]), max_trials=8), tell)\n"
+        "given = t.options(Path(sys.argv[3]), max_trials=8, kernels='on')\n"
+        "t.tune(Path(sys.argv[2]), given, tell)\n"
     )
     arguments = [sys.executable, "-c", code, str(Path(__file__).parent), str(program)]
     child = subprocess.Popen([*arguments, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -250,14 +255,17 @@ def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Pa
         before = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert set(told) <= set(before), "a trial that was reported is not in the database"
 
-    result = tune(program, options(tmp_path, max_trials=8, resume=True))
+    result = tune(program, options(tmp_path, max_trials=8, kernels="on", resume=True))
     assert result.trials_total == 8
     with Database.open(tmp_path / "tilewright.db") as store:
         (run,) = store.runs()
         after = [str(t.configuration.items) for t in store.trials(run_id=run.id)]
     assert after[: len(before)] == before
     assert len(after) == len(set(after)) == 8
-    assert len(trials_of(tmp_path)) == 8
+    rows = trials_of(tmp_path)
+    assert len(rows) == 8
+    assert {is_kernel(row) for row in rows} == {True, False}, "kernels beside configurations"
+    assert {row["status"] for row in rows if is_kernel(row)} == {Status.OK}
 
 
 def test_a_tuned_workload_is_reused_unless_fresh(
@@ -265,10 +273,10 @@ def test_a_tuned_workload_is_reused_unless_fresh(
 ) -> None:
     folder, _, _ = finished
     db = folder / "tilewright.db"
-    again = tune(program, options(tmp_path, kernels="on", db=db))
+    again = tune(program, options(tmp_path, db=db))
     assert again.trials_total == 0
     assert any("reusing" in note for note in again.notes)
-    fresh = tune(program, options(tmp_path, kernels="on", db=db, fresh=True, seed=1))
+    fresh = tune(program, options(tmp_path, db=db, fresh=True, seed=1))
     assert fresh.trials_total == 6
     first = [row["knobs"] for row in trials_of(folder)]
     assert [row["knobs"] for row in trials_of(tmp_path)] != first, "the seed decides what is tried"
@@ -298,9 +306,14 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
     assert (tmp_path / "matmul.csv").read_text() == (tmp_path / "out/trials.csv").read_text()
 
 
-def test_candidates_are_kept_when_asked_for(program: Path, tmp_path: Path) -> None:
+def test_candidates_are_kept_when_asked_for_and_without_kernels_none_is_one(
+    program: Path, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept"
-    tune(program, options(tmp_path, max_trials=2, keep_candidates=kept))
+    result = tune(program, options(tmp_path, max_trials=2, keep_candidates=kept))
+    assert not any(is_kernel(row) for row in trials_of(tmp_path))
+    assert not any(d.dispatches or d.kernel for d in result.dispatches)
+    assert not (tmp_path / "out" / "preprocessing_spec.mlir").exists()
     modules = sorted(kept.rglob("*.mlir"))
     commands = sorted(kept.rglob("*.txt"))
     assert len(modules) == len(commands) == 2

@@ -39,8 +39,9 @@ Examples:
   tilewright tune matmul.mlir --target cuda:sm_80 --compile-only
   tilewright tune matmul.mlir --target cuda:sm_80 --runner dir:measurements
 
-The output folder holds tuning_spec.mlir, program.vmfb, command.txt (the plain
-iree-compile line that makes the same program), summary.json, trials.csv,
+The output folder holds tuning_spec.mlir, preprocessing_spec.mlir where kernels
+of our own are used, program.vmfb, command.txt (the plain iree-compile line that
+makes the same program, and how it runs fastest), summary.json, trials.csv,
 run.log, manifest.json and report.html, a page on all of it.
 
 Ctrl-C ends the search and writes out what was found; a second Ctrl-C aborts
@@ -54,9 +55,9 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     """Find faster code for the hot dispatches of PROGRAM, and prove it.
 
     PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model. It
-    is compiled and measured as it is; then whole-program variants and configurations of each hot
-    dispatch are tried on this machine. A choice is kept only when the results are right and it is
-    faster beyond the noise, alone and in the whole program.
+    is compiled and measured as it is; then whole-program variants, configurations of each hot
+    dispatch and, on CPUs, kernels of our own are tried on this machine. A choice is kept only when
+    the results are right and it is faster beyond the noise, alone and in the whole program.
     """
     from tilewright.tuning.request import make_request
 

@@ -31,9 +31,11 @@ from tilewright.tuning.worker_tasks import compile_candidate
 
 MARGIN = 0.01
 _TIMEOUT_S = 300.0
-# Steps of which the deadlines know what they take: a finalist's program, comparing those of a task.
+# Steps of which the deadlines know what they take: a trial, a finalist's program, comparing the
+# finalists of a task. The first of their programs is expected to take as long as some trials.
+TRYING = "trying a candidate"
 _COMPILING, _COMPARING = "compiling a finalist", "comparing finalists"
-_COMPILING_S, _COMPARING_S = 1.0, 1.0
+_LEAST_S, _OF_TRIALS = 1.0, 2.0
 
 
 @dataclass
@@ -222,8 +224,10 @@ def confirm_s(context: RunContext, tasks: int, each: float) -> float:
     Returns:
         Seconds.
     """
-    compile_s = context.deadlines.each(_COMPILING, _COMPILING_S)
-    return tasks * (each * compile_s + context.deadlines.each(_COMPARING, _COMPARING_S))
+    deadlines = context.deadlines
+    guess = max(_LEAST_S, _OF_TRIALS * deadlines.each(TRYING, 0.0))
+    compile_s = deadlines.each(_COMPILING, guess)
+    return tasks * (each * compile_s + deadlines.each(_COMPARING, _LEAST_S))
 
 
 def _leave_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.search.budget import BudgetTask, TrialAllocator
 from tilewright.trial import Trial
-from tilewright.tuning.confirm import confirm_s
+from tilewright.tuning.confirm import TRYING, confirm_s
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.experience import KernelLessons, space_to_json
@@ -142,7 +143,10 @@ def search(
                 break
             chosen = running[allocation.task]
             chosen.loop.observe = observer(context, chosen.task, done, limit)
-            trials = chosen.loop.batch(_in_time(context, running, allocation.trials))
+            began = time.monotonic()
+            trials = chosen.loop.batch(_in_time(context, allocation.trials))
+            if trials:
+                context.deadlines.took(TRYING, time.monotonic() - began, len(trials))
             done += len(trials)
             sites.hand_over(chosen.task, trials)
             allocator.record(chosen.name, len(trials), chosen.loop.best_s)
@@ -193,15 +197,13 @@ def _keep_for_the_end(
     context.deadlines.keep("finish", finish_s)
 
 
-def _in_time(context: RunContext, running: Mapping[str, _Running], wanted: int) -> int:
+def _in_time(context: RunContext, wanted: int) -> int:
     """As many of the wanted trials as there is time for, by what trials took so far: a batch is
     compiled before the first of it is measured."""
-    left = context.left_for("search")
-    tried = sum(len(one.loop.trials) for one in running.values())
-    spent = sum(sum(one.loop.seconds.values()) for one in running.values())
-    if left is None or not spent:
+    left, each = context.left_for("search"), context.deadlines.each(TRYING, 0.0)
+    if left is None or not each:
         return wanted
-    return max(1, min(wanted, int(left * tried / spent)))
+    return max(1, min(wanted, int(left / each)))
 
 
 def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: float) -> BudgetTask:

@@ -18,6 +18,7 @@ from tilewright.measure.jobs import Job
 from tilewright.trial import Configuration
 from tilewright.tuning.choices import best_known, settle
 from tilewright.tuning.company import Company, Outcome, build_companies
+from tilewright.tuning.confirm import TRYING
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import ProgramMeasured
@@ -170,7 +171,8 @@ def _try_openings(context: RunContext, prepared: PreparedVariant, most: int | No
     while loops and not context.out_of_time:
         # The tasks of the largest shares come first: these are measured while there is time.
         sizes = itertools.accumulate(len(given) for *_, given in loops)
-        count = 1 + sum(size < _BATCH * context.target.cores for size in sizes)
+        most = _batch(context)
+        count = 1 + sum(size < most for size in sizes)
         _try_group(context, loops[:count])
         loops = loops[count:]
     opened = context.store.get_state(context.run_id, OPENED)
@@ -183,6 +185,7 @@ def _try_group(
     context: RunContext, loops: Sequence[tuple[DispatchTask, SearchLoop, list[Configuration]]]
 ) -> None:
     """Compile the candidates of several tasks, then measure them."""
+    began = time.monotonic()
     compilers: list[tuple[DispatchCompiler, list[Job[Any, Any]]]] = []
     for _, loop, given in loops:
         assert isinstance(loop.stages.compiler, DispatchCompiler)
@@ -192,5 +195,20 @@ def _try_group(
     for (task, loop, given), candidates in zip(loops, made, strict=True):
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
+        # What has been compiled is soon measured.
+        loop.stop = lambda: context.stopping
         loop.observe = observer(context, task, done, context.options.trial_limit)
         loop.try_all(given)
+    tried = sum(map(len, made))
+    if tried:
+        context.deadlines.took(TRYING, time.monotonic() - began, tried)
+
+
+def _batch(context: RunContext) -> int:
+    """How many candidates to compile before they are measured: few while it is not known what one
+    takes, and no more than there is time for."""
+    cores = context.target.cores
+    left, each = context.left_for("search"), context.deadlines.each(TRYING, 0.0)
+    if left is None:
+        return _BATCH * cores
+    return max(cores, min(_BATCH * cores, int(left / each) if each else 2 * cores))

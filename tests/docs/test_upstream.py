@@ -1,0 +1,73 @@
+"""The reports for IREE's tracker: what each says happens with the IREE that is installed.
+
+A test that fails here is good news: the report is to be closed, with what was built around it.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+import iree.runtime as rt
+import numpy as np
+import pytest
+
+from tilewright.ir.session import CONFIGURED_PHASE, CompileError, CompilerSession
+from tilewright.toolchain import WITHOUT_THREADS
+
+REPORTS = Path(__file__).parents[2] / "docs" / "upstream"
+CPU = ("--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu")
+
+
+def text(name: str) -> str:
+    return (REPORTS / name).read_text()
+
+
+def test_every_case_has_a_report() -> None:
+    page = text("README.md")
+    cases = [path.name for path in REPORTS.iterdir() if path.suffix in (".mlir", ".py")]
+    assert len(cases) == 4
+    assert all(name in page for name in cases)
+
+
+def run(source: str, *arrays: np.ndarray) -> np.ndarray:
+    config = rt.Config("local-sync")
+    vmfb = CompilerSession(CPU).compile(source)
+    module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
+    main = rt.SystemContext(vm_modules=[module], config=config).modules.module["main"]
+    return np.asarray(main(*arrays).to_host())
+
+
+def test_a_shared_zero_fill_gives_wrong_numbers() -> None:
+    random = np.random.default_rng(0)
+    shapes = ((4, 56, 56, 16), (16, 4, 16, 16), (16, 4, 16, 16))
+    x, u, v = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
+    first, second = (np.einsum("chwq,ocqp->ohwp", x, w, optimize=True) for w in (u, v))
+    found = run(text("shared_zero_fill.mlir"), x, u, v)
+    assert np.abs(found - (first + second)).max() > 1.0
+    np.testing.assert_allclose(found, first + 2 * second, rtol=1e-3, atol=1e-3)
+
+
+def test_softmax_is_configured_in_two_ways() -> None:
+    session, source = CompilerSession(CPU), text("softmax_configuration.mlir")
+    found = {session.compile(source, compile_to=CONFIGURED_PHASE) for _ in range(20)}
+    assert len(found) > 1
+
+
+def test_a_convolution_of_a_small_image_is_refused() -> None:
+    source = text("onnx_conv_2x2.mlir")
+    session = CompilerSession([*CPU, "--iree-input-type=onnx"])
+    with pytest.raises(CompileError, match="inferred input/output operand #1"):
+        session.compile(source)
+    larger = source.replace("2,2],f32", "4,4],f32").replace("[1,1,1,1],f32", "[1,1,2,2],f32")
+    assert session.compile(larger)
+
+
+def test_the_program_of_the_deadlock_compiles_without_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    script = runpy.run_path(str(REPORTS / "tuning_spec_deadlock.py"))
+    assert script["attempt"](tmp_path, WITHOUT_THREADS)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from played_programs import PlayedRun
 
 from tilewright.errors import UserError
+from tilewright.tuning import outputs
 from tilewright.tuning.company import Company, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
+from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
+from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant
@@ -175,3 +179,20 @@ def test_folders_that_are_refused_before_the_work(tmp_path: Path) -> None:
     check_writable(tmp_path)
     with pytest.raises(UserError, match="not a result folder"):
         read_manifest(tmp_path / "new")
+
+
+def test_the_dispatches_of_a_variant_that_was_not_searched_are_named(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company = plain_variant(run, "other", 0.5)
+    company.prepared = PreparedVariant(company.build.variant, ())
+    dispatches = [
+        ExtractedDispatch("", name, count, Path()) for name, count in (("a", 2), ("b", 0))
+    ]
+    found = SimpleNamespace(dispatches=dispatches)
+    monkeypatch.setattr(outputs, "extract", lambda context, variant: found)
+    result, _, folder = finished(run)
+    assert (folder / "program.vmfb").read_text() == "other.vmfb"
+    assert result.program.variant == "other"
+    assert [(one.name, one.count) for one in result.dispatches] == [("a", 2)]
+    assert result.dispatches[0].status.startswith("skipped: its variant was compared as a whole")

@@ -24,6 +24,7 @@ from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
+from tilewright.tuning.prepare import PreparedVariant, extract
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
@@ -38,6 +39,7 @@ SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
 TRIALS = "trials.csv"
 PREPROCESSING = "preprocessing_spec.mlir"
+_NOT_SEARCHED = "its variant was compared as a whole and not searched"
 # Files that only some results have: those of an earlier one would be taken for this one's.
 _STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
 
@@ -154,6 +156,7 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
     for company, comparison in _faster(programs, outcome, rivals):
         final = _prove(programs, company, comparison)
         if not final.wrong:
+            _tell_dispatches(context, company.prepared)
             return final
         context.note(
             f"a tuned program (variant {company.build.variant.name}) is not handed back: "
@@ -167,6 +170,20 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
             warning=True,
         )
     return Final(None, outcome.default, wrong=wrong)
+
+
+def _tell_dispatches(context: RunContext, prepared: PreparedVariant) -> None:
+    """Name the dispatches of a variant that was compared as a whole and gone no further with."""
+    if prepared.tasks or prepared.skipped:
+        return
+    try:
+        extraction = extract(context, prepared.variant)
+    except UserError as error:
+        context.note(f"its dispatches cannot be named: {error}", warning=True)
+        return
+    for dispatch in extraction.dispatches:
+        if dispatch.count:
+            prepared.skip(dispatch, _NOT_SEARCHED)
 
 
 def _faster(

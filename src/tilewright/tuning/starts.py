@@ -132,6 +132,13 @@ def _start(
         if not choices:
             return None
         built = build_companies(programs, prepared, [choices], "start")
+        if not built and len(choices) > 1:
+            # One kernel that fails in the program shall not cost the others.
+            shares = {task.identity: task.share for task in prepared.tasks}
+            keys = list(choices)
+            halves = [{key: choices[key] for key in one} for one in (keys[::2], keys[1::2])]
+            built = build_companies(programs, prepared, halves, "half_start")
+            built.sort(key=lambda one: -sum(shares[key] for key in one.choices))
     if not built:
         outcome.variants[name] = problem = "no program with right results"
         context.emit(ProgramMeasured(name, None, False, problem))

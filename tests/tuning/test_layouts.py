@@ -20,7 +20,7 @@ def layouts(text: str, folder: Path, *blocks: int):
     return write_blocked_layouts(WorkerState(), request)
 
 
-@pytest.mark.parametrize(("cpu", "blocks"), [("znver3", (8, 16, 32)), ("znver4", (16, 32, 64))])
+@pytest.mark.parametrize(("cpu", "blocks"), [("znver3", (16, 32, 8)), ("znver4", (32, 64, 16))])
 def test_blocks_are_whole_vectors(cpu: str, blocks: tuple[int, ...]) -> None:
     vectors = {"znver3": 32, "znver4": 64}[cpu]
     assert block_sizes(parse_target(f"cpu:{cpu}").with_vectors(cpu, "", vectors)) == blocks

@@ -16,8 +16,8 @@ class Effort:
     - `max_trials`: candidates in the whole run at most.
     - `min_share`: a dispatch with a smaller share of the program's time is left alone.
     - `variants`: built-in variants to measure; None: all there are.
-    - `blocked_layouts`: layouts with blocks of channels for which kernels are tried, the smallest
-      blocks first.
+    - `blocked_layouts`: layouts with blocks of channels for which kernels are tried, the most
+      promising blocks first.
     - `tuned_variants`: how many of the fastest variants are tuned further.
     - `finalists`: candidates of a dispatch that are re-measured against the default.
     - `confirm_rounds`: interleaved rounds of that re-measurement, each of every finalist.

@@ -64,3 +64,10 @@ def test_of_two_that_take_the_same_dispatch_the_one_that_saves_more_is_taken(bet
     prepared = variant(*parts, chain("c", 2.0, a=1, b=1), chain("d", 2.0, b=1, e=1))
     found = {"c": (ONE, 1.0), "d": (ONE, 1.0), better: (OTHER, 0.5)}
     assert settle(prepared, found) == {better: OTHER}
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(0.6, "c"), (0.61, "a")])
+def test_a_kernel_for_several_is_taken_at_equal_times(seconds: float, taken: str) -> None:
+    prepared = variant(dispatch("a", 1.0), dispatch("b", 1.0), chain("c", 2.0, a=1, b=1))
+    parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
+    assert taken in settle(prepared, parts | {"c": (OTHER, seconds)})

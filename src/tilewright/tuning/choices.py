@@ -8,6 +8,9 @@ from tilewright.trial import Configuration
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.task import DispatchTask
 
+# Of a kernel's time: what it may take longer than its parts for both to count as equal.
+_EVEN = 0.005
+
 Choices = dict[str, Configuration]
 """What is chosen, by the identities of the tasks; a task that is not there stays the compiler's."""
 
@@ -41,7 +44,8 @@ def settle(prepared: PreparedVariant, found: Found) -> Choices:
     """What to choose by the times of tasks alone.
 
     A kernel for several dispatches is chosen where it takes less time than they do, each with the
-    best that is known of it; those that save most come first, and none takes what another has. A
+    best that is known of it, or as much: one dispatch is less to wait for than several. Those that
+    save most come first, and none takes what another has. A
     part of it keeps its own choice only where it runs elsewhere as well.
 
     Args:
@@ -64,7 +68,11 @@ def settle(prepared: PreparedVariant, found: Found) -> Choices:
     for saved, task, runs in sorted(savings, key=lambda one: -one[0]):
         assert task.site is not None
         own = set(task.site.site.dispatches).difference(*(t.names for t in _tasks(prepared, runs)))
-        if saved <= 0 or own & taken or any(left[part] < runs[part] for part in runs):
+        if (
+            saved < -_EVEN * task.count * found[task.identity][1]
+            or own & taken
+            or any(left[part] < runs[part] for part in runs)
+        ):
             continue
         chosen[task.identity] = found[task.identity][0]
         taken |= own

@@ -107,6 +107,13 @@ def test_a_strided_convolution_with_bias_and_residual() -> None:
     check(site, lambda x, w, b, r: np.maximum(x[:, ::2, ::2] @ w[0, 0] + b + r, 0))
 
 
+def test_blocks_of_channels_are_read_in_place() -> None:
+    """A 1x1 convolution of 24 channels in blocks of 8: rows are one axis, the depth is three."""
+    site = product((3, 5, 7, 8), (4, 3, 8, 8), "chvq,ocqp->ohvp", (False, True))
+    sketch = check(site, lambda a, b: np.einsum("chvq,ocqp->ohvp", a, b), 6)
+    assert sketch.space.default["left"] == "in place"
+
+
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("place", ["in place", "first", "by block"])
 def test_a_long_depth_in_parts(apart: bool, place: str) -> None:

@@ -38,7 +38,7 @@ class MatrixOperand:
     it is, where it is a constant one (conversions aside); else None. flat: whether the tile's axes,
     and the depth's, are each like one axis in memory. contiguous: whether the neighbours along the
     tile lie next to each other in memory, and those along the depth. stride: elements between
-    neighbours along the slowest of its axes, where it is a read.
+    neighbours along the slowest of its axes, of the tile's where it is in blocks, if it is a read.
     """
 
     factor: Expr
@@ -49,6 +49,11 @@ class MatrixOperand:
     flat: tuple[bool, bool]
     contiguous: tuple[bool, bool]
     stride: int
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether its depth is several pieces of memory, as with blocked channels."""
+        return self.flat[0] and not self.flat[1] and self.contiguous[1]
 
     @property
     def size(self) -> int:
@@ -299,7 +304,9 @@ def _operand(
         return bool(axes) and all(one.strides[axes[-1]] == 1 for one in found)
 
     source = source_read(parts[0]) if len(parts) == 1 else None
-    steps = (one.strides[a] or 0 for one in found[:1] for a in (*tile, *depth))
+    # Of blocks of the depth, what counts is how far rows are apart.
+    slowest = tile if flat[0] and not flat[1] and beside(depth) else (*tile, *depth)
+    steps = (one.strides[a] or 0 for one in found[:1] for a in slowest)
     stride = max(map(abs, steps), default=0)
     return MatrixOperand(
         factor,

@@ -104,11 +104,13 @@ class TilesSketch(Sketch):
 
     def _places(self, operand: MatrixOperand, vectors: bool) -> tuple[str, ...]:
         """How an operand can be read. In place where its depth is one axis in memory; of vectors
-        their elements have to lie beside each other, and rows may be anywhere."""
+        their elements have to lie beside each other, and rows may be anywhere, also in blocks of
+        the depth where they are one axis."""
         if not operand.tile:
             return (IN_PLACE,)
         found = []
-        if operand.flat[1] and (not vectors or (operand.flat[0] and operand.contiguous[0])):
+        plain = operand.flat[1] and (not vectors or (operand.flat[0] and operand.contiguous[0]))
+        if plain or (operand.in_blocks and not vectors):
             found.append(IN_PLACE)
         ahead = ahead_packing(operand, 1) is not None
         return (*found, AHEAD, BY_BLOCK) if ahead else (*found, FIRST, BY_BLOCK)

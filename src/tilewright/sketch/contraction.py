@@ -52,8 +52,9 @@ class MatrixOperand:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether its depth is several pieces of memory, as with blocked channels."""
-        return self.flat[0] and not self.flat[1] and self.contiguous[1]
+        """Whether it is a read whose depth is several pieces of memory, as with blocked channels;
+        padding is none, which would be computed again for each element."""
+        return self.flat[0] and not self.flat[1] and self.contiguous[1] and self.stride > 0
 
     @property
     def size(self) -> int:

@@ -43,7 +43,7 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
         "TILEWRIGHT_TRACEBACK": "1",
     }
     for command in commands(page):
-        shown = command.replace("tilewright tune", FEW_TRIALS)
+        shown = command.replace("tilewright tune", FEW_TRIALS).replace("--runs 10", "--runs 2")
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", shown],
             cwd=tmp_path,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from played_run import played_context
 
 from tilewright.store import Database
 from tilewright.tuning.deadlines import Deadlines
-from tilewright.tuning.starts import _batch
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.starts import _batch, _layouts
 
 
 @pytest.fixture
@@ -31,3 +34,14 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
     assert _batch(context) == 5, "ten seconds are left to the search"
     context.deadlines.took("trying a candidate", 900.0, 1)
     assert _batch(context) == 2, "one for each core"
+
+
+def test_channels_last_come_first_where_there_are_convolutions() -> None:
+    context: Any = SimpleNamespace(options=TuneOptions(effort="quick"))
+
+    def layouts(op: str, **site: Any) -> list[str]:
+        first: Any = SimpleNamespace(sites=[SimpleNamespace(ops=(op,), tunable=object(), **site)])
+        return [one.name for one in _layouts(context, first)]
+
+    assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last", "default"]
+    assert layouts("linalg.matmul") == ["default"]

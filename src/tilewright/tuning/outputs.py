@@ -271,7 +271,8 @@ def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path)
     if final.build.spec is not None:
         shutil.copyfile(final.build.spec, path)
         return
-    prepared = final.company.prepared if final.company else outcome.prepared[0]
+    own = PreparedVariant(outcome.default.variant, ())
+    prepared = final.company.prepared if final.company else own
     (problem,) = write_specs(context, [spec_request(context, prepared, (), path)])
     if problem:
         raise RuntimeError(f"a spec without entries cannot be written: {problem}")

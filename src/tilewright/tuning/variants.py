@@ -146,6 +146,7 @@ for _name, _note in {
 }.items():
     BUILT_IN[_name] = _combined(_name, _note)
 DEFAULT_VARIANT = BUILT_IN["default"]
+CHANNELS_LAST = BUILT_IN["channels-last"]
 
 
 def im2col_choices(specs: Mapping[str, Path], effort: Effort) -> list[Variant]:

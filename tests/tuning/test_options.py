@@ -219,7 +219,8 @@ def test_the_table_has_every_option_of_the_command() -> None:
     assert flags == {
         "--target", "--effort", "--max-trials", "--time-limit", "--strategy",
         "--strategy-option", "--seed",
-        "--function", "--input", "--parameters", "--iree-flag", "--variants", "--kernels", "--only",
+        "--function", "--input", "--parameters", "--iree-flag", "--variants", "--kernels",
+        "--accuracy", "--only",
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
         "--device", "--runner", "--compile-only",
         "--json",

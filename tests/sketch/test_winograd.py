@@ -11,6 +11,8 @@ from sketch_cases import arrays, packed_inputs, unscheduled
 from window_cases import convolution
 
 from tilewright import te
+from tilewright.schedule.codegen.machine import machine_for
+from tilewright.schedule.codegen.size import check_size
 from tilewright.sketch.cook_toom import SIZES, short_convolution
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.winograd import WinogradSketch
@@ -83,3 +85,13 @@ def test_it_is_there_only_where_sums_may_be_other_ones() -> None:
     names = {one.name for one in sketches(expression, target)}
     relaxed = {one.name for one in sketches(expression, target, exact=False)}
     assert relaxed - names == {"winograd"}
+
+
+def test_the_code_of_the_default_is_within_its_budget() -> None:
+    """Of the rows of a matrix one is written out for each element, not all of them."""
+    target = parse_target("cpu")
+    widths = machine_for(target).widths
+    for size, channels in (((56, 56), 64), ((14, 14), 128)):
+        sketch = WinogradSketch(convolution(size, channels, channels, pad=1), target)
+        kernel = sketch.schedule(sketch.space.default)
+        check_size(kernel.lower().program, widths)

@@ -6,7 +6,16 @@ from tilewright.schedule import nest
 from tilewright.schedule.codegen.machine import Widths
 from tilewright.schedule.codegen.unrolling import kind_of, unroll_marked, widest_bytes
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr
+from tilewright.schedule.expr import (
+    COMPARISONS,
+    LOGICAL,
+    Binary,
+    Call,
+    Expr,
+    Select,
+    Var,
+    variables,
+)
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import children
 
@@ -34,35 +43,43 @@ def check_size(program: nest.LoopProgram, widths: Widths) -> None:
             )
 
 
-def operations_written(stmt: nest.Stmt, widths: Widths) -> int:
+def operations_written(
+    stmt: nest.Stmt, widths: Widths, unrolled: frozenset[Var] = frozenset()
+) -> int:
     """Operations on registers in the code of a statement: what is unrolled counts as often as it is
     written out, a vector as the registers that it takes, a loop's body once.
 
     Args:
         stmt: a kernel's body, or a part of it.
         widths: of the processor's vectors.
+        unrolled: variables of loops around it that are written out: what hangs on these alone is
+            decided where the code is made.
     """
     match stmt:
         case nest.For():
             loop = unroll_marked(stmt)
-            inside = operations_written(loop.body, widths)
-            if kind_of(loop) == nest.VECTORIZED:
+            kind = kind_of(loop)
+            known = unrolled | {loop.var} if kind == nest.UNROLLED else unrolled
+            inside = operations_written(loop.body, widths, known)
+            if kind == nest.VECTORIZED:
                 return inside * -(-loop.extent * widest_bytes(loop.body) // widths.register)
-            return inside * (loop.extent if kind_of(loop) == nest.UNROLLED else 1)
+            return inside * (loop.extent if kind == nest.UNROLLED else 1)
         case nest.Store():
-            return 1 + _operations(stmt.value)
+            return 1 + _operations(stmt.value, unrolled)
         case nest.StoreAll():
-            return sum(1 + _operations(store.value) for store in stmt.stores)
-    return sum(operations_written(part, widths) for part in nest.inner(stmt)) or 1
+            return sum(1 + _operations(store.value, unrolled) for store in stmt.stores)
+    return sum(operations_written(part, widths, unrolled) for part in nest.inner(stmt)) or 1
 
 
-def _operations(expr: Expr) -> int:
+def _operations(expr: Expr, unrolled: frozenset[Var]) -> int:
     """Arithmetic of an expression; a product that is added is one operation with the sum, and what
     is read comes with the operation that reads it."""
     if expr.dtype == INDEX:
         return 0
+    if isinstance(expr, Select) and variables(expr.condition) <= unrolled:
+        return max(_operations(one, unrolled) for one in (expr.a, expr.b))
     arithmetic = isinstance(expr, Binary) and expr.op not in (*COMPARISONS, *LOGICAL)
     own = int(arithmetic or isinstance(expr, Call))
     if isinstance(expr, Binary) and expr.op == "add":
         own -= any(isinstance(part, Binary) and part.op == "mul" for part in (expr.a, expr.b))
-    return own + sum(_operations(part) for part in children(expr))
+    return own + sum(_operations(part, unrolled) for part in children(expr))

@@ -95,3 +95,16 @@ def test_the_code_of_the_default_is_within_its_budget() -> None:
         sketch = WinogradSketch(convolution(size, channels, channels, pad=1), target)
         kernel = sketch.schedule(sketch.space.default)
         check_size(kernel.lower().program, widths)
+
+
+def test_a_result_without_the_axis_of_one_image() -> None:
+    """What reads the sums has them in fewer dimensions than they are summed in."""
+    image = convolution((6, 6), LANES, LANES, pad=1)
+    (sums,) = image.output.op.input_tensors[:1]
+    flat = te.compute((6, 6, LANES), lambda *at: te.maximum(sums(0, *at), 0.0), name="flat")
+    inputs = image.inputs[:2]
+    expression = type(image)(inputs, image.constant[:2], flat)
+    sketch = WinogradSketch(expression, parse_target("cpu"))
+    kernel, values = sketch.schedule(sketch.space.default), arrays(expression)
+    found = evaluate(kernel.lower().program, packed_inputs(kernel, values), "random", 0)[0]
+    np.testing.assert_allclose(found, unscheduled(expression, values), rtol=1e-4, atol=2e-4)

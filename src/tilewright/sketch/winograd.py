@@ -296,7 +296,8 @@ class WinogradSketch(Sketch):
         piece, down = output.split(down, piece_rows)
         channels, within = output.split(axes[self._form.outputs], panel)
         within, vector = output.split(within, width)
-        pieces = [*units, *(axes[a] for a in self._form.others), piece, channels]
+        others = (axes[a] for a in self._form.others if a in axes)
+        pieces = [*units, *others, piece, channels]
         output.reorder(*pieces, within, down, along, row, column, vector)
         part = output.fuse(*pieces)
         output.parallel(part)

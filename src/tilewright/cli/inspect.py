@@ -35,7 +35,15 @@ Examples:
 )
 @click.argument("program", type=PATH)
 @tuning_options(
-    "target", "function", "inputs", "iree_flags", "variants", "kernels", "only", "threads"
+    "target",
+    "function",
+    "inputs",
+    "iree_flags",
+    "variants",
+    "kernels",
+    "accuracy",
+    "only",
+    "threads",
 )
 @input_type_option
 @json_option

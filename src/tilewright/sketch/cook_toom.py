@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-Matrix = tuple[tuple[float, ...], ...]
+from tilewright.sketch.packing import Matrix
 
 _POINTS: dict[int, tuple[Fraction, ...]] = {
     2: (Fraction(0), Fraction(1), Fraction(-1)),

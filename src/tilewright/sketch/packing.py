@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.tensor import Tensor, TensorRead, compute, placeholder
-from tilewright.sketch.cook_toom import Matrix
+
+#: By rows.
+Matrix = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,8 @@ from tilewright.schedule.codegen.module import (
 )
 from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
-from tilewright.sketch.cook_toom import Matrix
 from tilewright.sketch.interface import SketchedKernel
-from tilewright.sketch.packing import Packing
+from tilewright.sketch.packing import Matrix, Packing
 from tilewright.sketch.requirements import Requirements
 from tilewright.spec import library
 from tilewright.spec.kernels import KernelSymbols, store

@@ -139,6 +139,7 @@ def inspect(
     threads: int | str | None = None,
     function: str | None = None,
     kernels: str = "on",
+    accuracy: str = "strict",
     only: str | None = None,
     variants: str | Iterable[str | Variant] | None = None,
     iree_flags: Iterable[str] = (),
@@ -156,6 +157,7 @@ def inspect(
         threads: that its kernels run on; by default as many as there are cores.
         function: the entry point whose dispatches are counted; by default all.
         kernels: `on`, `only` or `off`: whether kernels of our own are looked for.
+        accuracy: `strict` or `relaxed`: whether those with other rounding are, too.
         only: a part of the names of the dispatches that are looked at.
         variants: whole-program variants, by name or with flags.
         iree_flags: of `iree-compile`.
@@ -175,6 +177,7 @@ def inspect(
             "threads": threads,
             "function": function,
             "kernels": kernels,
+            "accuracy": accuracy,
             "only": only,
             "variants": ["default"] if variants is None else variants,
             "iree_flags": iree_flags,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -150,6 +150,9 @@ def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts,
         if read.expression is not None:
             digest = _digest(site)
             tunable = TunableSite(site, read.expression, opened.target, digest, exact, read.best)
+            if any(not one.is_exact for one in tunable.sketches.values()):
+                # There is more to find than in a run that leaves these sketches out.
+                tunable = replace(tunable, digest=f"{tunable.digest}/relaxed")
             if not tunable.sketches:
                 tunable, reason = None, _NO_SKETCH
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)

@@ -1,6 +1,7 @@
 """The benchmark worker on real programs, and what a program can do to it."""
 
 import os
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
-from tilewright.measure import benchmark_worker
+from tilewright.measure import benchmark_worker, runtime
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.inputs import (
@@ -255,3 +256,38 @@ def test_the_number_of_threads_is_as_asked():
             return int(line.split()[1])
 
     assert threads(4) - threads(1) == 3
+
+
+def environment(state, request):
+    return dict(os.environ)
+
+
+def test_a_program_runs_in_huge_pages(inputs, vmfb, tmp_path):
+    options = DeviceOptions.cpu(2)
+    assert options.environment == {}
+    huge = replace(options, huge_pages=True)
+    with Benchmark(huge) as bench:
+        assert bench.ask(environment, None).items() >= huge.environment.items()
+        (result,) = bench.run(vmfb["add"], inputs, tmp_path / "out.npz")
+    a, b = arrays(inputs)
+    assert np.array_equal(result, a + b)
+
+
+@pytest.mark.parametrize(
+    ("system", "library", "given"),
+    [
+        ("always [madvise] never", ("glibc", "2.36"), True),
+        ("[always] madvise never", ("glibc", "2.35.1"), True),
+        ("always madvise [never]", ("glibc", "2.36"), False),
+        ("always [madvise] never", ("glibc", "2.31"), False),
+        ("always [madvise] never", ("", ""), False),
+        (None, ("glibc", "2.36"), False),
+    ],
+)
+def test_where_there_are_huge_pages(monkeypatch, tmp_path, system, library, given):
+    file = tmp_path / "enabled"
+    if system is not None:
+        file.write_text(system + "\n")
+    monkeypatch.setattr(runtime, "_HUGE_PAGES", file)
+    monkeypatch.setattr(runtime.platform, "libc_ver", lambda: library)
+    assert runtime.huge_pages_on_request() is given

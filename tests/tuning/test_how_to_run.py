@@ -25,6 +25,12 @@ from tilewright.tuning.variants import DEFAULT_VARIANT
 POLICY = ComparisonPolicy()
 
 
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever this machine offers, nothing."""
+    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: False)
+
+
 def test_ways_are_the_calling_thread_and_workers() -> None:
     def shown(threads: int) -> list[tuple[str, int | None]]:
         return [(one.uri, one.threads) for one in ways_to_run(threads)]
@@ -34,6 +40,26 @@ def test_ways_are_the_calling_thread_and_workers() -> None:
     assert shown(2) == [alone, ("local-task", 2)]
     assert shown(6) == [alone, *(("local-task", n) for n in (2, 4, 6))]
     assert shown(8) == [alone, *(("local-task", n) for n in (2, 4, 8))]
+
+
+def test_all_threads_are_tried_with_huge_pages_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
+    assert ways_to_run(1)[1:] == [DeviceOptions("local-sync", huge_pages=True)]
+    assert [one.huge_pages for one in ways_to_run(8)] == [False] * 4 + [True]
+    assert ways_to_run(8)[-1].threads == 8
+
+
+def test_the_line_with_huge_pages_is_one_that_a_shell_runs(
+    worker: type[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
+    found = measure_ways(programs(tmp_path, DeviceOptions.cpu(2)), BUILD, tmp_path / "p.vmfb")
+    (huge,) = [one for one in found if one.huge_pages]
+    env, variable, tool, *_ = shlex.split(huge.command)
+    assert (env, tool) == ("env", "iree-benchmark-module")
+    assert variable.startswith("GLIBC_TUNABLES=glibc.malloc.hugetlb=1:")
+    assert ", huge pages: env GLIBC_TUNABLES=" in lines([huge])[0]
+    assert not any("GLIBC" in one.command for one in found if one is not huge)
 
 
 def advised(*samples: list[float]) -> dict[tuple[str, int], bool]:

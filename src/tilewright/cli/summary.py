@@ -99,7 +99,8 @@ def output_lines(result: TuneResult) -> list[str]:
         lines.append(f"  see {result.output}/command.txt")
     if result.runs:
         shown = ", ".join(
-            f"{one.device} {words.plural(one.threads, 'thread')} {words.significant(one.ms)} ms"
+            f"{one.device} {words.plural(one.threads, 'thread')}"
+            f"{' huge pages' if one.huge_pages else ''} {words.significant(one.ms)} ms"
             for one in result.runs
         )
         lines.append(f"How to run it, measured: {shown}. Advised:")

@@ -64,6 +64,7 @@ class Benchmark:
             setup=Job(tasks.setup, self.device),
             timeout_s=timeout_s,
             memory_limit=memory_limit,
+            environment=self.device.environment,
         )
 
     def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:

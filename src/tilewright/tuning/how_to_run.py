@@ -1,7 +1,9 @@
 """How the program that is handed back is run: the runtime's choices, measured side by side.
 
 A thread that must be woken costs tens of microseconds, which a small program does not earn back by
-sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured.
+sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured. The
+weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
+up again and again: huge pages are one more way.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.measure import benchmark_worker as tasks
@@ -18,7 +21,7 @@ from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds, 
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.pool import WorkerStartError
-from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.runtime import DeviceOptions, huge_pages_on_request
 from tilewright.measure.statistics import Measurement, Verdict
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs
@@ -37,10 +40,11 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
 
     Returns:
         First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
-        be.
+        be; these also with huge pages where the system gives them to who asks.
     """
-    counts = {2**i for i in range(1, threads.bit_length()) if 2**i <= threads} | {threads}
-    return [DeviceOptions.cpu(1), *(DeviceOptions.cpu(n) for n in sorted(counts) if n > 1)]
+    counts = {2**i for i in range(threads.bit_length())} | {threads}
+    ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
+    return [*ways, replace(ways[-1], huge_pages=True)] if huge_pages_on_request() else ways
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:
@@ -119,6 +123,11 @@ def run_command(programs: Programs, vmfb: Path, way: DeviceOptions) -> str:
     ]
     return shlex.join(
         [
+            *(
+                ["env", *(f"{k}={v}" for k, v in way.environment.items())]
+                if way.environment
+                else ()
+            ),
             "iree-benchmark-module",
             f"--module={vmfb}",
             *way.tool_flags,
@@ -149,7 +158,8 @@ def lines(runs: Sequence[RunSummary]) -> list[str]:
     """
     return [
         f"{significant(one.ms)} ms, {one.device}, {plural(one.threads, 'thread')}"
-        f"{' (advised)' if one.advised else ''}: {one.command}"
+        f"{', huge pages' if one.huge_pages else ''}{' (advised)' if one.advised else ''}: "
+        f"{one.command}"
         for one in runs
     ]
 
@@ -187,6 +197,7 @@ def summarised(
             (one.ratio.low, one.ratio.high),
             i == advised,
             command,
+            way.huge_pages,
         )
         for i, ((way, command, _), one) in enumerate(zip(ran, judged, strict=True))
     ]

@@ -44,6 +44,7 @@ class RunSummary:
 
     `ms` is the median of interleaved rounds, `ratio_ci` the interval of its time over that of the
     way that was tuned for. `advised`: the one to use. `command` runs the program so.
+    `huge_pages`: with them, where weights are many.
     """
 
     device: str
@@ -52,6 +53,7 @@ class RunSummary:
     ratio_ci: tuple[float, float]
     advised: bool
     command: str
+    huge_pages: bool = False
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,9 @@ def test_the_report(folder: Path) -> None:
     lines = result.stdout.splitlines()
     assert any(line.startswith("Run on ") for line in lines)
     assert any(line.startswith("Load Average: ") for line in lines)
-    rows = [line.split() for line in lines if line.startswith(("constant", "also"))]
+    rows = [line.split() for line in lines if line.startswith("BM_")]
     assert [row[0] for row in rows] == [
-        f"{name}/repeats:3{tail}"
+        f"BM_{name}/process_time/real_time{tail}"
         for name in ("constant", "also")
         for tail in ("", "", "", "_mean", "_median", "_stddev", "_cv")
     ]
@@ -123,8 +123,26 @@ def test_the_report_as_json(folder: Path) -> None:
     data = json.loads(result.stdout)
     assert data["context"]["module"] == str(folder / "many.vmfb")
     (row,) = data["benchmarks"]
-    assert row["name"] == "add"
+    assert row["name"] == "BM_add/process_time/real_time"
     assert row["items_per_second"] > 0
+
+
+def test_the_report_as_csv(folder: Path) -> None:
+    result = run("bench", folder / "many.vmfb", "--function", "add", "--min-time", "1ms", "--csv")
+    head, row = result.stdout.splitlines()
+    assert head.startswith("name,iterations,real_time,cpu_time,time_unit")
+    assert row.startswith("BM_add/process_time/real_time,")
+
+
+def test_compiling_to_the_end_runs_nothing(folder: Path, tmp_path: Path) -> None:
+    """As iree-compile's --compile-to=end."""
+    whole = tmp_path / "one.vmfb"
+    result = run("run", folder / "one.mlir", "--compile-to", "end", "--save", whole)
+    assert (result.exit_code, result.stdout) == (0, ""), result.stderr
+    assert run("run", whole, "--input", "1x2xf32=1").exit_code == 0
+    result = run("run", folder / "one.mlir", "--compile-to", "end")
+    assert result.exit_code == 2
+    assert "--compile-to end: gives a compiled module; name its file with --save" in result.stderr
 
 
 def test_a_crash_is_one_line_and_status_2(folder: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import statistics
 from pathlib import Path
@@ -15,6 +17,7 @@ from tilewright.modules.benchmarking import (
     bench_module,
     choose_functions,
     context,
+    to_csv,
     to_json,
 )
 from tilewright.modules.module_source import ModuleOptions
@@ -35,7 +38,7 @@ def test_without_a_name_all_functions_without_arguments_are_timed(many: OpenModu
     assert [result.function for result in results] == ["constant", "also"]
     for result in results:
         (row,) = result.rows
-        assert row.name == result.function
+        assert row.name == f"BM_{result.function}/process_time/real_time"
         assert row.iterations * row.real_s >= SHORT.min_time_s
         assert row.cpu_s > 0
         assert row.items_per_s == pytest.approx(1 / row.real_s)
@@ -58,7 +61,7 @@ def test_repetitions_have_statistics(many: OpenModule) -> None:
     assert [row for row, _ in told] == list(result.rows)
     assert {unit for _, unit in told} == {result.unit}
     runs, aggregates = result.rows[:4], {row.statistic: row for row in result.rows[4:]}
-    assert [row.name for row in runs] == ["also/repeats:4"] * 4
+    assert [row.name for row in runs] == ["BM_also/process_time/real_time"] * 4
     assert len({row.iterations for row in runs}) == 1
     assert runs[0].items_per_s == pytest.approx(1 / runs[0].real_s)
     assert runs[0].iterations % 3 == 0, "each call of a batch counts"
@@ -69,7 +72,7 @@ def test_repetitions_have_statistics(many: OpenModule) -> None:
     assert aggregates["stddev"].real_s == pytest.approx(statistics.stdev(times))
     spread = statistics.stdev(times) / statistics.fmean(times)
     assert aggregates["cv"].real_s == pytest.approx(spread)
-    assert aggregates["median"].name == "also/repeats:4_median"
+    assert aggregates["median"].name == "BM_also/process_time/real_time_median"
     assert aggregates["median"].iterations == 4
 
 
@@ -89,7 +92,7 @@ def test_the_json_is_what_scripts_for_google_benchmark_read(many: OpenModule) ->
     scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
     for row, shown in zip([r for result in results for r in result.rows], rows, strict=True):
         assert shown["name"] == row.name
-        assert shown["run_name"] == f"{row.function}/repeats:3"
+        assert shown["run_name"] == f"BM_{row.function}/process_time/real_time"
         assert shown["repetitions"] == 3
         if row.statistic:
             assert (shown["run_type"], shown["aggregate_name"]) == ("aggregate", row.statistic)
@@ -98,6 +101,10 @@ def test_the_json_is_what_scripts_for_google_benchmark_read(many: OpenModule) ->
         size = 1.0 if row.statistic == "cv" else scale[shown["time_unit"]]
         assert shown["real_time"] * size == pytest.approx(row.real_s)
         assert shown["cpu_time"] * size == pytest.approx(row.cpu_s)
+    lines = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert [line["name"] for line in lines] == [row["name"] for row in rows]
+    assert [float(line["real_time"]) for line in lines] == [row["real_time"] for row in rows]
+    assert lines[6]["time_unit"] == "", "a share has none"
 
 
 def test_a_function_that_fails_has_an_error_beside_the_others_rows(modules: Path) -> None:

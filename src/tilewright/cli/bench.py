@@ -42,29 +42,34 @@ Examples:
     "are of one (default: 1).",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in Google Benchmark's form.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV in Google Benchmark's form.")
 def command(
     module: Path,
     repetitions: str | None,
     min_time: str | None,
     batch_size: str | None,
     as_json: bool,
+    as_csv: bool,
     **given: Any,
 ) -> int:
     """Time functions of MODULE, and report as Google Benchmark does.
 
     MODULE is a compiled .vmfb, or a program, which is compiled first. Without --function it is the
-    only one there is, or else every function that takes no arguments. Time is wall time of one
+    only one there is, or else every function that takes no arguments. Benchmarks are named as those
+    of iree-benchmark-module. Time is wall time of one
     call, CPU the processor time of all threads together; with --repetitions their mean,
     median, standard deviation and coefficient of variation follow. Conditions that make the times
     doubtful are warned of.
     """
-    from tilewright.modules.benchmarking import bench_module, context, to_json
+    from tilewright.modules.benchmarking import bench_module, context, to_csv, to_json
     from tilewright.modules.ready_module import open_module
 
     options, call = split(given)
     if options.compile_to is not None:
         show_ir(module, options)
         return 0
+    if as_json and as_csv:
+        raise UserError("--json and --csv: give one of the two")
     policy = _policy(repetitions, min_time, batch_size)
     with open_module(module, options, with_limits=not call["inputs"]) as opened:
         tell(opened.compiled)
@@ -72,16 +77,19 @@ def command(
         for warning in about["warnings"]:
             click.echo(f"warning: {warning}", err=True)
         width = _name_width(opened, call, policy)
-        if not as_json:
+        as_text = not as_json and not as_csv
+        if as_text:
             _print_head(about, width)
 
         def show(row: BenchmarkRow, unit: str) -> None:
-            if not as_json:
+            if as_text:
                 click.echo(_line(row, unit, width))
 
         results = bench_module(opened, **call, policy=policy, on_row=show)
     if as_json:
         output.print_json(to_json(results, about))
+    elif as_csv:
+        click.echo(to_csv(results), nl=False)
     failed = [result for result in results if result.error]
     for result in failed[:-1]:
         click.echo(f"error: {result.error}", err=True)
@@ -102,11 +110,11 @@ def _policy(repetitions: str | None, min_time: str | None, batch_size: str | Non
 
 
 def _name_width(module: OpenModule, call: dict[str, Any], policy: BenchPolicy) -> int:
-    from tilewright.modules.benchmarking import choose_functions
+    from tilewright.modules.benchmarking import choose_functions, run_name
 
-    tail = f"/repeats:{policy.repetitions}_median" if policy.repetitions > 1 else ""
+    tail = "_median" if policy.repetitions > 1 else ""
     chosen = choose_functions(module, call["function"], call["inputs"])
-    names = [one.name + tail for one in chosen]
+    names = [run_name(one.name) + tail for one in chosen]
     return max(_LEAST_NAME, *map(len, names))
 
 

@@ -49,7 +49,8 @@ def module_options(function: F) -> F:
         ),
         click.option(
             "--compile-to", metavar="PHASE",
-            help="Stop at this phase of the compiler and show the IR (or --save it).",
+            help="Stop at this phase of the compiler and show the IR (or --save it); end: --save "
+            "the compiled module and run nothing.",
         ),
         click.option(
             "--dump-phases", metavar="DIR", type=PATH, help="Write the IR after every phase."
@@ -84,7 +85,7 @@ def split(given: dict[str, Any]) -> tuple[ModuleOptions, dict[str, Any]]:
 
 
 def show_ir(module: Path, options: ModuleOptions) -> None:
-    """Compile up to `options.compile_to`, and print the IR unless it is saved.
+    """Compile up to `options.compile_to`, and print the IR unless it (or the module) is saved.
 
     Args:
         module: the program.
@@ -97,8 +98,11 @@ def show_ir(module: Path, options: ModuleOptions) -> None:
         options.check_compiled(module)
     with compiled_program(module, options, with_limits=False) as compiled:
         tell(compiled)
-        assert compiled.ir is not None
-        if options.save is None:
+        if options.phase is None:
+            if options.save is not None:
+                click.echo(f"{options.save}: written", err=True)
+        elif options.save is None:
+            assert compiled.ir is not None
             click.echo(compiled.ir.read_text(encoding="utf-8", errors="replace"), nl=False)
         else:
             click.echo(f"{options.save}: written after the phase {options.compile_to}", err=True)

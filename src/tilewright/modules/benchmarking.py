@@ -22,6 +22,7 @@ from tilewright.measure.machine import describe, scales_frequency, warnings
 from tilewright.measure.pool import WorkerFailure
 from tilewright.modules.functions import ModuleFunction, make_arguments
 from tilewright.modules.ready_module import OpenModule
+from tilewright.tables import csv_text
 from tilewright.toolchain import versions
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -36,6 +37,19 @@ class BenchPolicy:
     repetitions: int = 1
     min_time_s: float = 0.5
     batch_size: int = 1
+
+
+def run_name(function: str) -> str:
+    """What iree-benchmark-module calls the benchmark of a function.
+
+    Args:
+        function: its name.
+
+    Returns:
+        The name, which says that CPU time is that of the process, and that wall time decides how
+        many iterations there are.
+    """
+    return f"BM_{function}/process_time/real_time"
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,8 @@ class BenchmarkRow:
 
     @property
     def name(self) -> str:
-        """As Google Benchmark names it: `main`, `main/repeats:5`, `main/repeats:5_median`."""
-        run = f"{self.function}/repeats:{self.repetitions}" if self.repetitions > 1 else ""
-        return f"{run or self.function}{'_' + self.statistic if self.statistic else ''}"
+        """As iree-benchmark-module names it, such as `BM_main/process_time/real_time_median`."""
+        return run_name(self.function) + (f"_{self.statistic}" if self.statistic else "")
 
 
 @dataclass(frozen=True)
@@ -243,8 +256,8 @@ def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, 
         if result.error:
             rows.append(
                 {
-                    "name": result.function,
-                    "run_name": result.function,
+                    "name": run_name(result.function),
+                    "run_name": run_name(result.function),
                     "family_index": family,
                     "run_type": "iteration",
                     "error_occurred": True,
@@ -257,12 +270,11 @@ def to_json(results: Sequence[BenchResult], about: dict[str, Any]) -> dict[str, 
 def _row_json(family: int, row: BenchmarkRow, unit: str) -> dict[str, Any]:
     is_share = row.statistic == "cv"
     scale = 1.0 if is_share else UNITS[unit]
-    run_name = row.name.removesuffix(f"_{row.statistic}") if row.statistic else row.name
     data: dict[str, Any] = {
         "name": row.name,
         "family_index": family,
         "per_family_instance_index": 0,
-        "run_name": run_name,
+        "run_name": run_name(row.function),
         "run_type": "aggregate" if row.statistic else "iteration",
         "repetitions": row.repetitions,
         "threads": 1,
@@ -279,3 +291,36 @@ def _row_json(family: int, row: BenchmarkRow, unit: str) -> dict[str, Any]:
         "time_unit": unit,
         "items_per_second": row.items_per_s,
     }
+
+
+# The columns of Google Benchmark's CSV; the JSON has the same keys.
+_CSV_COLUMNS = (
+    "name",
+    "iterations",
+    "real_time",
+    "cpu_time",
+    "time_unit",
+    "bytes_per_second",
+    "items_per_second",
+    "label",
+    "error_occurred",
+    "error_message",
+)
+
+
+def to_csv(results: Sequence[BenchResult]) -> str:
+    """The report as Google Benchmark writes it with `--benchmark_format=csv`.
+
+    Args:
+        results: of `bench_module`.
+
+    Returns:
+        The lines of the file. A statistic that is a share has no unit.
+    """
+    rows = to_json(results, {})["benchmarks"]
+    for row in rows:
+        if row.get("aggregate_unit") == "percentage":
+            row["time_unit"] = ""
+        if "error_occurred" in row:
+            row["error_occurred"] = "true"
+    return csv_text(_CSV_COLUMNS, [{k: row.get(k, "") for k in _CSV_COLUMNS} for row in rows])

@@ -272,11 +272,11 @@ def _compile(
     proof = prove_strategy(opened, tuned) if tuned else None
     variant = tuned.variant if tuned else DEFAULT_VARIANT
     plain = opened.flags(variant)
-    wanted = with_limits and options.compile_to is None
+    wanted = with_limits and options.phase is None
     limits = find_limits(opened, plain) if wanted else {}
     flags = spec_flags(opened, tuned) if tuned else plain
     made, phases = _make(opened, flags, options)
-    vmfb = made if options.compile_to is None else None
+    vmfb = made if options.phase is None else None
     return CompiledModule(
         vmfb=vmfb,
         ir=None if vmfb else made,
@@ -309,9 +309,9 @@ def _make(
             raise UserError(f"--dump-phases: cannot make {folder} ({error.strerror})") from error
         extra = (f"--dump-compilation-phases-to={folder.absolute()}",)
         before = _files(folder)
-    if options.compile_to is not None:
+    if options.phase is not None:
         made = opened.work / "phase.mlir"
-        _run(opened, made, (*flags, f"--compile-to={options.compile_to}"), extra)
+        _run(opened, made, (*flags, f"--compile-to={options.phase}"), extra)
     else:
         made = opened.work / "program.vmfb"
         _run(opened, made, flags, extra)

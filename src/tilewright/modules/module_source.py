@@ -19,6 +19,8 @@ from tilewright.tuning.parse import (
     read_texts,
 )
 
+# The end of all phases, as iree-compile's `--compile-to=` calls it: the compiled module.
+END = "end"
 VM_BYTECODE = "vm-bytecode"
 #: What the compiled program can be written as: the form that runs, C source, the VM's assembly.
 OUTPUT_FORMATS = (VM_BYTECODE, "vm-c", "vm-asm")
@@ -43,8 +45,9 @@ class ModuleOptions:
 
     device: the runtime's, as IREE's `--device=` takes it; None: this CPU. threads: None for one on
     each core. spec: a tuning spec, a result folder or a transform-dialect library. save: where what
-    was compiled goes, in `output_format`, or as IR after the phase `compile_to`. dump_phases: a
-    folder for the IR after every phase. timeout_s: for one run of the program.
+    was compiled goes, in `output_format`, or as IR after the phase `compile_to` (`END`: the compiled
+    module itself; nothing is run then either). dump_phases: a folder for the IR after every phase.
+    timeout_s: for one run of the program.
     """
 
     target: str | None = None
@@ -61,14 +64,18 @@ class ModuleOptions:
     timeout_s: float = TIMEOUT_S
 
     def __post_init__(self) -> None:
-        if self.compile_to is not None and self.compile_to not in PHASES:
-            raise UnknownNameError("phase", self.compile_to, PHASES, "--compile-to")
+        if self.compile_to is not None and self.compile_to not in (*PHASES, END):
+            raise UnknownNameError("phase", self.compile_to, (*PHASES, END), "--compile-to")
+        if self.compile_to == END and self.save is None and self.dump_phases is None:
+            raise UserError(
+                f"--compile-to {END}: gives a compiled module; name its file with --save FILE"
+            )
         if self.output_format is not None:
             if self.output_format not in OUTPUT_FORMATS:
                 raise UnknownNameError(
                     "output format", self.output_format, OUTPUT_FORMATS, "--output-format"
                 )
-            if self.compile_to is not None:
+            if self.phase is not None:
                 raise UserError(
                     f"--output-format: with --compile-to {self.compile_to} there is only IR to "
                     "write; give one of the two"
@@ -85,6 +92,11 @@ class ModuleOptions:
         folder = self.dump_phases
         if folder is not None and folder.exists() and not folder.is_dir():
             raise UserError(f"--dump-phases: {folder} is a file; name a folder")
+
+    @property
+    def phase(self) -> str | None:
+        """The phase to stop at for its IR; None where the module is compiled to the end."""
+        return None if self.compile_to == END else self.compile_to
 
     def check_compiled(self, path: Path) -> None:
         """Ask whether the options mean something for a compiled module.

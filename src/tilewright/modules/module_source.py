@@ -45,8 +45,8 @@ class ModuleOptions:
 
     device: the runtime's, as IREE's `--device=` takes it; None: this CPU. threads: None for one on
     each core. spec: a tuning spec, a result folder or a transform-dialect library. save: where what
-    was compiled goes, in `output_format`, or as IR after the phase `compile_to` (`END`: the compiled
-    module itself; nothing is run then either). dump_phases: a folder for the IR after every phase.
+    was compiled goes, in `output_format`, or as IR after the phase `compile_to` (`END`: the module
+    itself; nothing is run then either). dump_phases: a folder for the IR after every phase.
     timeout_s: for one run of the program.
     """
 

@@ -38,8 +38,9 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--batch-size", metavar="N",
-    help="Calls, or runs of a dispatch in a dispatch benchmark, that are made at a time; times "
-    "are of one (default: 1).",
+    help="Iterations that a call counts as: of a program compiled with "
+    "--iree-hal-benchmark-dispatch-repeat-count=N, and of a benchmark of a dispatch, which is told "
+    "N (default: 1).",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON in Google Benchmark's form.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV in Google Benchmark's form.")

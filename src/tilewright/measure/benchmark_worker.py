@@ -124,7 +124,6 @@ class RepeatRequest:
     function: str
     iterations: int | None
     min_time_s: float
-    batch: int = 1
     parameters: Parameters = NO_PARAMETERS
 
 
@@ -296,7 +295,6 @@ def repeat(state: WorkerState, request: RepeatRequest) -> Repetition:
         program.bind(request.function, _arguments(state, request.inputs)),
         iterations=request.iterations,
         min_time_s=request.min_time_s,
-        batch=request.batch,
     )
 
 

@@ -211,7 +211,6 @@ def repeat(
     *,
     iterations: int | None,
     min_time_s: float,
-    batch: int = 1,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.process_time,
 ) -> Repetition:
@@ -219,19 +218,17 @@ def repeat(
 
     Args:
         call: what is timed.
-        iterations: of `batch` calls each; None finds the number with which a repetition lasts
+        iterations: calls; None finds the number with which a repetition lasts
             `min_time_s`, after one call so that what happens only once (page faults, lazy loading)
             is not in it.
         min_time_s: seconds.
-        batch: calls in a row that are one iteration.
         clock: seconds.
         cpu_clock: seconds of processor time of all threads.
     """
 
     def timed(iterations: int) -> Repetition:
-        calls = range(iterations * batch)
         cpu, real = cpu_clock(), clock()
-        for _ in calls:
+        for _ in range(iterations):
             call()
         real, cpu = clock() - real, cpu_clock() - cpu
         return Repetition(iterations, real / iterations, cpu / iterations)

@@ -30,9 +30,13 @@ UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True)
 class BenchPolicy:
-    """repetitions: of each function. min_time_s: what one lasts at least. batch_size: calls made at
-    a time; a benchmark of a dispatch is told to run it this often. Each counts as an iteration, as
-    in iree-benchmark-module, so that times are always of one."""
+    """How often and how long functions are timed.
+
+    repetitions: of each function. min_time_s: what one lasts at least. batch_size: how many
+    iterations a call counts as, as in iree-benchmark-module: as many as the program was compiled to
+    run each dispatch (`--iree-hal-benchmark-dispatch-repeat-count`). A benchmark of a dispatch is
+    told to run it this often.
+    """
 
     repetitions: int = 1
     min_time_s: float = 0.5
@@ -169,7 +173,6 @@ def _bench(
             function.name,
             iterations,
             policy.min_time_s,
-            1 if function.repeats else policy.batch_size,
             module.parameters,
         )
         done = module.benchmark.ask(repeat, request)

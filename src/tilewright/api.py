@@ -48,7 +48,7 @@ def tune(
     """Find faster code for the hot dispatches of a program, prove it, and write it to `output`.
 
     program: MLIR (text or bytecode, any input dialect of IREE) or an .onnx model; None when
-        `config` names it.
+        `config`, or a file `auto-scheduler.cfg` in the working directory, names it.
     target: `cpu` (this machine), or such as `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`.
     effort: `quick`, `standard` or `thorough`.
     max_trials: candidates in the whole run, earlier parts of a resumed run included.
@@ -86,6 +86,8 @@ def tune(
     del given["program"], given["on_event"]
     given["time_limit_s"] = given.pop("time_limit")
     request = make_request(program, given)
+    for text in request.notes:
+        listener(Note(text))
     for text in request.warnings:
         listener(Note(text, warning=True))
     return TuningSession(request.program, request.options, listener).run()

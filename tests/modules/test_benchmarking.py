@@ -201,7 +201,7 @@ def _of_iree(vmfb: Path, inputs: list[str], batch_size: int, repetitions: int) -
 @pytest.mark.slow
 @pytest.mark.parametrize("dispatches", [1, 64])
 def test_the_numbers_are_those_of_irees_own_tool(tmp_path: Path, dispatches: int) -> None:
-    """Every combination of repetitions and batch size, by turns: the least of each is within 10%."""
+    """Every combination of repetitions and batch size, by turns until the least are near."""
     flags = (*FLAGS, f"--iree-hal-benchmark-dispatch-repeat-count={dispatches}")
     program, vmfb = tmp_path / "matmul.mlir", tmp_path / "matmul.vmfb"
     program.write_text(MATMUL)

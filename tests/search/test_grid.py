@@ -22,6 +22,15 @@ def test_next_round_lies_between():
     assert strategy.ask(4) == space.ordered([i * last // 8 for i in (1, 3, 5, 7)])
 
 
+def test_all_of_it_is_covered_by_as_many_trials_as_there_are():
+    space = matmul(256, 256, 256).space
+    last = space.order_size - 1
+    drawn = create_strategy("grid", space, 0, trials=16).ask(16)
+    assert drawn == space.ordered([i * last // 15 for i in range(16)])
+    told = create_strategy("grid", space, 0, {"steps": 4}, trials=16).ask(4)
+    assert told == space.ordered([i * last // 3 for i in range(4)]), "the user's number goes first"
+
+
 def test_batches_do_not_matter():
     def run(sizes):
         strategy = create_strategy("grid", tiny(), 0, {"steps": 6})

@@ -63,6 +63,22 @@ def test_no_program_at_all(tmp_path: Path) -> None:
         make_request(None, {"config": config(tmp_path, "[Env]\n")})
 
 
+def test_the_file_of_the_working_directory_is_found_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.mlir").touch()
+    config(tmp_path, "[Env]\ninput_file = m.mlir\n[SearchStrategy]\nn_trial = 7\n")
+    monkeypatch.chdir(tmp_path)
+    found = make_request(None, {})
+    assert (found.program.name, found.options.max_trials) == ("m.mlir", 7)
+    assert found.notes == ("auto-scheduler.cfg: found in the working directory",)
+    other = make_request("other.mlir", {})
+    assert other.options.max_trials is None, "it is for who gives nothing else"
+    assert "auto-scheduler.cfg is not read" in other.notes[0]
+    named = make_request(None, {"config": "auto-scheduler.cfg"})
+    assert (named.options.max_trials, named.notes) == (7, ())
+
+
 def test_what_is_given_comes_before_the_file(tmp_path: Path) -> None:
     path = config(tmp_path, "[SearchStrategy]\ntuner = RandomTuner\nn_trial = 7\n")
     options = make_request("m.mlir", {"config": path, "max_trials": "3"}).options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,20 @@ def test_the_trials_go_where_the_time_is(tmp_path: Path, store: Database) -> Non
     assert [e.done for e in told] == list(range(1, 41))
     assert {e.limit for e in told} == {40}
     assert context.phase_s.keys() >= {"search.compile", "search.measure", "search.search"}
+
+
+def test_a_grid_covers_the_whole_space_with_the_trials_that_there_are(
+    tmp_path: Path, store: Database
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=16, strategy="GridTuner")
+    began(store, context)
+    task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=160)
+    search(context, [played_variant(task)], [1e-3])
+    tried = sorted(int(dict(trial.configuration.items)["tile"]) for trial in task.trials)
+    assert len(tried) == 16
+    gaps = [b - a for a, b in itertools.pairwise(tried)]
+    assert max(gaps) <= 2 * 160 // 15
+    assert tried[-1] - tried[0] >= 130
 
 
 def test_a_small_space_is_tried_once_and_no_more(tmp_path: Path, store: Database) -> None:

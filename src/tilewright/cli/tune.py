@@ -35,7 +35,7 @@ Examples:
   tilewright tune model.onnx --input 1x3x224x224xf32 --threads 4
   tilewright tune model.mlir --parameters model=weights.irpa
   tilewright tune model.mlir --variants default,mine=--iree-opt-level=O3
-  tilewright tune --config auto-scheduler.cfg
+  tilewright tune                       (reads auto-scheduler.cfg, if it is here)
   tilewright tune matmul.mlir --target cuda:sm_80 --compile-only
   tilewright tune matmul.mlir --target cuda:sm_80 --runner dir:measurements
 
@@ -54,7 +54,8 @@ Ctrl-C ends the search and writes out what was found; a second Ctrl-C aborts
 def command(program: Path | None, report: bool, **given: Any) -> None:
     """Find faster code for the hot dispatches of PROGRAM, and prove it.
 
-    PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model. It
+    PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model;
+    without one a configuration file names it, --config or auto-scheduler.cfg in this folder. It
     is compiled and measured as it is; then whole-program variants, configurations of each hot
     dispatch and, on CPUs, kernels of our own are tried on this machine. A choice is kept only when
     the results are right and it is faster beyond the noise, alone and in the whole program.
@@ -117,6 +118,8 @@ def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
     session = TuningSession(request.program, request.options, listen)
     try:
         with view, _stoppable(session, view):
+            for text in request.notes:
+                view.listen(Note(text))
             for text in request.warnings:
                 view.listen(Note(text, warning=True))
             return do(session)

@@ -12,6 +12,8 @@ from tilewright.space.interface import Space
 from tilewright.trial import Configuration
 
 _PIECE = 256
+# Members in the first round where nobody knows how many trials there will be.
+_STEPS = 64
 # Ranks looked at in a row for a valid one, before a grid point is given up.
 _MAX_SCAN = 4096
 
@@ -19,8 +21,9 @@ _MAX_SCAN = 4096
 @register("grid", aliases=("GridSearchTuner", "GridTuner"))
 class GridSearch(Strategy):
     """Covers the valid set evenly: `steps` members at equal distances in the order of the space,
-    the first and the last among them. Each further round halves the distance, until every member
-    has had its turn. The seed has no influence.
+    the first and the last among them; as many as the search has trials, unless it is told
+    otherwise. Each further round halves the distance, until every member has had its turn. The seed
+    has no influence.
 
     Of several pipelines each gets an equal part of the steps, whatever its size, and is covered
     from its first member to its last; the pipelines take turns.
@@ -28,12 +31,13 @@ class GridSearch(Strategy):
 
     summary = "even steps through the order of the space, first and last included; then finer"
     options_table = (
-        Option("steps", 64, "members in the first round; set it to the number of trials", low=2),
+        Option("steps", 0, "members in the first round; 0: as many as the search has trials", 0),
     )
 
     def _start(self) -> None:
         spaces = by_pipeline(self.space)
-        steps, more = divmod(self.count("steps"), len(spaces))
+        wanted = self.count("steps") or self.trials or _STEPS
+        steps, more = divmod(wanted, len(spaces))
         walks = [_walk(s, max(2, steps + (i < more))) for i, s in enumerate(spaces)]
         turns = chain.from_iterable(zip_longest(*walks))
         self._points = (config for config in turns if config is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -33,9 +34,9 @@ class Strategy(ABC):
     A subclass implements `_propose`. It finds what was told in `self.history`, in an order that
     depends on the configurations alone; what it proposed, ask by ask, in `self.asked`; and all that
     it must not propose again in `self.seen`. It draws from `self.rng` in `_propose` only. Options
-    are declared in `options_table` and arrive parsed in `self.options`; `libraries` are modules of
-    the extra `learn` that it needs. One that sets `transfers` finds in `self.experience` the trials
-    of other shapes of the same kind.
+    are declared in `options_table` and arrive parsed in `self.options`; `libraries` are modules
+    that it needs. One that sets `transfers` finds in `self.experience` the trials of other shapes
+    of the same kind. `self.trials` is how many trials the search will have, if that is known.
     """
 
     name: ClassVar[str] = ""
@@ -51,8 +52,10 @@ class Strategy(ABC):
         options: Mapping[str, object] | None = None,
         known: Sequence[Trial] = (),
         experience: Sequence[Experience] = (),
+        trials: int | None = None,
     ) -> None:
         self.space = space
+        self.trials = trials
         self.experience = tuple(experience)
         self.rng = np.random.default_rng(seed)
         self.options: dict[str, OptionValue] = self.check(options or {})
@@ -170,6 +173,7 @@ def create_strategy(
     options: Mapping[str, object] | None = None,
     known: Sequence[Trial] = (),
     experience: Sequence[Experience] = (),
+    trials: int | None = None,
 ) -> Strategy:
     """Make a strategy.
 
@@ -180,12 +184,13 @@ def create_strategy(
         options: by name, as text (from the command line) or as values.
         known: trials that were made before.
         experience: trials of other shapes of the same kind of workload.
+        trials: how many the search will have; None where that is not known.
 
     Raises:
         UserError: for a strategy or an option that there is not, a value that is not allowed, or a
             library that is not installed.
     """
-    return find_strategy(name)(space, seed, options, known, experience)
+    return find_strategy(name)(space, seed, options, known, experience, trials)
 
 
 def load(module: str, needed_by: str) -> Any:
@@ -195,12 +200,21 @@ def load(module: str, needed_by: str) -> Any:
     except ImportError as error:
         raise UserError(
             f"{needed_by} needs the package {module.partition('.')[0]}, which is not installed;"
-            " run: pip install 'tilewright[learn]'"
+            f" run: {_install(module)}"
         ) from error
     except Exception as error:
         # A native library that does not load raises whatever it likes.
         raise UserError(
             f"{needed_by} needs the package {module.partition('.')[0]}, which cannot be loaded"
             f" ({' '.join(str(error).split())[:200]}); run:"
-            " pip install --force-reinstall 'tilewright[learn]'"
+            f" {_install(module, '--force-reinstall ')}"
         ) from error
+
+
+def _install(module: str, option: str = "") -> str:
+    """The line that installs a module's package: as pyproject.toml names it."""
+    package = module.partition(".")[0]
+    if package == "xgboost" and sys.platform != "darwin":
+        # The same without the code for GPUs, which takes hundreds of megabytes.
+        package = "xgboost-cpu"
+    return f"pip install {option}{package}"

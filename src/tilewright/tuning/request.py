@@ -19,17 +19,21 @@ from tilewright.tuning.config_file import CLASSIC_KNOBS, ConfigFile, read_config
 from tilewright.tuning.options import TuneOptions, option_table, read_fields
 from tilewright.workload import ROLES, Dim, Workload
 
+CONFIG_NAME = "auto-scheduler.cfg"
+"""The configuration file that is found without being named."""
+
 # Loops of one role in one op, at most; more than this IREE's own ops never have.
 _MAX_LOOPS = 8
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """A program to tune and how. `warnings`: one line each, for the user."""
+    """A program to tune and how. `warnings` and `notes`: one line each, for the user."""
 
     program: Path
     options: TuneOptions
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any]) -> TuneRequest:
@@ -37,7 +41,8 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
 
     What is None was not given. A text is read as on the command line; `parameters` may be a mapping
     of scopes to files, `variants` a sequence of names. A configuration file fills in what was not
-    given, the program included. Raises UserError, which names the option.
+    given, the program included; where neither it nor a program is given, it is `CONFIG_NAME` of the
+    working directory. Raises UserError, which names the option.
 
     Args:
         program: a path; None where a configuration file names it.
@@ -48,6 +53,13 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     """
     values = read_fields(given)
     config = values.pop("config", None)
+    notes: tuple[str, ...] = ()
+    if config is None and Path(CONFIG_NAME).is_file():
+        if program is None:
+            config = Path(CONFIG_NAME)
+            notes = (f"{CONFIG_NAME}: found in the working directory",)
+        else:
+            notes = (f"{CONFIG_NAME} is not read: a program is given (--config {CONFIG_NAME})",)
     if isinstance(config, Path):
         config = _read_config(config, need_input=program is None)
     options = TuneOptions(**values)
@@ -59,10 +71,10 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
         warnings = config.warnings
     if program is None:
         raise UserError(
-            "PROGRAM is missing: give an MLIR or .onnx file"
-            + (f", or name it with input_file in {config.path}" if config is not None else "")
+            "PROGRAM is missing: give an MLIR or .onnx file, or name it with input_file in "
+            + (str(config.path) if config is not None else f"a file {CONFIG_NAME} here")
         )
-    return TuneRequest(Path(program), options, warnings)
+    return TuneRequest(Path(program), options, warnings, notes)
 
 
 def _check_compile_only(options: TuneOptions, given: Mapping[str, Any]) -> None:

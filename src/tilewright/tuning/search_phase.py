@@ -79,6 +79,9 @@ def search(
     waiting: list[_Waiting] = []
     effort = context.options.effort_preset
     fair = fair_trials(context, prepared)
+    # All that the user asks for is spent, however much an effort has for one dispatch.
+    given = context.options.max_trials
+    expected = fair if given is None else max(1, given // _hot_tasks(context, prepared))
 
     sites = SharedSites(prepared)
     lessons = KernelLessons(context.store, context.run_id)
@@ -89,7 +92,8 @@ def search(
             sites.hand_over(one.task, one.task.trials)
             return None
         name = f"{one.prepared.variant.name}/{one.task.name}"
-        running[name] = _Running(one.task, task_loop(context, one.task, lessons), name)
+        loop = task_loop(context, one.task, lessons, expected)
+        running[name] = _Running(one.task, loop, name)
         if one.task.data is not None:
             lessons.tasks.append(one.task)
         sites.hand_over(one.task, one.task.trials)
@@ -168,9 +172,14 @@ def fair_trials(context: RunContext, prepared: Sequence[PreparedVariant]) -> int
     Returns:
         At most as many as the effort has for one.
     """
-    effort = context.options.effort_preset
-    hot = sum(task.share >= effort.min_share for one in prepared for task in one.tasks)
-    return min(effort.trials_per_dispatch, context.options.trial_limit // max(1, hot))
+    each = context.options.trial_limit // _hot_tasks(context, prepared)
+    return min(context.options.effort_preset.trials_per_dispatch, each)
+
+
+def _hot_tasks(context: RunContext, prepared: Sequence[PreparedVariant]) -> int:
+    """How many tasks are worth trials; 1 where none is."""
+    least = context.options.effort_preset.min_share
+    return max(1, sum(task.share >= least for one in prepared for task in one.tasks))
 
 
 def _weights(

@@ -123,7 +123,10 @@ def openings(
 
 
 def task_loop(
-    context: RunContext, task: DispatchTask, lessons: KernelLessons | None = None
+    context: RunContext,
+    task: DispatchTask,
+    lessons: KernelLessons | None = None,
+    trials: int | None = None,
 ) -> SearchLoop:
     """The search of a task, which goes on with what the run has tried of it.
 
@@ -131,6 +134,7 @@ def task_loop(
         context: the run.
         task: gets the trials.
         lessons: what trials of other tasks with kernels teach.
+        trials: how many the task is expected to get.
 
     Returns:
         A search that begins with what each sketch takes for best.
@@ -152,6 +156,7 @@ def task_loop(
             context.options.strategy_settings,
             known=[one for one in known if one is default or space.contains(one.configuration)],
             experience=_experience(context, task, lessons),
+            trials=trials,
         )
 
     compiler = DispatchCompiler(

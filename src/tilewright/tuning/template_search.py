@@ -143,7 +143,7 @@ def tune_template(
         tester = stage.tester(seed, reference)
         run, task = _open_run(store, stage, space, seed, trials)
         known = store.trials(run, task)
-        source = create_strategy(strategy, space, seed, options or {}, known)
+        source = create_strategy(strategy, space, seed, options or {}, known, trials=trials)
         loop = SearchLoop(
             Stages(source, stage, CandidateMeasurer(tester, TimingPolicy())),
             lambda trial: store.record_trial(run, task, trial),

@@ -9,7 +9,7 @@ belongs in the space's prior.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tilewright.errors import UserError
 from tilewright.space.arrays import BoolArray
+from tilewright.space.terms import Term, evaluator, product, variable
 from tilewright.trial import Value
 
 
@@ -61,7 +62,9 @@ class Constraint:
     returns a boolean array: `lambda m, n: (m * n <= 4096) & (m >= 8)`. Set it whenever the
     expression allows; a scalar check is called once for each combination.
 
-    `fold`, if given, must decide exactly as `check` does; see :func:`product_at_most`.
+    `fold`, if given, must decide exactly as `check` does; see :func:`product_at_most`. `condition`
+    is the rule as data, which :func:`declared` makes the check of: `tilewright.space.smtlib` writes
+    spaces with it for other solvers.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Constraint:
     reason: Callable[..., str]
     vectorised: bool = False
     fold: Fold | None = None
+    condition: Term | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.knobs or len(set(self.knobs)) != len(self.knobs):
@@ -138,6 +142,21 @@ class Computed:
         return []
 
 
+def declared(
+    name: str, knobs: Sequence[str], condition: Term, reason: Callable[..., str]
+) -> Constraint:
+    """A constraint from its condition.
+
+    Args:
+        name: of the constraint.
+        knobs: its scope: those of the condition, in the order in which `reason` takes their values.
+        condition: what must hold.
+        reason: says why values are rejected.
+    """
+    check = evaluator(condition, knobs)
+    return Constraint(name, tuple(knobs), check, reason, vectorised=True, condition=condition)
+
+
 def product_at_most(
     name: str,
     knobs: Sequence[str],
@@ -179,6 +198,7 @@ def product_at_most(
         return f"{head}{terms} = {product}{suffix}, more than {limit}{suffix}"
 
     fold = Fold(min(factor, over), step, accept)
+    whole = product([factor, *map(variable, knobs)])
     return Constraint(
         name=name,
         knobs=tuple(knobs),
@@ -186,4 +206,5 @@ def product_at_most(
         reason=reason or numbers,
         vectorised=True,
         fold=fold,
+        condition=whole <= limit,
     )

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright.argument import dtype_of
 from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import (
@@ -21,6 +19,7 @@ from tilewright.space.gpu_pipeline import (
     divisor_sizes,
 )
 from tilewright.space.knobs import BoolKnob, ChoiceKnob
+from tilewright.space.terms import Term, look_up, numbered
 
 INTRINSIC = "mma_kind"
 # The compiler's limits: of a tile, of a step, of the subgroups of a workgroup.
@@ -119,10 +118,9 @@ class BatchedProduct(GpuPipeline):
             self.rule(name, knobs, check, _with_values(knobs, reason))
 
     def _shape(self, kind: Any, axis: int) -> Any:
-        """The m, n or k of intrinsics by their names, or arrays of them."""
-        labels, inverse = np.unique(np.asarray(kind).astype(str), return_inverse=True)
-        sizes = np.array([self.shapes[str(one)][axis] for one in labels], dtype=np.int64)
-        return sizes[inverse].reshape(np.shape(kind))
+        """The m, n or k of intrinsics: by their names, arrays of them, or a term."""
+        at = kind if isinstance(kind, Term) else numbered(kind, tuple(self.shapes))
+        return look_up(at, [shape[axis] for shape in self.shapes.values()])
 
     def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
         config = draft.tree(self.template.root)

@@ -17,11 +17,12 @@ import numpy as np
 
 from tilewright.gpu import LOWERING_CONFIG, GpuCompilationInfo, GpuTemplate, Tree, render
 from tilewright.space.arrays import FloatArray
-from tilewright.space.constraints import Computed, Constraint
+from tilewright.space.constraints import Computed, Constraint, declared
 from tilewright.space.gpu_cost import columns, tile_prior
-from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
+from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob, knob_term
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.search_space import SearchSpace
+from tilewright.space.terms import Term, product, term
 from tilewright.target import ROCM, GpuTarget
 from tilewright.tiling import Translation
 from tilewright.trial import Configuration, Value
@@ -155,14 +156,15 @@ class GpuPipeline(Pipeline):
         Args:
             name: of the constraint.
             knobs: what it looks at.
-            check: whether values of the knobs are allowed; given NumPy arrays.
+            check: whether values of the knobs are allowed; given terms for them, it makes one.
             reason: why values are rejected, with the numbers.
         """
-        self._rules.append(
-            Constraint(
-                name, tuple(knobs), lambda *v: check(*map(np.asarray, v)), reason, vectorised=True
-            )
-        )
+        condition = term(check(*map(self.term, knobs)))
+        self._rules.append(declared(name, knobs, condition, reason))
+
+    def term(self, knob: str) -> Term:
+        """The value of a knob, for rules."""
+        return knob_term(next(one for one in self._knobs if one.name == knob))
 
     def thread_tiles(self, loop: int, largest: tuple[int, int], own: tuple[int, int]) -> None:
         """Add the tiles of a loop for a workgroup and for a thread, of which one divides the other.
@@ -199,10 +201,10 @@ class GpuPipeline(Pipeline):
 
         def count(*values: Any) -> Any:
             left = iter(values)
-            total: Any = np.int64(1)
-            for one, scope in zip(self.threads, scopes, strict=False):
-                total = total * one.compute(*(next(left) for _ in scope))
-            return total
+            return product(
+                one.compute(*(next(left) for _ in scope))
+                for one, scope in zip(self.threads, scopes, strict=True)
+            )
 
         self.rule(
             "threads of a workgroup",

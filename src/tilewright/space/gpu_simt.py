@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import PROMOTE, Draft, GpuPipeline, divisor_sizes
 from tilewright.space.knobs import BoolKnob
+from tilewright.space.terms import product, where
 
 _MAX_THREADS = 1024
 # Points that a thread unrolls between two steps of a reduction: more take long to compile.
@@ -74,13 +75,13 @@ class ThreadTiles(GpuPipeline):
         limit = self.target.workgroup_memory
 
         def used(promote: Any, *sizes: Any) -> Any:
-            total: Any = np.int64(0)
+            total: Any = 0
             for operand in inputs:
-                block: Any = np.int64(element)
+                block: Any = element
                 for loop in operand:
                     block = block * (sizes[position[loop]] if loop in position else 1)
                 total = total + block
-            return np.where(promote, total, 0)
+            return where(promote, total, 0)
 
         self.rule(
             "promoted operands fit into shared memory",
@@ -105,10 +106,7 @@ class ThreadTiles(GpuPipeline):
 
 def _quotients(*values: Any) -> Any:
     """The product of workgroup tiles over thread tiles, given by turns."""
-    total: Any = np.int64(1)
-    for whole, part in zip(values[::2], values[1::2], strict=True):
-        total = total * (np.asarray(whole, dtype=np.int64) // np.asarray(part))
-    return total
+    return product(whole // part for whole, part in zip(values[::2], values[1::2], strict=True))
 
 
 def _padded(sizes: Any, count: int) -> list[int]:

@@ -9,7 +9,7 @@ and rules that the compiler leaves out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy as np
 from tilewright.argument import dtype_of
 from tilewright.gpu import Assertion, ConstraintProgram, GpuCompilationInfo, GpuTemplate
 from tilewright.space.arrays import FloatArray
-from tilewright.space.constraints import Computed, Constraint
+from tilewright.space.constraints import Computed, Constraint, declared
+from tilewright.space.gpu_copies import is_shared_out
 from tilewright.space.gpu_cost import columns, tile_prior
 from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
@@ -32,6 +33,17 @@ from tilewright.space.gpu_pipeline import (
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.smt import ConstraintModel
+from tilewright.space.terms import (
+    Term,
+    evaluator,
+    greatest,
+    look_up,
+    product,
+    term,
+    variable,
+    variables_of,
+    where,
+)
 from tilewright.target import ROCM, GpuTarget
 from tilewright.tiling import Translation
 from tilewright.trial import Configuration, Value
@@ -41,6 +53,7 @@ from tilewright.workload import Workload
 _SIZES = ("wg_size_x", "wg_size_y", "wg_size_z")
 
 REORDER = "reorder_workgroups"
+_ORDERS = ("none", "transpose")
 
 # Workgroups that share columns follow one another where the columns of the result take more cache
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
@@ -48,7 +61,7 @@ _TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
 
 # Operands of attention (queries, keys, values) that go through shared memory, and how threads copy
 # one of them.
-_ALL_PROMOTED = "0,1,2"
+_ALL_PROMOTED, _KEYS_PROMOTED = "0,1,2", "1,2"
 _THREADS = "#iree_gpu.derived_thread_config"
 _NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
@@ -56,8 +69,6 @@ _NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 _MAX_LOOK = 1 << 18
 # Of a processor of AMD's; each holds some waves of a workgroup.
 _EXECUTION_UNITS = 4
-
-Count = Callable[[Mapping[str, Any]], Any]
 
 
 class StatedPipeline(Pipeline):
@@ -96,6 +107,7 @@ class StatedPipeline(Pipeline):
         rules = [
             *self._stated_rules(),
             *self._register_rules(),
+            *self._copy_rules(),
             *self._attention_rules(),
             *self._reorder_rules(),
             *self._whole_tile_rules(),
@@ -130,12 +142,12 @@ class StatedPipeline(Pipeline):
             yield BoolKnob(BANK_CONFLICTS)
         # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles say.
         if self.workload.kind == "contraction" and len(self._grid) == 2:
-            yield ChoiceKnob(REORDER, ("none", "transpose"))
+            yield ChoiceKnob(REORDER, _ORDERS)
         if self.target.backend == ROCM:
             yield waves_knob()
         if self.workload.kind == "attention" and stated.get(PROMOTE) == "[0, 1, 2]":
             # The constraints fix it, the pipeline does not: queries can stay in registers.
-            yield ChoiceKnob(PROMOTE, (_ALL_PROMOTED, "1,2"))
+            yield ChoiceKnob(PROMOTE, (_ALL_PROMOTED, _KEYS_PROMOTED))
 
     @cached_property
     def _grid(self) -> dict[int, str]:
@@ -189,47 +201,52 @@ class StatedPipeline(Pipeline):
         return bool(np.all(self.model.holds(assertion, values)))
 
     def _stated_rule(self, name: str, assertion: Assertion, scope: tuple[str, ...]) -> Constraint:
-        def check(*columns: Any) -> Any:
-            return self.model.holds(assertion, self.values(scope, columns))
-
         def reason(*values: Any) -> str:
             numbers = self.values(scope, values)
             shown = [int(self.model.evaluate(i, numbers)) for i in assertion.shown]
             named = ", ".join(f"{n} {v}" for n, v in zip(scope, values, strict=True))
             return f"{assertion.message.format(*shown)} ({named})"
 
-        return Constraint(name, scope, check, reason, vectorised=True)
+        return declared(name, scope, self.model.term(assertion.node), reason)
 
     # -- rules that the compiler leaves out ----------------------------------------------------
 
-    def _at_most(
-        self, name: str, count: Count, used: Iterable[str], limit: int, unit: str
-    ) -> list[Constraint]:
+    @cached_property
+    def _terms(self) -> dict[str, Term]:
+        """Every variable of the constraints as a term over the free ones."""
+        names = (*self.names, *self.model.computed)
+        return {name: self.model.variable_term(name) for name in names}
+
+    def _scope(self, *terms: Term, extras: Sequence[str] = ()) -> tuple[str, ...]:
+        """The knobs that terms look at, in their order."""
+        used = variables_of(terms)
+        return tuple(n for n in (*extras, *self.free) if n in used)
+
+    def _at_most(self, name: str, count: Term, limit: int, unit: str) -> list[Constraint]:
         """A limit on a number that follows from variables; none where no knob is among them."""
-        wanted = set(used)
-        scope = tuple(n for n in self.free if n in wanted)
+        scope = self._scope(count)
         if not scope:
             return []
+        number = evaluator(count, scope)
         return [
-            Constraint(
+            declared(
                 name,
                 scope,
-                lambda *c: count(self.values(scope, c)) <= limit,
-                lambda *c: f"{int(count(self.values(scope, c)))}, more than {limit} {unit}",
-                vectorised=True,
+                count <= limit,
+                lambda *v: f"{int(number(*v))}, more than {limit} {unit}",
             )
         ]
 
-    def _threads(self, values: Mapping[str, Any]) -> Any:
-        """Threads of a workgroup (at least 1), for values of the constraints' variables."""
-        name = _SIZES[0]
-        found = values[name] if name in values else self.model.compute(name, values)
-        return np.maximum(1, found)
+    @cached_property
+    def _threads(self) -> Term:
+        """Threads of a workgroup, at least 1."""
+        sizes = [self._terms[name] for name in _SIZES if name in self._terms]
+        return term(greatest(1, product(sizes)))
 
-    def _shapes(self, knob: str) -> Any:
-        """The m, n and k of the intrinsics that a knob chooses from, shape (intrinsics, 3)."""
+    def _shape(self, knob: str, axis: int) -> Any:
+        """The m, n or k of the intrinsic that a knob chooses."""
         shapes = next(k.shapes for k in self.program.knobs if k.name == knob)
-        return np.array(shapes, dtype=np.int64)
+        return look_up(self._terms[knob], [shape[axis] for shape in shapes])
 
     def _register_rules(self) -> list[Constraint]:
         """What one thread holds and what is unrolled for it: a candidate whose accumulators alone
@@ -241,38 +258,76 @@ class StatedPipeline(Pipeline):
         intrinsic = next((n for n in ("mma_idx", "qk_mma_idx") if n in self.names), "")
         if WORKGROUP_SIZES[0] not in self.computed or not parallel or not intrinsic:
             return []
-        shapes = self._shapes(intrinsic)
+        tile = product(self._terms[name] for name in parallel)
+        m, n, k = (self._shape(intrinsic, axis) for axis in range(3))
         in_intrinsics = self.program.pipeline == "TileAndFuse"
-
-        def product(values: Mapping[str, Any], names: Sequence[str]) -> Any:
-            total: Any = np.int64(1)
-            for name in names:
-                total = total * values[name]
-            return total
-
-        def accumulators(values: Mapping[str, Any]) -> Any:
-            return product(values, parallel) // self._threads(values)
-
-        def instructions(values: Mapping[str, Any]) -> Any:
-            m, n, k = (shapes[values[intrinsic], axis] for axis in range(3))
-            points = product(values, [*parallel, *sums]) * (k if in_intrinsics else 1)
-            subgroups = np.maximum(1, self._threads(values) // self.target.subgroup)
-            return points // np.maximum(1, m * n * k * subgroups)
-
-        registers, knobs = self.target.registers, self.computed[WORKGROUP_SIZES[0]].knobs
-        unrolled = [*parallel, *sums, intrinsic, *knobs]
+        points = product([tile, *(self._terms[name] for name in sums), k if in_intrinsics else 1])
+        subgroups = greatest(1, self._threads // self.target.subgroup)
         return [
             *self._at_most(
                 "accumulators of a thread",
-                accumulators,
-                [*parallel, *knobs],
-                registers,
+                tile // self._threads,
+                self.target.registers,
                 "registers",
             ),
             *self._at_most(
-                "unrolled intrinsics", instructions, unrolled, MAX_INTRINSICS, "instructions"
+                "unrolled intrinsics",
+                points // greatest(1, m * n * k * subgroups),
+                MAX_INTRINSICS,
+                "instructions",
             ),
         ]
+
+    def _copy_rules(self) -> list[Constraint]:
+        """Threads share the copies of promoted operands (see `gpu_copies`)."""
+        if self.program.pipeline != "VectorDistribute":
+            return []
+        rules = []
+        for operand, shape in self._promoted_tiles().items():
+            bits = 8 * dtype_of(self.workload.element_types[operand]).itemsize
+            good = is_shared_out(shape, self._threads, bits)
+            scope = self._scope(good) if isinstance(good, Term) else ()
+            if not scope:
+                continue
+            # Queries that stay in registers are not copied.
+            if operand == 0 and PROMOTE in self._extra_names:
+                options = (_ALL_PROMOTED, _KEYS_PROMOTED)
+                good = good | (variable(PROMOTE, options) == _KEYS_PROMOTED)
+                scope = (PROMOTE, *scope)
+            rules.append(
+                declared(
+                    f"threads share the copy of operand {operand}",
+                    scope,
+                    good,
+                    lambda *v, scope=scope: (
+                        "the tile cannot be shared out to the threads in whole vectors ("
+                        + ", ".join(f"{n} {one}" for n, one in zip(scope, v, strict=True))
+                        + ")"
+                    ),
+                )
+            )
+        return rules
+
+    def _promoted_tiles(self) -> dict[int, list[Any]]:
+        """The tiles of promoted operands, outermost loop first, by the operand's position."""
+        root = self.template.root_op
+        if self.workload.kind == "attention":
+            by_role: dict[str, Any] = {d.role: d.size for d in self.workload.dims if d.role == "k1"}
+            for role, name in (("m", "m_tile"), ("n", "n_tile"), ("k2", "red_k2")):
+                by_role[role] = self._terms.get(name, 1)
+            tiles = [by_role.get(dim.role, 1) for dim in self.workload.dims]
+        else:
+            loops = range(len(self.program.dims))
+            tiles = [self._terms.get(f"wg_{i}", self._terms.get(f"red_{i}", 1)) for i in loops]
+        found: dict[int, list[Any]] = {}
+        count = 3 if self.workload.kind == "attention" else 2
+        for operand, _ in enumerate(root.operand_inner[:count]):
+            inner = root.operand_inner[operand]
+            outer = [loop for loop in root.operand_loops[operand] if loop != inner]
+            order = [*outer, inner] if inner >= 0 else outer
+            if all(loop < len(tiles) for loop in order):
+                found[operand] = [tiles[loop] for loop in order]
+        return found
 
     def _attention_rules(self) -> list[Constraint]:
         """What IREE 3.13's constraints on attention leave out: they bound the shared memory of the
@@ -284,47 +339,33 @@ class StatedPipeline(Pipeline):
         k1 = {d.role: d.size for d in self.workload.dims}.get("k1", 1)
         element = dtype_of(self.workload.element_types[0]).itemsize
         limit = self.target.workgroup_memory
-
-        def memory(values: Mapping[str, Any]) -> Any:
-            m, n, k2 = (values[name] for name in tiles)
-            return element * (m * k1 + k2 * k1 + k2 * n + m * k2)
-
-        def remainder(values: Mapping[str, Any]) -> Any:
-            left: Any = np.int64(0)
-            for knob, axis in (("qk_mma_idx", 1), ("pv_mma_idx", 2)):
-                if knob in self.names:
-                    left = left + values["red_k2"] % self._shapes(knob)[values[knob], axis]
-            return left
-
-        intrinsics = ("red_k2", "qk_mma_idx", "pv_mma_idx")
+        m, n, k2 = (self._terms[name] for name in tiles)
+        memory = element * (m * k1 + k2 * k1 + k2 * n + m * k2)
+        remainder = term(0)
+        for knob, axis in (("qk_mma_idx", 1), ("pv_mma_idx", 2)):
+            if knob in self.names:
+                remainder = remainder + k2 % self._shape(knob, axis)
         rules = [
-            *self._at_most("shared memory of scores", memory, tiles, limit, "bytes"),
-            *self._at_most(
-                "red_k2 is a multiple of the intrinsics'", remainder, intrinsics, 0, "left over"
-            ),
+            *self._at_most("shared memory of scores", memory, limit, "bytes"),
+            *self._at_most("red_k2 is a multiple of the intrinsics'", remainder, 0, "left over"),
         ]
         if WAVES not in self._extra_names:
             return rules
-        promotes = (PROMOTE,) if PROMOTE in self._extra_names else ()
-        threads = self.computed[WORKGROUP_SIZES[0]]
-        scope = tuple(n for n in self.free if n in {*tiles, *threads.knobs})
-
-        def used(waves: Any, *others: Any) -> Any:
-            values = self.values(scope, others[len(promotes) :])
-            one = memory(values)
-            for promoted in others[: len(promotes)]:
-                kept = np.asarray(promoted) != _ALL_PROMOTED
-                one = one - np.where(kept, values["m_tile"] * k1 * element, 0)
-            width = _EXECUTION_UNITS * self.target.subgroup
-            return one * np.asarray(waves) * width // self._threads(values)
-
+        kept: Any = 0
+        if PROMOTE in self._extra_names:
+            all_in = variable(PROMOTE, (_ALL_PROMOTED, _KEYS_PROMOTED)) == _ALL_PROMOTED
+            kept = where(all_in, 0, m * k1 * element)
+        waves = variable(WAVES)
+        width = _EXECUTION_UNITS * self.target.subgroup
+        used = (memory - kept) * waves * width // self._threads
+        scope = self._scope(used, extras=(WAVES, PROMOTE))
+        number = evaluator(used, scope)
         # More waves than shared memory has room for are not to be had: the code stays the same.
-        room = Constraint(
+        room = declared(
             "waves have room in shared memory",
-            (WAVES, *promotes, *scope),
-            lambda w, *o: (np.asarray(w) <= 1) | (used(w, *o) <= limit),
-            lambda w, *o: f"{w} take {int(used(w, *o))} of {limit} bytes",
-            vectorised=True,
+            scope,
+            (waves <= 1) | (used <= limit),
+            lambda *v: f"{v[0]} take {int(number(*v))} of {limit} bytes",
         )
         return [*rules, room]
 
@@ -332,22 +373,16 @@ class StatedPipeline(Pipeline):
         """Only a grid of workgroups in two dimensions can be transposed."""
         if REORDER not in self._extra_names:
             return []
-        free = tuple(n for n in self._grid.values() if n in self.free)
-
-        def check(order: Any, *columns: Any) -> Any:
-            values = self.values(free, columns)
-            several: Any = np.bool_(True)
-            for loop, name in self._grid.items():
-                several = several & (values[name] < self.program.dims[loop])
-            return (np.asarray(order) == "none") | several
-
+        several = term(True)
+        for loop, name in self._grid.items():
+            several = several & (self._terms[name] < self.program.dims[loop])
+        condition = (variable(REORDER, _ORDERS) == "none") | several
         return [
-            Constraint(
+            declared(
                 "transposed workgroups are a grid",
-                (REORDER, *free),
-                check,
+                self._scope(condition, extras=(REORDER,)),
+                condition,
                 lambda *v: "the workgroups are a single row or column",
-                vectorised=True,
             )
         ]
 
@@ -360,7 +395,7 @@ class StatedPipeline(Pipeline):
 
         def rule(name: str, size: int) -> list[Constraint]:
             label = f"{name} divides its loop of {size}"
-            return self._at_most(label, lambda v: size % v[name], (name,), 0, "left over")
+            return self._at_most(label, size % self._terms[name], 0, "left over")
 
         order = {name: loop for loop, name in self._grid.items()}
         return [
@@ -427,7 +462,8 @@ class StatedPipeline(Pipeline):
         constraints take sizes rounded up to whole intrinsics. Empty where nothing is left over."""
         if self.program.pipeline != "TileAndFuse" or self.workload.kind != "contraction":
             return []
-        depth = int(self._shapes("mma_idx")[assignment["mma_idx"]][2])
+        shapes = next(k.shapes for k in self.program.knobs if k.name == "mma_idx")
+        depth = shapes[assignment["mma_idx"]][2]
         dims = self.program.dims
         steps = [assignment.get(f"red_{i}", 0) * depth for i in range(len(dims))]
         sizes = [assignment.get(f"wg_{i}", 0) or step or 1 for i, step in enumerate(steps)]

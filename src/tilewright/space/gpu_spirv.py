@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
 from tilewright.space.knobs import ChoiceKnob, TileKnob
+from tilewright.space.terms import greatest
 
 _MAX_THREADS = 256
 _MAX_THREAD_TILE = 16
@@ -151,7 +150,7 @@ class PromotedProduct(_SpirvPipeline):
 
         def used(m: Any, n: Any, k: Any, *depth: Any) -> Any:
             """Bytes of both operands, as often as steps are in flight, rows padded."""
-            copies = np.maximum(1, depth[0]) if depth else 1
+            copies = greatest(1, depth[0]) if depth else 1
             return ((k + 4) * m + (n + 4) * k) * copies * element
 
         self.rule(

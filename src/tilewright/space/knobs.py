@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tilewright.errors import UserError
 from tilewright.space.arrays import IntArray, as_column
+from tilewright.space.terms import Term, variable
 from tilewright.trial import Value
 
 
@@ -32,6 +33,16 @@ def value_key(value: Value) -> tuple[type, Value]:
         value: of any knob.
     """
     return type(value), value
+
+
+def knob_term(knob: Knob) -> Term:
+    """The value of a knob in conditions; of one that chooses among names, the position of one.
+
+    Args:
+        knob: of integers, truth values or names.
+    """
+    named = isinstance(knob, ChoiceKnob) and any(isinstance(v, str) for v in knob.vocabulary)
+    return variable(knob.name, knob.vocabulary if isinstance(knob, ChoiceKnob) and named else ())
 
 
 @dataclass(frozen=True)

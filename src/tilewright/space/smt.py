@@ -9,15 +9,24 @@ other values of an assertion supports is taken out. What follows from other knob
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from tilewright.gpu import Assertion, ConstraintProgram
 from tilewright.space.arrays import IntArray
+from tilewright.space.terms import (
+    LEAVES,
+    OPERATIONS,
+    Term,
+    divided,
+    looked_up,
+    product,
+    term,
+    variable,
+)
 
 # A knob without a bound in the constraints is tried up to this value.
 LARGEST = 1 << 16
@@ -38,11 +47,12 @@ class ConstraintModel:
 
     def __init__(self, program: ConstraintProgram) -> None:
         self.program = program
-        unknown = {n.operation for n in program.nodes} - {*_LEAVES, *_OPERATIONS}
+        unknown = {n.operation for n in program.nodes} - {*LEAVES, *OPERATIONS}
         if unknown:
             raise ValueError(f"unknown operations in a constraint: {', '.join(sorted(unknown))}")
         self._options = {k.name: len(k.options) for k in program.knobs if k.options}
         self._quotients: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._terms: dict[int, Term] = {}
         knobs = {k.name for k in program.knobs}
         self._names = tuple(dict.fromkeys((*program.variables, *sorted(knobs))))
         self._declared = {name for name in self._names if name not in knobs}
@@ -84,6 +94,31 @@ class ConstraintModel:
         """Whether an assertion holds for values (or arrays of them) of the free variables."""
         return np.asarray(self._evaluate(assertion.node, values, {})) != 0
 
+    def term(self, node: int) -> Term:
+        """A node as a term over the free variables."""
+        if node not in self._terms:
+            own = self.program.nodes[node]
+            operands = tuple(self.term(i) for i in own.operands)
+            if own.operation == "variable":
+                self._terms[node] = self.variable_term(own.name)
+            elif own.operation == "dim":
+                self._terms[node] = term(self.program.dims[own.value])
+            else:
+                self._terms[node] = Term(own.operation, operands, own.value, table=own.table)
+        return self._terms[node]
+
+    def variable_term(self, name: str) -> Term:
+        """A variable as a term: its value where there is one, what it follows from, or itself."""
+        if name in self._quotients:
+            total, divisors = self._quotients[name]
+            whole = self.term(total)
+            return whole // product(map(self.term, divisors)) if divisors else whole
+        domain = self.domains[name]
+        return term(domain[0]) if len(domain) == 1 else variable(name, self._option_names(name))
+
+    def _option_names(self, name: str) -> tuple[str, ...]:
+        return next((k.options for k in self.program.knobs if k.name == name), ())
+
     def _variable(self, name: str, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
         if name not in self._quotients:
             return values[name]
@@ -94,7 +129,7 @@ class ConstraintModel:
         by: Any = np.int64(1)
         for one in divisors:
             by = by * self._evaluate(one, values, known)
-        return _divide(whole, by)
+        return divided(whole, by)
 
     def _evaluate(self, at: int, values: Mapping[str, Any], known: dict[int, Any]) -> Any:
         if at not in known:
@@ -107,10 +142,10 @@ class ConstraintModel:
                 known[at] = self._variable(node.name, values, known)
             elif node.operation == "lookup":
                 key = self._evaluate(node.operands[0], values, known)
-                known[at] = _look_up(key, node.table)
+                known[at] = looked_up(key, node.table)
             else:
                 operands = [self._evaluate(i, values, known) for i in node.operands]
-                known[at] = _OPERATIONS[node.operation](*operands)
+                known[at] = OPERATIONS[node.operation](*operands)
         return known[at]
 
     def scope(self, node: int) -> tuple[str, ...]:
@@ -298,55 +333,3 @@ class ConstraintModel:
             changed |= len(kept) < len(self.domains[name])
             self.domains[name] = kept
         return changed
-
-
-def _all(truths: Sequence[Any]) -> Any:
-    out: Any = np.bool_(True)
-    for truth in truths:
-        out = out & truth
-    return out
-
-
-def _divide(dividend: Any, divisor: Any) -> Any:
-    """Division as SMT-LIB defines it (the remainder is not negative); 0 by zero."""
-    by = np.asarray(divisor)
-    magnitude = np.where(by == 0, 1, np.abs(by))
-    quotient = np.sign(by) * np.floor_divide(dividend, magnitude)
-    return np.where(by == 0, 0, quotient)
-
-
-def _look_up(key: Any, table: Sequence[tuple[int, int]]) -> Any:
-    """The value of a key; one that the table does not have is ruled out by another assertion."""
-    out: Any = np.int64(table[-1][1])
-    for one, value in table[:-1]:
-        out = np.where(key == one, value, out)
-    return out
-
-
-def _true(value: Any) -> Any:
-    return np.asarray(value) != 0
-
-
-# What needs more than its operands' values.
-_LEAVES = ("constant", "dim", "variable", "lookup")
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda first, *rest: sum(rest, start=first),
-    "sub": lambda first, *rest: first - sum(rest),
-    "mul": lambda first, *rest: math.prod(rest, start=first),
-    "div": _divide,
-    "mod": lambda a, b: a - b * _divide(a, b),
-    "neg": lambda a: -a,
-    "abs": np.abs,
-    "ite": lambda condition, a, b: np.where(_true(condition), a, b),
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": lambda first, *rest: _all([first == other for other in rest]),
-    "distinct": lambda *values: _all([a != b for a, b in combinations(values, 2)]),
-    "and": lambda *truths: _all([_true(t) for t in truths]),
-    "or": lambda *truths: ~_all([~_true(t) for t in truths]),
-    "not": lambda truth: ~_true(truth),
-    "xor": lambda a, b: _true(a) ^ _true(b),
-    "implies": lambda a, b: ~_true(a) | _true(b),
-}

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from iree.compiler import ir
 
+from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import dispatch_functions, read_dispatch
-from tilewright.spec.write import OpConfig, SpecEntry, write_spec
+from tilewright.spec.write import SpecEntry, write_spec
 from tilewright.tiling import Tiling
 from tilewright.toolchain import installed_version
 
@@ -68,16 +69,8 @@ def write_halved_spec(program: str, path: Path, header: dict[str, str] | None = 
             levels = dict(template.root_op.tiling.levels)
             levels["distribution"] = tuple(-(-s // 2) for s in levels["distribution"])
             configuration = template.configure(Tiling.of(levels), template.translation)
-            entries.append(
-                SpecEntry(
-                    name=f"halved_{len(entries)}",
-                    function=found.function,
-                    translation_info=configuration.translation.to_attribute(),
-                    op_configs=tuple(
-                        OpConfig(i, t.to_attribute()) for i, t in configuration.tilings
-                    ),
-                )
-            )
+            attributes = DispatchAttributes.of(found.function, configuration)
+            entries.append(SpecEntry(f"halved_{len(entries)}", found.function, attributes))
         path.write_text(write_spec(entries, header=header or {}))
     return path
 

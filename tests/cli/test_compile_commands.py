@@ -25,6 +25,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+CONFIGURATION = """{compilation_info = #iree_codegen.compilation_info<
+    lowering_config = #iree_cpu.lowering_config<distribution = [4, 4, 0]>,
+    translation_info = #iree_codegen.translation_info<
+        pipeline = #iree_cpu.pipeline<DoubleTilingExpert>>>}"""
+
+
 def run(*args: str | Path) -> Result:
     return CliRunner().invoke(commands, list(map(str, args)), prog_name="tilewright")
 
@@ -138,10 +144,29 @@ def test_spec_merge(folder: Path, tmp_path: Path) -> None:
     assert "applied to 2 dispatches" in text
 
 
+def test_spec_strip(folder: Path, tmp_path: Path) -> None:
+    """What carries a configuration is left alone by a spec; without it the spec applies."""
+    carrying, plain = tmp_path / "carrying.mlir", tmp_path / "plain.mlir"
+    carrying.write_text(matmul().replace("linalg.matmul", f"linalg.matmul {CONFIGURATION}"))
+    result = run("spec", "strip", carrying, "-o", plain)
+    assert words(result) == f"{plain}: removed 1 compilation_info"
+    assert "compilation_info" not in plain.read_text()
+    text = words(run("spec", "check", folder / "matmul_spec.mlir", "--program", plain))
+    assert "applied to 1 dispatch" in text
+
+
+def test_spec_strip_of_what_has_none_to_standard_output(folder: Path) -> None:
+    result = run("spec", "strip", folder / "matmul.mlir")
+    assert result.stdout.startswith("module {")
+    assert "there were no configurations to remove" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
         (["spec", "show", "{d}/matmul.mlir"], "not a tuning spec"),
+        (["spec", "strip", "{d}/none.mlir"], "none.mlir: cannot read the program"),
+        (["spec", "strip", "model.onnx"], "an ONNX model carries no configurations"),
         (["spec", "check", "{d}/none.mlir"], "none.mlir: cannot read the tuning spec"),
         (["spec", "merge", "{d}/empty_spec.mlir", "{d}/matmul.mlir", "-o", "{d}/x.mlir"],
          "matmul.mlir: not a tuning spec"),

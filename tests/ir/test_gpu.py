@@ -1,25 +1,30 @@
 """Dispatches on GPUs through the compiler: read, configured otherwise, compiled, proven. No test
 needs a device."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_programs import attention, contraction, row_sum, to_smtlib
+from gpu_programs import attention, contraction, convolution, row_sum, to_smtlib
 from iree.compiler import ir
 
 from tilewright.device_code import workgroup_sizes
 from tilewright.gpu import GpuTemplate
 from tilewright.ir.candidate import make_candidate
+from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS, constraint_ops
-from tilewright.ir.lowering import attribute_texts
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompilerSession
 from tilewright.ir.splice import SplicedTemplate
-from tilewright.ir.template import dispatch_functions, find_function, read_dispatch
+from tilewright.ir.template import compute_ops, dispatch_functions, find_function, read_dispatch
 from tilewright.ir.walk import string_attribute, walk
+from tilewright.measure.jobs import WorkerState
 from tilewright.space.generators import dispatch_space
 from tilewright.target import parse_target
+from tilewright.tuning.entries import ConfigurationEntry
 
 CASES = {
     "matmul cuda:sm_80": contraction("f16", "f32", 64, 64, 64),
@@ -29,11 +34,17 @@ CASES = {
     "simt vulkan:ampere": contraction("f32", "f32", 64, 64, 32),
     "row_sum cuda:sm_89": row_sum(64, 512),
 }
+# Those whose candidates take long to compile.
+FURTHER = {
+    "attention rocm:gfx942": attention("f16"),
+    "convolution cuda:sm_80": convolution("f16", "f32"),
+}
 
 
 @dataclass
 class Configured:
     target: object
+    source: str
     plain: CompilerSession
     text: bytes
     executable: str
@@ -59,7 +70,7 @@ def configured(case):
     """A program as IREE configures it, with what its constraints say; one compile for each case."""
     if case not in _MADE:
         target = parse_target(case.rpartition(" ")[2])
-        source = CASES[case]
+        source = (CASES | FURTHER)[case]
         plain = CompilerSession(target.flags)
         if target.declaration:
             with plain.context:
@@ -77,7 +88,7 @@ def configured(case):
             executable, entry = name.split("/")
             found = read_dispatch(module, executable, entry)
         space = dispatch_space(found.template, found.workload, target)
-        _MADE[case] = Configured(target, plain, text, executable, entry, found, space)
+        _MADE[case] = Configured(target, source, plain, text, executable, entry, found, space)
     return _MADE[case]
 
 
@@ -132,15 +143,34 @@ def test_constraints_are_read_and_removed():
         assert not constraint_ops(one.function(made))
 
 
-def test_a_candidate_is_what_its_texts_say():
-    one = configured("matmul cuda:sm_80")
-    lowered = one.space.lower(one.space.space.sample(np.random.default_rng(2), 1)[0])
-    with one.plain.context:
-        module = ir.Module.parse(one.text, one.plain.context)
-        info, configs = attribute_texts(one.function(module), lowered)
-        made = make_candidate(one.text, one.plain.context, one.executable, one.entry, lowered)
-        assert str(one.function(made).attributes["translation_info"]) == info
-    assert len(configs) == 1
+def attributes(function):
+    """What a dispatch is configured by, as text."""
+    found = DispatchAttributes.read(function, compute_ops(function))
+    return [str(found.translation_info), *((i, n, str(a)) for i, n, a in found.ops)]
+
+
+@pytest.mark.parametrize("case", [*CASES, *FURTHER])
+def test_a_candidate_has_what_a_spec_puts_on_its_dispatch(case, tmp_path):
+    one = configured(case)
+    drawn = map(one.space.lower, one.space.space.sample(np.random.default_rng(2), 8))
+    lowered = next(found for found in drawn if found != one.found.template.default)
+    path, spec = tmp_path / "configured.mlir", tmp_path / "spec.mlir"
+    path.write_bytes(one.text)
+    entry = ConfigurationEntry("other", path, one.executable, one.entry, lowered)
+    flags = one.target.flags
+    spec.write_text(ConfigurationEntry.write([entry], WorkerState(), flags, {}))
+    # The flag for libraries of strategies is the process's own: it takes a compiler of its own.
+    source = tmp_path / "source.mlir"
+    source.write_text(one.source)
+    tool = Path(sys.executable).parent / "iree-compile"
+    flags = (*flags, f"{one.target.spec_flag}{spec}", f"--compile-to={CONFIGURED_PHASE}")
+    done = subprocess.run([tool, source, *flags], capture_output=True, check=True)
+    with one.plain.context as context:
+        default, shipped = ir.Module.parse(one.text), ir.Module.parse(done.stdout)
+        made = make_candidate(one.text, context, one.executable, one.entry, lowered)
+        assert ConfigurationEntry.reached(shipped) == {"other": (one.entry,)}
+        assert attributes(one.function(made)) == attributes(one.function(shipped))
+        assert attributes(one.function(made)) != attributes(one.function(default))
 
 
 def test_the_key_does_not_depend_on_the_configuration():
@@ -154,7 +184,6 @@ def test_the_key_does_not_depend_on_the_configuration():
 
 @pytest.mark.slow
 def test_attention_by_the_compilers_decomposition():
-    CASES["attention rocm:gfx942"] = attention("f16")
     one = configured("attention rocm:gfx942")
     for configuration in one.space.space.sample(np.random.default_rng(0), 4):
         assert workgroup_sizes(one.compile(one.space.lower(configuration)))

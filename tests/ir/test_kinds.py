@@ -3,12 +3,20 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from iree.compiler import ir
 
 import dispatch_corpus as corpus
+from tilewright.ir.candidate import make_candidate
 from tilewright.ir.classify import digest
-from tilewright.ir.template import read_dispatch
+from tilewright.ir.configuring import DispatchAttributes
+from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompilerSession
+from tilewright.ir.template import compute_ops, find_function, read_dispatch
+from tilewright.measure.jobs import WorkerState
+from tilewright.space.generators import dispatch_space
+from tilewright.target import SPEC_FLAG
+from tilewright.tuning.entries import ConfigurationEntry
 from tilewright.workload import KINDS, ROLES, Workload
 
 PRODUCTS = (
@@ -112,3 +120,54 @@ def test_the_digest_ignores_configurations():
             read = read_dispatch(parsed, dispatch.executable, dispatch.entry)
             digests.add(digest(read.function))
     assert digests == {dispatch.workload.body}
+
+
+# A case for each kind of workload, and each pipeline that dispatches of the kind go through.
+EACH = (
+    *("matmul_bias_relu", "strided_maps", "batch_matmul", "matvec"),
+    *("conv_nhwc", "conv_nhwc_n2", "conv_1d", "depthwise_nchw", "depthwise_strided_n2"),
+    *("grouped_ngchw", "pool_max", "softmax", "layernorm", "attention", "add_relu", "pad"),
+    *("transpose", "topk", "pack", "unpack", "mmt4d"),
+)
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    """A compiler with a spec that configures each case otherwise than it does, and the entries."""
+    folder = tmp_path_factory.mktemp("configuring")
+    entries = []
+    for name in EACH:
+        one = corpus.last(name)
+        space = dispatch_space(one.template, one.workload, corpus.TARGET)
+        drawn = map(space.lower, space.space.sample(np.random.default_rng(0), 8))
+        other = next(found for found in drawn if found != one.template.default)
+        (folder / name).write_bytes(one.configured)
+        entries.append(ConfigurationEntry(name, folder / name, one.executable, one.entry, other))
+    text = ConfigurationEntry.write(entries, WorkerState(), corpus.FLAGS, {})
+    (folder / "spec.mlir").write_text(text)
+    yield CompilerSession((*corpus.FLAGS, f"{SPEC_FLAG}{folder / 'spec.mlir'}")), entries
+    # Flags of the compiler outlive their session.
+    CompilerSession((SPEC_FLAG,))
+
+
+def attributes(module, one):
+    """What the dispatch is configured by, as text."""
+    function = find_function(module, one.executable, one.entry)
+    found = DispatchAttributes.read(function, compute_ops(function))
+    return [str(found.translation_info), *((i, n, str(a)) for i, n, a in found.ops)]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_candidate_has_what_a_spec_puts_on_its_dispatch(spec, name):
+    compiler, entries = spec
+    one, entry = corpus.last(name), next(e for e in entries if e.name == name)
+    candidate, default = (
+        make_candidate(one.configured, compiler.context, one.executable, one.entry, configuration)
+        for configuration in (entry.configuration, None)
+    )
+    configured = compiler.compile(one.isolated, ISOLATED_PHASE, CONFIGURED_PHASE)
+    with compiler.context:
+        shipped = ir.Module.parse(configured)
+    assert ConfigurationEntry.reached(shipped) == {name: (one.entry,)}
+    assert attributes(candidate, one) == attributes(shipped, one)
+    assert attributes(candidate, one) != attributes(default, one)

@@ -1,4 +1,4 @@
-"""Reading configurations from attributes, and writing them."""
+"""Reading configurations from attributes."""
 
 import pytest
 from iree.compiler import ir
@@ -7,9 +7,8 @@ from tilewright.ir.lowering import (
     UnreadableConfiguration,
     read_tiling,
     read_translation,
-    write_configuration,
 )
-from tilewright.tiling import LEVELS, PEELING, CompilationInfo, Tiling, Translation
+from tilewright.tiling import LEVELS, PEELING, Tiling, Translation
 
 
 @pytest.fixture(scope="module")
@@ -59,39 +58,3 @@ def test_tilings_that_are_not_modelled(context, text):
 def test_translations_that_are_not_modelled(context, text):
     with pytest.raises(UnreadableConfiguration):
         read_translation(ir.Attribute.parse(text))
-
-
-class TestWriting:
-    @pytest.fixture
-    def function(self, context):
-        module = ir.Module.parse(
-            """func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
-              %e = math.exp %a {lowering_config = "old"} : tensor<4xf32>
-              %t = math.tanh %e {lowering_config = "old"} : tensor<4xf32>
-              return %t : tensor<4xf32>
-            }"""
-        )
-        (function,) = module.body.operations
-        # The operations live as long as the module.
-        return module, function, list(function.regions[0].blocks[0].operations)[:2]
-
-    def test_what_was_there_is_replaced(self, function):
-        _module, target, ops = function
-        tiling = Tiling.of({"distribution": (4,)})
-        write_configuration(
-            target.operation,
-            [op.operation for op in ops],
-            CompilationInfo(Translation("Default"), ((1, tiling),)),
-        )
-        assert "lowering_config" not in ops[0].attributes
-        assert read_tiling(ops[1].attributes["lowering_config"]) == tiling
-        assert read_translation(target.attributes["translation_info"]) == Translation("Default")
-
-    @pytest.mark.parametrize("index", [-1, 2])
-    def test_ops_that_are_not_there(self, function, index):
-        _module, target, ops = function
-        configuration = CompilationInfo(Translation("Default"), ((index, Tiling()),))
-        with pytest.raises(UnreadableConfiguration, match="2 compute ops"):
-            write_configuration(target.operation, [op.operation for op in ops], configuration)
-        assert "translation_info" not in target.attributes
-        assert "lowering_config" in ops[0].attributes

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from iree.compiler import ir
 from iree.compiler.api import Output, Session, Source, ctypes_dl
 
+from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.template import compute_ops, configured_functions
 from tilewright.ir.walk import string_attribute
 from tilewright.spec.library import MARKER
 from tilewright.spec.library import new_context as new_context
-from tilewright.spec.write import OpConfig, SpecEntry
+from tilewright.spec.write import SpecEntry
 
 # A fixed CPU, so that the compiler's choices and the golden files are the same on every machine.
 TARGET = (
@@ -134,16 +135,8 @@ def changed_configurations(before: str, after: str) -> list[SeenChange]:
 
 def default_entry(function: ir.Operation, name: str = "") -> SpecEntry:
     """An entry that gives a dispatch the configuration that it has."""
-    return SpecEntry(
-        name=name or name_of(function),
-        function=function,
-        translation_info=str(function.attributes["translation_info"]),
-        op_configs=tuple(
-            OpConfig(position, str(op.attributes["lowering_config"]))
-            for position, op in enumerate(compute_ops(function))
-            if "lowering_config" in op.attributes
-        ),
-    )
+    attributes = DispatchAttributes.read(function, compute_ops(function))
+    return SpecEntry(name or name_of(function), function, attributes)
 
 
 def default_entries(module: ir.Module, prefix: str = "") -> list[SpecEntry]:

@@ -34,19 +34,22 @@ from spec_programs import (
 
 from tilewright.errors import UserError
 from tilewright.ir.template import compute_ops
-from tilewright.spec.write import OpConfig, SpecEntry, write_spec
+from tilewright.spec.write import SpecEntry, write_spec
 
 
 def other_entry(kind: Kind, function: ir.Operation, name: str = "other") -> SpecEntry:
     """The default entry of a dispatch, with the kind's other configuration on one op."""
     entry = default_entry(function, name)
     position = kind.op % len(compute_ops(function))
-    configs = {config.op_index: config.lowering_config for config in entry.op_configs}
-    assert position in configs
-    configs[position] = kind.other
-    return dataclasses.replace(
-        entry, op_configs=tuple(OpConfig(p, text) for p, text in sorted(configs.items()))
-    )
+    configs = {(p, what): attribute for p, what, attribute in entry.attributes.ops}
+    assert (position, "lowering_config") in configs
+    configs[position, "lowering_config"] = ir.Attribute.parse(kind.other)
+    return with_ops(entry, *((*key, configs[key]) for key in sorted(configs)))
+
+
+def with_ops(entry: SpecEntry, *ops: tuple[int, str, ir.Attribute]) -> SpecEntry:
+    """The entry with other attributes for its ops."""
+    return dataclasses.replace(entry, attributes=dataclasses.replace(entry.attributes, ops=ops))
 
 
 def spec_for(program: str, path: Path, flags: tuple[str, ...] = ()) -> str:
@@ -276,20 +279,15 @@ def test_writing_leaves_the_function_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"op_configs": ()}, "configures none of its ops"),
-        ({"op_configs": (OpConfig(7, "#iree_cpu.lowering_config<>"),)}, "has 2 compute ops"),
-        ({"op_configs": (OpConfig(-1, "#iree_cpu.lowering_config<>"),)}, "has 2 compute ops"),
-        ({"op_configs": (OpConfig(1, "#iree_cpu.tiles<8>"),)}, "lowering_config of op 1 of entry"),
-        ({"translation_info": "pipeline"}, "translation_info of entry 'm' does not parse"),
-        ({"translation_info": "42"}, "must be an #iree_codegen.translation_info"),
-    ],
+    ("positions", "message"),
+    [((), "configures none of its ops"), ((7,), "has 2 compute ops"), ((-1,), "has 2 compute ops")],
 )
-def test_a_wrong_entry_is_named_in_the_error(change: dict[str, object], message: str) -> None:
+def test_a_wrong_entry_is_named_in_the_error(positions: tuple[int, ...], message: str) -> None:
     with new_context():
         module = ir.Module.parse(configured(matmul()))
-        entry = dataclasses.replace(default_entry(functions(module)[0], "m"), **change)
+        empty = ir.Attribute.parse("#iree_cpu.lowering_config<>")
+        configs = [(position, "lowering_config", empty) for position in positions]
+        entry = with_ops(default_entry(functions(module)[0], "m"), *configs)
         with pytest.raises(UserError, match=message) as error:
             write_spec([entry])
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""`tilewright spec`: tuning specs merged, checked, shown."""
+"""`tilewright spec`: tuning specs merged, checked, shown; programs freed of configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from tilewright import words
 from tilewright.cli import output
 from tilewright.cli.tuning_options import PATH, json_option, tuning_options
-from tilewright.files import read_text, write_text
+from tilewright.files import read_text, write_file, write_text
 
 
 @click.group(
@@ -19,7 +19,8 @@ from tilewright.files import read_text, write_text
 Examples:
   tilewright spec show tuned/tuning_spec.mlir
   tilewright spec merge a.mlir b.mlir -o both.mlir
-  tilewright spec check both.mlir --program model.mlir""",
+  tilewright spec check both.mlir --program model.mlir
+  tilewright spec strip dispatch.mlir -o plain.mlir""",
 )
 def command() -> None:
     """Specs: transform-dialect libraries that carry configurations and kernels into iree-compile.
@@ -122,3 +123,26 @@ def show(spec: Path, as_json: bool) -> None:
             f"\nkernel {kernel['name']}, for {kernel['target']}\n{kernel['loops'].rstrip()}\n"
         )
         click.echo(f"its schedule, as Python\n{kernel['python'].rstrip()}")
+
+
+@command.command("strip", short_help="Take the configurations off a program.")
+@click.argument("program", type=PATH)
+@click.option("-o", "--output", "out", metavar="FILE", type=PATH,
+              help="Where the program without them goes (default: standard output).")  # fmt: skip
+def strip(program: Path, out: Path | None) -> None:
+    """Take the configurations off a program, so that a spec can give it others.
+
+    PROGRAM is MLIR in which ops carry a lowering config, compilation info or the compiler's marks,
+    and functions translation info: by hand, by `tilewright apply --emit-mlir`, or because IREE
+    wrote it as a dispatch that it has configured. Specs leave what is configured alone.
+    """
+    from tilewright.ir.program import strip_program
+
+    text, removed = strip_program(program)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_file(out, text)
+    kinds = ", ".join(f"{count} {name}" for name, count in removed.items())
+    what = f"removed {kinds}" if kinds else "there were no configurations to remove"
+    click.echo(f"{out or program}: {what}", err=out is None)

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from iree.compiler import ir
 from iree.compiler.dialects import stream
 
+from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.dispatches import ISOLATED_FUNCTION
 from tilewright.ir.gpu_constraints import erase_constraints
-from tilewright.ir.lowering import write_configuration
 from tilewright.ir.template import compute_ops, find_function
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
@@ -88,7 +88,7 @@ def configure(
     """
     function = find_function(module, executable, entry)
     if configuration is not None:
-        write_configuration(function, compute_ops(function), configuration)
+        DispatchAttributes.of(function, configuration).put_on(function, compute_ops(function))
 
 
 def add_benchmark(

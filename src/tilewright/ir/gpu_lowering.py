@@ -1,4 +1,4 @@
-"""Reads IREE's GPU and SPIR-V configurations from their attributes, and writes them back."""
+"""Reads IREE's GPU and SPIR-V configurations from their attributes, and makes these."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from tilewright.gpu import (
 )
 from tilewright.ir.gpu_constraints import (
     constraint_ops,
-    erase_constraints,
     knob_name,
     materialize,
     option_name,
     pipeline_name,
     read_constraints,
 )
-from tilewright.ir.walk import parameters, walk
+from tilewright.ir.walk import parameters
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"
@@ -278,7 +277,7 @@ def _assign(knob: Any, value: int, found: dict[str, int]) -> None:
         raise _Differs
 
 
-# Writing
+# Making
 
 
 def resolve(
@@ -339,35 +338,3 @@ def _parse(text: str, context: ir.Context) -> ir.Attribute:
         return ir.Attribute.parse(text, context)
     except ir.MLIRError as error:
         raise ValueError(f"'{text}' is no attribute: {error}") from None
-
-
-def write_gpu_configuration(
-    function: ir.Operation, ops: Sequence[ir.Operation], configuration: GpuCompilationInfo
-) -> None:
-    """Put a configuration on a dispatch function and its compute ops, replacing what they have.
-
-    Args:
-        function: the dispatch function.
-        ops: its compute ops, in program order.
-        configuration: what is put on them.
-
-    Raises:
-        ValueError: where the compiler refuses to make it, or a text does not parse.
-    """
-    info, attributes = resolve(function, configuration)
-    function.attributes[TRANSLATION_INFO] = info
-    for op in ops:
-        for name in (LOWERING_CONFIG, DECOMPOSITION_CONFIG):
-            if name in op.attributes:
-                del op.attributes[name]
-    for index, name, attribute in attributes:
-        ops[index].attributes[name] = attribute
-
-
-def as_before_configuring(function: ir.Operation) -> None:
-    """Takes off a dispatch function what the compiler adds when it configures it for a GPU and
-    what is not a configuration of its own: constraints, and how attention is taken apart."""
-    erase_constraints(function)
-    for op in walk(function):
-        if DECOMPOSITION_CONFIG in op.attributes:
-            del op.attributes[DECOMPOSITION_CONFIG]

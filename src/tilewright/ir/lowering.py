@@ -1,14 +1,12 @@
-"""Reads IREE's CPU configurations from the attributes that carry them, and writes them back."""
+"""Reads IREE's CPU configurations from the attributes that carry them."""
 
 from __future__ import annotations
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
-from tilewright.gpu import GpuCompilationInfo
-from tilewright.ir.gpu_lowering import resolve, write_gpu_configuration
 from tilewright.ir.walk import parameters
-from tilewright.tiling import LEVELS, CompilationInfo, Tiling, Translation
+from tilewright.tiling import LEVELS, Tiling, Translation
 
 LOWERING_CONFIG = "lowering_config"
 TRANSLATION_INFO = "translation_info"
@@ -79,61 +77,3 @@ def read_translation(attribute: ir.Attribute) -> Translation:
             raise UnreadableConfiguration(f"the pipeline option {named.name} = {named.attr}")
         names.append(named.name)
     return Translation(text[len(prefix) + 1 : -1], tuple(names))
-
-
-def write_configuration(
-    function: ir.Operation, ops: list[ir.Operation], configuration: CompilationInfo
-) -> None:
-    """Puts a configuration on a dispatch function and its compute ops, replacing what they have.
-
-    Args:
-        function: the function, changed in place.
-        ops: its compute ops, in order.
-        configuration: what to set.
-
-    Raises:
-        UnreadableConfiguration: it is for ops that there are not; nothing is changed then.
-    """
-    if isinstance(configuration, GpuCompilationInfo):
-        write_gpu_configuration(function, ops, configuration)
-        return
-    for index, _ in configuration.tilings:
-        if not 0 <= index < len(ops):
-            raise UnreadableConfiguration(
-                f"a configuration for op {index} of a dispatch that has {len(ops)} compute ops"
-            )
-    context = function.context
-    function.attributes[TRANSLATION_INFO] = ir.Attribute.parse(
-        configuration.translation.to_attribute(), context
-    )
-    for op in ops:
-        if LOWERING_CONFIG in op.attributes:
-            del op.attributes[LOWERING_CONFIG]
-    for index, tiling in configuration.tilings:
-        ops[index].attributes[LOWERING_CONFIG] = ir.Attribute.parse(tiling.to_attribute(), context)
-
-
-def attribute_texts(
-    function: ir.Operation, configuration: CompilationInfo
-) -> tuple[str, list[tuple[int, str, tuple[tuple[str, str], ...]]]]:
-    """A configuration as texts.
-
-    Args:
-        function: the function that it is for.
-        configuration: what it sets.
-
-    Returns:
-        Translation info, and for each configured op its position, its lowering configuration, and
-        names and texts of further attributes.
-    """
-    if not isinstance(configuration, GpuCompilationInfo):
-        return configuration.translation.to_attribute(), [
-            (index, tiling.to_attribute(), ()) for index, tiling in configuration.tilings
-        ]
-    info, attributes = resolve(function, configuration)
-    by_op: dict[int, dict[str, str]] = {}
-    for index, name, attribute in attributes:
-        by_op.setdefault(index, {})[name] = str(attribute)
-    return str(info), [
-        (index, own.pop(LOWERING_CONFIG), tuple(own.items())) for index, own in by_op.items()
-    ]

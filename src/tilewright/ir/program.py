@@ -13,15 +13,16 @@ import importlib.util
 import io
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from iree.compiler import ir
 
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
 from tilewright.files import user_file
-from tilewright.ir.lowering import COMPILATION_INFO, LOWERING_CONFIG, TRANSLATION_INFO
+from tilewright.ir.configuring import strip
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.signature import Signature, declared_signature, is_public
 from tilewright.ir.walk import string_attribute, walk
@@ -38,9 +39,9 @@ INPUT_TYPES = (
     "tosa",
     "vhlo",
 )
+_Read = TypeVar("_Read")
 _BYTECODE_MAGIC = b"ML\xefR"
 _FUNCTIONS = ("func.func", "util.func", "vhlo.func_v1")
-_CONFIGURATIONS = (COMPILATION_INFO, LOWERING_CONFIG, TRANSLATION_INFO)
 # Input dialects by the prefix of their ops, in IREE's words.
 _DIALECTS = {
     "chlo": "stablehlo",
@@ -114,7 +115,7 @@ def load_program(
         del data
         path, parameters = import_onnx(source, work)
         data = _read(path)
-    contents = _inspect(data, path)
+    contents = _inspect(data, path, _contents)
     if not contents.functions:
         raise UserError(f"{source}: the program has no public function to run")
     if function is not None and function not in contents.functions:
@@ -204,11 +205,12 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _inspect(data: bytes, path: Path) -> _Contents:
+def _inspect(data: bytes, path: Path, read: Callable[[ir.Operation, bool], _Read]) -> _Read:
+    """What `read` says of the program's module, and of whether it is bytecode."""
     try:
         # A session of its own, freed with all its IR on return.
         session = CompilerSession()
-        return _contents(session.parse(data, name=str(path)), data.startswith(_BYTECODE_MAGIC))
+        return read(session.parse(data, name=str(path)), data.startswith(_BYTECODE_MAGIC))
     except CompileError as error:
         reason = "".join(c if c.isprintable() else "\ufffd" for c in str(error))
         place = "" if reason.startswith(str(path)) else f"{path}: "
@@ -222,23 +224,43 @@ def _contents(module: ir.Operation, bytecode: bool) -> _Contents:
         if op.name in _FUNCTIONS and is_public(op) and _has_body(op)
     }
     dialects = set()
-    stripped = 0
-    # Executables that the user wrote come with the configuration that their code is made for.
     for op in walk(module, lambda op: not op.name.startswith("hal.executable")):
         dialects.add("onnx" if _is_onnx(op) else _DIALECTS.get(op.name.partition(".")[0], ""))
-        for name in _CONFIGURATIONS:
-            if name in op.attributes and not op.name.startswith("hal.executable"):
-                del op.attributes[name]
-                stripped += 1
-    copy = b""
-    if stripped:
-        buffer = io.BytesIO()
-        if bytecode:
-            module.write_bytecode(buffer)
-        else:
-            module.print(file=buffer, binary=True)
-        copy = buffer.getvalue()
+    # Executables that the user wrote come with the configuration that their code is made for.
+    stripped = strip(module, executables=False).total()
+    copy = _serialized(module, bytecode) if stripped else b""
     return _Contents(functions, frozenset(dialects - {""}), stripped, copy)
+
+
+def strip_program(path: Path) -> tuple[bytes, Mapping[str, int]]:
+    """A program without the configurations that it carries, in its executables neither.
+
+    Args:
+        path: MLIR of any phase before code generation, as text or bytecode.
+
+    Returns:
+        The program, in the form that it had; how many were removed, by the name of the attribute.
+
+    Raises:
+        UserError: a file that cannot be read, or that IREE does not parse.
+    """
+    if path.suffix.lower() == ".onnx":
+        raise UserError(f"{path}: an ONNX model carries no configurations; give an MLIR file")
+
+    def contents(module: ir.Operation, bytecode: bool) -> tuple[bytes, Mapping[str, int]]:
+        removed = strip(module, marks=True)
+        return _serialized(module, bytecode), removed
+
+    return _inspect(_read(path), path, contents)
+
+
+def _serialized(module: ir.Operation, bytecode: bool) -> bytes:
+    buffer = io.BytesIO()
+    if bytecode:
+        module.write_bytecode(buffer)
+    else:
+        module.print(file=buffer, binary=True)
+    return buffer.getvalue()
 
 
 def _has_body(function: ir.Operation) -> bool:

@@ -21,29 +21,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from iree.compiler import ir
-from iree.compiler.dialects import iree_codegen, preprocessing_transform, transform
+from iree.compiler.dialects import preprocessing_transform, transform
 
 from tilewright.errors import UserError
+from tilewright.ir.configuring import DispatchAttributes
+from tilewright.ir.lowering import TRANSLATION_INFO
 from tilewright.ir.template import compute_ops
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 
 _NO_HEADER: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class OpConfig:
-    """The lowering configuration of one op of a dispatch.
-
-    `op_index` is the op's position in :func:`tilewright.ir.template.compute_ops` of the
-    dispatch's function; `lowering_config` is the attribute's text, such as
-    `#iree_cpu.lowering_config<distribution = [64, 64, 0], vector_common_parallel = [8, 32, 0]>`.
-    `further`: names and texts of other attributes that the op gets.
-    """
-
-    op_index: int
-    lowering_config: str
-    further: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,22 +40,21 @@ class SpecEntry:
     `name` is unique within a spec and readable; it is what the marker on the configured function
     says. `function` is the `func.func` of the dispatch as `--compile-to=executable-configurations`
     prints it (configured or with the configuration stripped); everything that the spec compares is
-    read from it. Keep its module alive until the spec is written. `translation_info` is attribute
-    text, `#iree_codegen.translation_info<…>`. Ops without an `OpConfig` get none, so name every op
-    that the compiler's own choice configures.
+    read from it. Keep its module alive until the spec is written. `attributes` are those that a
+    candidate has on its ops. Ops that they do not name get none, so name every op that the
+    compiler's own choice configures.
     """
 
     name: str
     function: ir.Operation
-    translation_info: str
-    op_configs: tuple[OpConfig, ...]
+    attributes: DispatchAttributes
 
 
 def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_HEADER) -> str:
     """The text of a verified tuning spec that configures the dispatches of `entries`.
 
     Each entry applies to a dispatch that has the same compute ops as its function, sets
-    `translation_info` on the function and `lowering_config` on its ops, and leaves the attribute
+    its attributes on the function and its ops, and leaves the attribute
     `tilewright.tuned = "<name>"` on the function. Where two entries fit a dispatch, the first
     applies; a dispatch that the input already configures is left alone.
 
@@ -81,9 +67,8 @@ def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_
         A module of the transform dialect, for `--iree-codegen-tuning-spec-path=`.
 
     Raises:
-        UserError: An entry without compute ops or configurations, an attribute that does not parse,
-        an
-            op index out of range, or two entries of one name.
+        UserError: An entry without compute ops or configurations, one for an op that there is not,
+            or two entries of one name.
     """
     _expect_unique([entry.name for entry in entries])
     context = entries[0].function.context if entries else library.new_context()
@@ -109,22 +94,10 @@ def _expect_unique(names: Sequence[str]) -> None:
             )
 
 
-def _parse(entry: SpecEntry, what: str, attribute: str) -> ir.Attribute:
-    try:
-        return ir.Attribute.parse(attribute)
-    except ir.MLIRError as error:
-        reason = error.error_diagnostics[0].message if error.error_diagnostics else str(error)
-        raise UserError(
-            f"tuning spec: {what} of entry '{entry.name}' does not parse: {reason} "
-            f"(in '{attribute}')"
-        ) from error
-
-
 def _is_for_cpu(entry: SpecEntry) -> bool:
     """Whether the entry's dispatch goes through one of IREE's CPU pipelines."""
-    info = _parse(entry, "translation_info", entry.translation_info)
     cpu = ir.Attribute.parse("#iree_cpu.pipeline<DoubleTilingExpert>")
-    return bool(info.pass_pipeline.typeid == cpu.typeid)
+    return bool(entry.attributes.translation_info.pass_pipeline.typeid == cpu.typeid)
 
 
 def _build_entry(name: str, entry: SpecEntry) -> None:
@@ -132,28 +105,20 @@ def _build_entry(name: str, entry: SpecEntry) -> None:
     dispatch = MatchedDispatch.of(entry.function)
     if not dispatch.ops:
         raise UserError(f"tuning spec: the dispatch of entry '{entry.name}' has no op to configure")
-    if not entry.op_configs:
+    if not entry.attributes.ops:
         raise UserError(f"tuning spec: entry '{entry.name}' configures none of its ops")
-    for config in entry.op_configs:
-        if not 0 <= config.op_index < len(dispatch.ops):
+    for position, _, _ in entry.attributes.ops:
+        if not 0 <= position < len(dispatch.ops):
             raise UserError(
-                f"tuning spec: entry '{entry.name}' configures op {config.op_index}, but its "
+                f"tuning spec: entry '{entry.name}' configures op {position}, but its "
                 f"dispatch has {len(dispatch.ops)} compute ops (0 to {len(dispatch.ops) - 1})"
             )
 
     def check_and_configure(func: ir.Value) -> None:
         handles = check_dispatch(dispatch, func)
-        info = _parse(entry, "translation_info", entry.translation_info)
-        if not isinstance(info, iree_codegen.TranslationInfoAttr):
-            raise UserError(
-                f"tuning spec: translation_info of entry '{entry.name}' must be an "
-                f"#iree_codegen.translation_info<…>, not '{entry.translation_info}'"
-            )
-        _annotate(func, "translation_info", info)
-        for config in entry.op_configs:
-            for name, text in (("lowering_config", config.lowering_config), *config.further):
-                what = f"{name} of op {config.op_index}"
-                _annotate(handles[config.op_index], name, _parse(entry, what, text))
+        _annotate(func, TRANSLATION_INFO, entry.attributes.translation_info)
+        for position, what, attribute in entry.attributes.ops:
+            _annotate(handles[position], what, attribute)
         _annotate(func, library.MARKER, ir.StringAttr.get(entry.name))
 
     library.define(name, [library.any_op()], check_and_configure)

@@ -114,10 +114,9 @@ class ConfigurationEntry:
         """See :meth:`Entry.write`."""
         from iree.compiler import ir
 
-        from tilewright.ir.gpu_lowering import as_before_configuring
-        from tilewright.ir.lowering import attribute_texts
+        from tilewright.ir.configuring import DispatchAttributes, strip
         from tilewright.ir.template import find_function
-        from tilewright.spec.write import OpConfig, SpecEntry, write_spec
+        from tilewright.spec.write import SpecEntry, write_spec
 
         with session(state, tuple(flags)).context as context:
             # The functions live as long as their modules.
@@ -125,10 +124,9 @@ class ConfigurationEntry:
             written = []
             for module, one in zip(modules, entries, strict=True):
                 function = find_function(module, one.executable, one.entry)
-                info, configs = attribute_texts(function, one.configuration)
-                as_before_configuring(function)
-                ops = tuple(OpConfig(*config) for config in configs)
-                written.append(SpecEntry(one.name, function, info, ops))
+                attributes = DispatchAttributes.of(function, one.configuration)
+                strip(function, marks=True)
+                written.append(SpecEntry(one.name, function, attributes))
             return write_spec(written, header=header)
 
     @staticmethod

@@ -107,6 +107,8 @@ parameters.
 """
 
 LOWERING_CONFIG = "lowering_config"
+# The pipeline option that says how many steps of operands are in flight.
+STAGES_OPTION = "prefetch_num_stages"
 DECOMPOSITION_CONFIG = "decomposition_config"
 EXPLICIT = -1
 ATTRIBUTE = "#"
@@ -192,6 +194,21 @@ class MatrixInstruction:
     m: int
     n: int
     k: int
+
+
+@dataclass(frozen=True)
+class GpuTiles:
+    """What a configuration amounts to, in the words of all pipelines.
+
+    parallel: elements of each parallel loop that a workgroup computes, outermost first. reduction:
+    elements of each reduction loop that it takes in one step; 0 where that is all of them. stages:
+    steps that are in flight at a time. intrinsic: the matrix intrinsic; '' for none.
+    """
+
+    parallel: tuple[int, ...]
+    reduction: tuple[int, ...] = ()
+    stages: int = 1
+    intrinsic: str = ""
 
 
 @dataclass(frozen=True)

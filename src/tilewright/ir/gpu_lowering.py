@@ -289,7 +289,7 @@ def resolve(
     """
     context = function.context
     if configuration.ordinal < 0:
-        return _parse(configuration.info, context), [
+        return _edited(_parse(configuration.info, context), configuration), [
             (i, name, _parse(text, context)) for i, name, text in configuration.attributes
         ]
     with context:

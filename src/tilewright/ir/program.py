@@ -293,8 +293,20 @@ def _write(work: Path, name: str, data: bytes) -> Path:
     return path
 
 
+def set_device(module: ir.Module, declaration: str) -> None:
+    """Write a device into a module: for targets that no flag selects.
+
+    Args:
+        module: a program, changed in place.
+        declaration: the text of a `#hal.device.target` attribute.
+    """
+    with module.context:
+        device = ir.Attribute.parse(declaration)
+        module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get([device])
+
+
 def declare_device(program: Program, folder: Path, declaration: str) -> Program:
-    """The program with its device written into it: for targets that no flag selects.
+    """The program with its device written into it; see `set_device`.
 
     Args:
         program: the program.
@@ -308,8 +320,7 @@ def declare_device(program: Program, folder: Path, declaration: str) -> Program:
     context.load_all_available_dialects()
     with context, ir.Location.unknown():
         module = ir.Module.parse(program.path.read_bytes())
-        device = ir.Attribute.parse(declaration)
-        module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get([device])
+        set_device(module, declaration)
         path = folder / "with_device.mlir"
         path.write_text(module.operation.get_asm())
     return replace(program, path=path)

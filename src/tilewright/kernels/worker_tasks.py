@@ -54,10 +54,14 @@ def build_program(operation: Operation, context: Any) -> Any:
 
 @dataclass(frozen=True)
 class EmitRequest:
-    """Write the programs of operations, given by name, to these files."""
+    """Write the programs of operations, given by name, to these files.
+
+    declaration: the text of the device that they are for, where no flag names it.
+    """
 
     programs: tuple[tuple[str, Path], ...]
     flags: tuple[str, ...]
+    declaration: str = ""
 
 
 def emit_programs(state: WorkerState, request: EmitRequest) -> list[str]:
@@ -70,10 +74,14 @@ def emit_programs(state: WorkerState, request: EmitRequest) -> list[str]:
     Returns:
         The names of those written.
     """
+    from tilewright.ir.program import set_device
+
     context = session(state, request.flags).context
     written = []
     for name, path in request.programs:
         module = build_program(parse_operation(name), context)
+        if request.declaration:
+            set_device(module, request.declaration)
         text = module.operation.get_asm().encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.is_file() or path.read_bytes() != text:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.files import write_whole
+from tilewright.gpu import EXPLICIT, GpuCompilationInfo
 from tilewright.ir.session import CONFIGURED_PHASE, CompileError
 from tilewright.kernels.operation import Operation
 from tilewright.measure import machine
@@ -135,7 +136,7 @@ def dispatch_key(dispatch: Selected, options: CompileOptions) -> str:
         "format": FORMAT,
         "program": hashlib.sha256(_content(dispatch.folder.program)).hexdigest(),
         "configuration": entry.tuned and entry.tuned.to_json(),
-        "repeats": _repeats(dispatch),
+        "repeats": _repeats(dispatch, options.target),
         "flags": options.flags(dispatch.folder.operation),
         "compiler": installed_version("iree-base-compiler"),
         "processor": _processor() if options.target.cpu == "host" else "",
@@ -170,8 +171,8 @@ def _processor() -> str:
     return f"{facts.cpu} {' '.join(facts.features)}"
 
 
-def _repeats(dispatch: Selected) -> int:
-    return repeats_for(dispatch.folder.operation, usable_cores())
+def _repeats(dispatch: Selected, target: Target) -> int:
+    return repeats_for(dispatch.folder.operation, usable_cores(), target.is_gpu)
 
 
 def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
@@ -179,7 +180,7 @@ def _request(dispatch: Selected, options: CompileOptions) -> DispatchRequest:
         dispatch.folder.program,
         options.flags(dispatch.folder.operation),
         dispatch.entry.tuned,
-        _repeats(dispatch),
+        _repeats(dispatch, options.target),
         dispatch.vmfb,
         dispatch.configured,
     )
@@ -243,6 +244,12 @@ class DispatchRequest:
     vmfb: Path
     configured: Path
 
+    @property
+    def is_made_by_compiler(self) -> bool:
+        """Whether the compiler makes the configuration's attributes, from values of its knobs."""
+        own = self.tuned.configuration if self.tuned is not None else None
+        return isinstance(own, GpuCompilationInfo) and own.ordinal != EXPLICIT
+
 
 @dataclass(frozen=True)
 class CompileAnswer:
@@ -281,14 +288,15 @@ def compile_dispatch(state: WorkerState, request: DispatchRequest) -> CompileAns
         vmfb = compiler.compile(module.operation, compile_from=CONFIGURED_PHASE)
     except CompileError as error:
         return CompileAnswer(str(error), error.log)
-    except UnreadableConfiguration as error:
+    except (UnreadableConfiguration, ValueError) as error:
         return CompileAnswer(f"the configuration is not for this program: {error}")
     write_whole(request.vmfb, vmfb)
     return CompileAnswer()
 
 
-class _Templates(RecentlyUsed[tuple[str, tuple[str, ...]], bytes]):
-    """Programs as the compiler configures them, by a digest and the flags."""
+class _Templates(RecentlyUsed[tuple[str, tuple[str, ...], bool], bytes]):
+    """Programs as the compiler configures them, by a digest and the flags, with constraints or
+    without."""
 
     def __init__(self) -> None:
         super().__init__(16)
@@ -296,9 +304,14 @@ class _Templates(RecentlyUsed[tuple[str, tuple[str, ...]], bytes]):
 
 def _template(state: WorkerState, request: DispatchRequest) -> bytes:
     """The program as the compiler configures it, kept between its configurations."""
+    from tilewright.ir.gpu_constraints import EMIT_CONSTRAINTS
+
     source = request.program.read_bytes()
-    key = (hashlib.sha256(source).hexdigest(), request.flags)
+    key = (hashlib.sha256(source).hexdigest(), request.flags, request.is_made_by_compiler)
     compiler = session(state, request.flags)
+    if request.is_made_by_compiler:
+        # From its constraints, which it states where it is asked to.
+        compiler = session(state, (*request.flags, EMIT_CONSTRAINTS))
     return state.get(_Templates).get(
         key,
         lambda: compiler.compile(source, compile_to=CONFIGURED_PHASE, name=request.program.name),

@@ -27,9 +27,11 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.files import write_text
+from tilewright.gpu import GpuCompilationInfo
 from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
 from tilewright.profiler.names import format_dispatch
+from tilewright.target import CPU
 from tilewright.tiling import CompilationInfo
 from tilewright.trial import Status
 
@@ -73,7 +75,9 @@ class TunedConfiguration:
         Raises:
             KeyError: it is something else.
         """
-        configuration = CompilationInfo.from_json(data["configuration"])
+        kept = data["configuration"]
+        reader = GpuCompilationInfo if "ordinal" in kept else CompilationInfo
+        configuration = reader.from_json(kept)
         return TunedConfiguration(data["executable"], data["entry"], configuration, data["knobs"])
 
 
@@ -117,11 +121,13 @@ class DispatchEntry:
 
 
 class OperationFolder:
-    """The folder of one operation; `dispatches` are its configurations by name."""
+    """The folder of one operation; `dispatches` are its configurations by name, which are for
+    `target`, as users name it."""
 
-    def __init__(self, path: Path, operation: Operation) -> None:
+    def __init__(self, path: Path, operation: Operation, target: str = CPU) -> None:
         self.path = path
         self.operation = operation
+        self.target = target
         self.dispatches: dict[str, DispatchEntry] = {}
 
     @property
@@ -141,6 +147,7 @@ class OperationFolder:
         data = {
             "format": FORMAT,
             "operation": self.operation.name,
+            "target": self.target,
             "dispatches": {
                 name: {
                     "tuned": entry.tuned and entry.tuned.to_json(),
@@ -177,7 +184,8 @@ class OperationFolder:
 
     @staticmethod
     def _read(path: Path, data: Mapping[str, Any]) -> OperationFolder:
-        folder = OperationFolder(path, parse_operation(data["operation"]))
+        target = data.get("target", CPU)
+        folder = OperationFolder(path, parse_operation(data["operation"]), target)
         for name, entry in data["dispatches"].items():
             tuned, compiled = entry["tuned"], entry["compiled"]
             folder.dispatches[name] = DispatchEntry(

@@ -1,5 +1,5 @@
 """`profile generate`: programs of operations, and the configurations of each that `--configs` asks
-for, from search spaces and the database.
+for.
 
 An operation's program can be several dispatches (padding before a convolution, slices added up
 behind a product). The one that does most of the work is the one that is configured.
@@ -7,91 +7,32 @@ behind a product). The one that does most of the work is the one that is configu
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
 
 from tilewright import scratch
-from tilewright.errors import UnknownNameError, UserError
+from tilewright.errors import UserError
 from tilewright.kernels.operation import Operation
 from tilewright.kernels.worker_tasks import EmitRequest, emit_programs
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
-from tilewright.profiler.folder import (
-    DispatchEntry,
-    GeneratedFolder,
-    OperationFolder,
-    TunedConfiguration,
-)
-from tilewright.profiler.names import DEFAULT, NamedTiling, format_configuration
+from tilewright.profiler.configurations import ConfigurationChoice, ConfigurationChooser
+from tilewright.profiler.folder import DispatchEntry, GeneratedFolder, OperationFolder
 from tilewright.store import Database, default_path
-from tilewright.target import Target
+from tilewright.target import Target, parse_target
 from tilewright.toolchain import Toolchain
-from tilewright.trial import Configuration
 from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.parse import parse_count
 from tilewright.tuning.prepare import PreparedVariant, extraction_job, learn, read_all_tasks
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
 Say = Callable[[str], None]
 
-# `all` is for spaces that are small, or restricted; more would never be compiled.
-MOST_CONFIGURATIONS = 10_000
-# Draws for each configuration asked for: some are drawn twice.
-_DRAWS = 8
 _EMIT_TIMEOUT_S = 120.0
 # Operations that one job builds the programs of.
 _PER_JOB = 32
-
-Way = Literal["default", "sample", "all", "best"]
-
-
-@dataclass(frozen=True)
-class ConfigurationChoice:
-    """One word of `--configs`; `count` is that of `sample:N`."""
-
-    way: Way
-    count: int = 0
-
-
-def parse_configs(text: str, option: str = "--configs") -> tuple[ConfigurationChoice, ...]:
-    """The choices of `--configs`.
-
-    Args:
-        text: `default`, `sample:N`, `all`, `best`, or several of them, separated by commas.
-        option: what it was written for, for messages.
-
-    Returns:
-        Each choice once, in order.
-
-    Raises:
-        UserError: it is none of these, or a number is missing or too large.
-    """
-    choices: dict[ConfigurationChoice, None] = {}
-    for part in text.split(","):
-        word, colon, number = part.strip().partition(":")
-        if word == "sample":
-            if not colon:
-                raise UserError(f"{option}: '{text}': sample needs a number, such as sample:10")
-            count = parse_count(number, f"{option} sample")
-            if count > MOST_CONFIGURATIONS:
-                raise UserError(
-                    f"{option}: sample:{count} is more than {MOST_CONFIGURATIONS:,} configurations "
-                    "of one operation"
-                )
-            choices[ConfigurationChoice("sample", count)] = None
-        elif not colon and word in ("default", "all", "best"):
-            choices[ConfigurationChoice(word)] = None  # type: ignore[arg-type]
-        else:
-            allowed = ("default", "sample:N", "all", "best")
-            raise UnknownNameError("choice of configurations", part.strip(), allowed, option)
-    return tuple(choices)
 
 
 @dataclass(frozen=True)
@@ -142,14 +83,20 @@ def generate(
     generated = GeneratedFolder(directory)
     flags = (*options.target.flags, *options.iree_flags)
     summary = Generated(operations=len(operations))
+    named: set[str] = set()
     store = _open_store(options)
     try:
         with generated.locked(), compile_pool(options.jobs, flags=(flags,)) as pool:
             folders = [generated.folder_of(operation) for operation in operations]
-            written = _emit(folders, flags, pool)
+            for folder in folders:
+                _check_target(folder, options.target)
+                folder.target = options.target.name
+            written = _emit(folders, flags, options.target.declaration, pool)
             summary.written = len(written)
             for folder, subject in zip(folders, _subjects(folders, options, pool), strict=True):
-                chosen = _Chooser(folder.operation.name, subject, options, store)
+                chosen = ConfigurationChooser(folder.operation.name, subject, options.seed, store)
+                chosen.choose(options.choices)
+                named.update(chosen.taken)
                 new = [name for name in chosen.configurations if name not in folder.dispatches]
                 for name, tuned in chosen.configurations.items():
                     entry = folder.dispatches.setdefault(name, DispatchEntry())
@@ -162,11 +109,24 @@ def generate(
                 summary.dispatches += len(chosen.configurations)
                 summary.new += len(new)
                 summary.notes += chosen.notes
-                say(f"{folder.program}: {', '.join(chosen.configurations)}")
+                say(f"[Generating]: {folder.program}")
+                for name in chosen.configurations:
+                    say(f"    Emitting tuning configuration : {name}")
+            _check_taken(options.choices, named)
     finally:
         if store is not None:
             store.close()
     return summary
+
+
+def _check_taken(choices: Sequence[ConfigurationChoice], taken: set[str]) -> None:
+    """Raises UserError for a named configuration that no operation has."""
+    missing = [c.name for c in choices if c.way == "named" and c.name not in taken]
+    if missing:
+        raise UserError(
+            f"--configs: no operation has the configuration {missing[0]} on this target (see the "
+            "notes; `tilewright inspect` shows a dispatch's search space)"
+        )
 
 
 def _open_store(options: GenerateOptions) -> Database | None:
@@ -178,10 +138,29 @@ def _open_store(options: GenerateOptions) -> Database | None:
     return Database.open(options.db, create=False)
 
 
-def _emit(folders: Sequence[OperationFolder], flags: tuple[str, ...], pool: WorkerPool) -> set[str]:
+def _check_target(folder: OperationFolder, target: Target) -> None:
+    """Raises UserError for a folder that holds dispatches for another GPU."""
+    if folder.dispatches and folder.target != target.name:
+        if target.is_gpu or parse_target(folder.target).is_gpu:
+            raise UserError(
+                f"--target: {folder.path} was generated for {folder.target}, not for "
+                f"{target.name}; give another --generated-dir, or delete it"
+            )
+
+
+def _emit(
+    folders: Sequence[OperationFolder],
+    flags: tuple[str, ...],
+    declaration: str,
+    pool: WorkerPool,
+) -> set[str]:
     programs = [(folder.operation.name, folder.program) for folder in folders]
     jobs = [
-        Job(emit_programs, EmitRequest(tuple(programs[i : i + _PER_JOB]), flags), _EMIT_TIMEOUT_S)
+        Job(
+            emit_programs,
+            EmitRequest(tuple(programs[i : i + _PER_JOB]), flags, declaration),
+            _EMIT_TIMEOUT_S,
+        )
         for i in range(0, len(programs), _PER_JOB)
     ]
     written: set[str] = set()
@@ -238,86 +217,3 @@ def _subject(prepared: PreparedVariant) -> DispatchTask | str:
         reasons = [one.reason for one in prepared.skipped]
         return reasons[0] if reasons else "the program has no dispatch"
     return max(prepared.tasks, key=lambda t: (t.workload.flops, t.workload.bytes))
-
-
-# -- its configurations ----------------------------------------------------------------------------
-
-
-class _Chooser:
-    """Configurations of an operation by name (None: the compiler's own), and remarks.
-
-    name: of the operation. subject: its dispatch, or why there is none.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        subject: DispatchTask | str,
-        options: GenerateOptions,
-        store: Database | None,
-    ) -> None:
-        self.configurations: dict[str, TunedConfiguration | None] = {}
-        self.notes: list[str] = []
-        self._name = name
-        for choice in options.choices:
-            if choice.way == "default":
-                self.configurations[DEFAULT] = None
-            elif isinstance(subject, str):
-                self.notes.append(f"{name}: only the default: {subject}")
-                self.configurations[DEFAULT] = None
-            elif choice.way == "sample":
-                self._sample(subject, choice.count, options.seed)
-            elif choice.way == "all":
-                self._all(subject)
-            else:
-                self._best(subject, store)
-
-    def _add(self, subject: DispatchTask, configurations: Iterable[Configuration]) -> None:
-        self.configurations.update(_named(subject, c) for c in configurations)
-
-    def _sample(self, subject: DispatchTask, count: int, seed: int) -> None:
-        digest = hashlib.sha256(self._name.encode()).digest()
-        rng = np.random.default_rng([seed, int.from_bytes(digest[:8], "little")])
-        found: dict[str, TunedConfiguration] = {}
-        for configuration in subject.space.space.sample(rng, _DRAWS * count):
-            label, tuned = _named(subject, configuration)
-            if tuned is not None and len(found) < count:
-                found[label] = tuned
-        if len(found) < count:
-            self.notes.append(
-                f"{self._name}: {len(found)} different configurations, {count} asked for"
-            )
-        self.configurations.update(found)
-
-    def _all(self, subject: DispatchTask) -> None:
-        space = subject.space.space
-        size = space.size_estimate(np.random.default_rng(0))
-        if size.points > MOST_CONFIGURATIONS or space.order_size > 100 * MOST_CONFIGURATIONS:
-            raise UserError(
-                f"--configs all: {self._name} has {size} configurations, more than "
-                f"{MOST_CONFIGURATIONS:,}; ask for sample:N"
-            )
-        self._add(subject, filter(None, space.ordered(range(space.order_size))))
-
-    def _best(self, subject: DispatchTask, store: Database | None) -> None:
-        result = store.result_for(subject.key) if store is not None else None
-        if result is None:
-            self.notes.append(f"{self._name}: the database has no result for it: only the default")
-        if result is None or result.configuration is None:
-            self.configurations[DEFAULT] = None
-        else:
-            self._add(subject, [result.configuration])
-
-
-def _named(
-    task: DispatchTask, configuration: Configuration
-) -> tuple[str, TunedConfiguration | None]:
-    """A configuration with its name; the default's for what comes to the same."""
-    lowered = task.space.lower(configuration)
-    assert task.template is not None
-    if lowered == task.template.default:
-        return DEFAULT, None
-    root = dict(lowered.tilings)[task.template.root]
-    label = format_configuration(NamedTiling(root, lowered.translation))
-    knobs = {name: list(v) if isinstance(v, tuple) else v for name, v in configuration.items}
-    return label, TunedConfiguration(task.dispatch.executable, task.name, lowered, knobs)

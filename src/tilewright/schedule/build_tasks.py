@@ -64,12 +64,9 @@ def _emitted(program: LoopProgram, target: Target) -> Any:
     """The MLIR module; it names the device itself where no flag does."""
     module = module_for(program, target)
     if target.declaration:
-        from iree.compiler import ir
+        from tilewright.ir.program import set_device
 
-        with module.context:
-            module.operation.attributes["hal.device.targets"] = ir.ArrayAttr.get(
-                [ir.Attribute.parse(target.declaration)]
-            )
+        set_device(module, target.declaration)
     return module
 
 

@@ -7,9 +7,11 @@ compiler names them elsewhere, and the rules are its own for a product without a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.argument import dtype_of
+from tilewright.gpu import GpuTiles
 from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
@@ -20,6 +22,7 @@ from tilewright.space.gpu_pipeline import (
 )
 from tilewright.space.knobs import BoolKnob, ChoiceKnob
 from tilewright.space.terms import Term, look_up, numbered
+from tilewright.trial import Configuration
 
 INTRINSIC = "mma_kind"
 # The compiler's limits: of a tile, of a step, of the subgroups of a workgroup.
@@ -129,6 +132,13 @@ class BatchedProduct(GpuPipeline):
             for loop in loops:
                 config[level][loop] = values[f"{self.names[level]}_{loop}"]
         draft.options[_NO_CONFLICTS] = "false" if values[BANK_CONFLICTS] else "true"
+
+    def tiles_of(self, configuration: Configuration) -> GpuTiles:
+        # Steps are in units of the intrinsic.
+        name = str(dict(configuration.items)[INTRINSIC])
+        found = super().tiles_of(configuration)
+        steps = tuple(size * self.shapes[name][2] for size in found.reduction)
+        return replace(found, reduction=steps, intrinsic=name)
 
 
 def _with_values(knobs: Sequence[str], reason: str) -> Any:

@@ -15,7 +15,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.gpu import LOWERING_CONFIG, GpuCompilationInfo, GpuTemplate, Tree, render
+from tilewright.gpu import (
+    LOWERING_CONFIG,
+    STAGES_OPTION,
+    GpuCompilationInfo,
+    GpuTemplate,
+    GpuTiles,
+    Tree,
+    render,
+)
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint, declared
 from tilewright.space.gpu_cost import columns, tile_prior
@@ -34,6 +42,9 @@ WORKGROUP_SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z")
 # Waves that an execution unit is to hold (AMD); which operands go through shared memory; whether
 # shared memory is laid out against bank conflicts.
 WAVES, PROMOTE, BANK_CONFLICTS = "waves_per_eu", "promote_operands", "reduce_bank_conflicts"
+
+# The levels at which pipelines for CUDA and HIP walk along reductions.
+_STEPS = ("reduction", "partial_reduction", "serial")
 
 # What no constraint says: a candidate of thousands of instructions in a row takes minutes to
 # compile.
@@ -228,8 +239,7 @@ class GpuPipeline(Pipeline):
         tiles = {i: values[name].astype(np.float64) for i, name in self.tiles.items()}
         return tile_prior(self.workload, self.target, self.root, tiles, threads, self.matrix)
 
-    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
-        values = dict(configuration.items)
+    def _draft(self, values: Mapping[str, Any]) -> Draft:
         own = self.template.own
         draft = Draft(
             {(i, name): copy.deepcopy(tree) for i, name, tree in self.template.trees},
@@ -240,6 +250,37 @@ class GpuPipeline(Pipeline):
         )
         self.write(draft, values)
         draft.settings.update(waves_setting(values))
+        return draft
+
+    def tiles_of(self, configuration: Configuration) -> GpuTiles:
+        """What a configuration of the pipeline amounts to.
+
+        Args:
+            configuration: a member of its space.
+        """
+        values = dict(configuration.items)
+        draft = self._draft(values)
+        tree = draft.tree(self.template.root)
+        levels = tree.get("tile_sizes")
+        outer = levels or [tree.get("workgroup", ())]
+        inner = levels or [tree.get(name, ()) for name in _STEPS]
+        found: dict[bool, list[int]] = {False: [], True: []}
+        for loop, summed in enumerate(self.root.reduction):
+            lists = inner if summed else outer
+            sizes = [sizes[loop] for sizes in lists if loop < len(sizes) and sizes[loop]]
+            found[summed].append(sizes[0] if sizes else 0)
+        stages = values.get("pipeline_depth", draft.options.get(STAGES_OPTION, 1))
+        intrinsics = self.template.own.intrinsics if self.matrix else ()
+        return GpuTiles(
+            tuple(found[False]),
+            tuple(found[True]),
+            max(1, int(str(stages))),
+            intrinsics[0].name if intrinsics else "",
+        )
+
+    def configure(self, configuration: Configuration) -> GpuCompilationInfo:
+        values = dict(configuration.items)
+        draft = self._draft(values)
         return GpuCompilationInfo(
             Translation(self.name.partition(".")[0]),
             (),

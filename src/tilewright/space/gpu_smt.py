@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.argument import dtype_of
-from tilewright.gpu import Assertion, ConstraintProgram, GpuCompilationInfo, GpuTemplate
+from tilewright.gpu import (
+    STAGES_OPTION,
+    Assertion,
+    ConstraintProgram,
+    GpuCompilationInfo,
+    GpuTemplate,
+    GpuTiles,
+)
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint, declared
 from tilewright.space.gpu_copies import is_shared_out
@@ -468,6 +475,27 @@ class StatedPipeline(Pipeline):
         steps = [assignment.get(f"red_{i}", 0) * depth for i in range(len(dims))]
         sizes = [assignment.get(f"wg_{i}", 0) or step or 1 for i, step in enumerate(steps)]
         return sizes if any(d % size for d, size in zip(dims, sizes, strict=True)) else []
+
+    def tiles_of(self, configuration: Configuration) -> GpuTiles:
+        """What a configuration of the pipeline amounts to.
+
+        Args:
+            configuration: a member of its space.
+        """
+        numbers = self.assignment(dict(configuration.items))
+        knob = next((k for k in self.program.knobs if k.shapes and k.name in numbers), None)
+        name = knob.options[numbers[knob.name]] if knob else ""
+        in_intrinsics = knob is not None and self.program.pipeline == "TileAndFuse"
+        unit = knob.shapes[numbers[knob.name]][2] if knob and in_intrinsics else 1
+        steps = [n for n in numbers if n.startswith("red_")]
+        stages = numbers.get(STAGES_OPTION, dict(self.program.fixed).get(STAGES_OPTION, 1))
+        return GpuTiles(
+            tuple(numbers[n] for n in self._grid.values())
+            or tuple(numbers[n] for n in ("m_tile", "n_tile") if n in numbers),
+            tuple(numbers[n] * unit for n in steps),
+            max(1, int(stages)),
+            name,
+        )
 
     def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         values = dict(configuration.items)

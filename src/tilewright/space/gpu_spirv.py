@@ -7,12 +7,15 @@ Their tile sizes are lists by level: workgroup, then subgroup or thread, then re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from tilewright.gpu import GpuTiles
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
 from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.terms import greatest
+from tilewright.trial import Configuration
 
 _MAX_THREADS = 256
 _MAX_THREAD_TILE = 16
@@ -236,6 +239,10 @@ class CooperativeMatrices(_SpirvPipeline):
             workgroup[loop] = subgroup[loop] * values[f"subgroups_{axis}"]
         step[self.at["k"]] = values["reduction_k"]
         return [workgroup[: self.lengths[0]], subgroup[: self.lengths[1]], step, self.unit]
+
+    def tiles_of(self, configuration: Configuration) -> GpuTiles:
+        shape = "x".join(map(str, self.unit))
+        return replace(super().tiles_of(configuration), intrinsic=f"COOPMATRIX_{shape}")
 
 
 class SubgroupReduce(_SpirvPipeline):

@@ -84,16 +84,22 @@ def test_from_shapes_to_numbers(folder: Path) -> None:
     )
     text = ok(run(folder, "run", *line, "--tags", "cpu:here"))
     assert f"Dispatch      : {NAME}_tile_config_default" in text
+    assert "OpKind        : OperationKind.Matmul\n" in text
+    assert "Arguments     : --batch_count=1 --m=" in text
+    assert "--split_k_mode=N/A --split_k_slices=N/A\n" in text
     assert "Verification  : SUCCESS" in text
     assert "3 samples" in text
     assert "25.0% of" in text
     assert "1 dispatch: 1 SUCCESS" in text
     assert f"{out}: 1 row" in text
-    ok(run(folder, "run", *line, "--no-profile", "--append", "--tags", "cpu:there"))
+    spelled = [word.replace("--dispatches", "--dispatch") for word in line]
+    spelled += ["--verification-enabled=false", "--profiling-enabled=false"]
+    ok(run(folder, "run", *spelled, "--append", "--tags", "cpu:there"))
     with out.open() as file:
         first, second = csv.DictReader(file)
     assert (first["cpu"], first["Operation"], first["Samples"]) == ("here", NAME, "3")
     assert (second["cpu"], second["Operation"], second["Samples"]) == ("there", NAME, "")
+    assert (first["Verification"], second["Verification"]) == ("SUCCESS", "Not verified")
 
 
 def test_a_table_for_many(tmp_path: Path) -> None:
@@ -216,7 +222,14 @@ def test_the_saved_commands_do_what_the_profiler_does(tmp_path: Path) -> None:
         ("generate", ("--kind", "softmax", "--types", "i8"), "unknown element type 'i8'"),
         ("generate", ("--configs", "some"), "--configs: unknown choice"),
         ("generate", ("--shapes", "none.json"), "cannot read the shape file"),
-        ("generate", ("--target", "cuda:sm_80"), "--target: 'cuda:sm_80' is a GPU"),
+        ("generate", ("--target", "cuda:sm_81"), "unknown target 'cuda:sm_81'"),
+        ("generate", ("--configs", "tile_config_8"), "'tile_config_8' names no configuration"),
+        ("generate", ("--split-k-mode", "serial"), "--split-k-mode: unknown mode 'serial'"),
+        (
+            "generate",
+            ("--kind", "softmax", "--split-k-slices", "2"),
+            "--split-k-slices: softmax cannot be split along k (allowed: matmul, batch_matmul)",
+        ),
         ("generate", ("--jobs", "0"), "--jobs: '0' is not a whole number"),
         ("compile", (), "no generated dispatches; run `tilewright profile generate"),
         ("run", (), "no generated dispatches"),

@@ -9,7 +9,7 @@ import pytest
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.kernels.kinds import KINDS, parse_operation
 from tilewright.kernels.shapes import Shape, dimension_options, read_shapes
-from tilewright.kernels.suite import SuiteSelection, make_selection, make_suite
+from tilewright.kernels.suite import SuiteSelection, make_selection, make_suite, split_kinds
 
 
 def select(kinds: str | None = None, *, types: str | None = None, layouts: str | None = None,
@@ -141,3 +141,26 @@ def test_selecting_operations_that_are_there() -> None:
     assert not select("matmul").contains(softmax)
     assert select(sh="2").contains(conv)
     assert not select(stride="2").contains(conv), "only one of the strides is 2"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mode", "slices", "found"),
+    [
+        ("matmul", None, None, ("matmul", None)),
+        ("matmul", None, "1,4,16", ("matmul,matmul_splitk", "4,16")),
+        ("batch_matmul", None, "2", ("batch_matmul_splitk", "2")),
+        (None, None, "2", ("matmul_splitk,batch_matmul_splitk", "2")),
+        ("matmul", "parallel", None, ("matmul_splitk", None)),
+        ("matmul_splitk", "N/A", None, ("matmul", None)),
+    ],
+)
+def test_products_in_slices_by_mode_and_number(
+    kinds: str | None, mode: str | None, slices: str | None, found: tuple[str, str | None]
+) -> None:
+    assert split_kinds(kinds, mode, slices) == found
+
+
+def test_a_mode_that_contradicts_the_slices() -> None:
+    for mode, slices in (("parallel", "1,4"), ("none", "4")):
+        with pytest.raises(UserError, match=f"slices are not possible with --split-k-mode {mode}"):
+            split_kinds("matmul", mode, slices)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tilewright.errors import UserError
+from tilewright.gpu import GpuTiles
 from tilewright.profiler.names import (
     DEFAULT,
+    NamedGpuTiling,
     NamedTiling,
     format_configuration,
     format_dispatch,
@@ -54,9 +56,62 @@ def test_a_configuration_can_be_read_by_people() -> None:
     assert parse_configuration(DEFAULT) is None
 
 
+def test_names_of_the_first_profiler_are_read() -> None:
+    name = "tile_config_128x128_32x5_tensorcore_mmasync"
+    named = NamedGpuTiling((128, 128), (32,), 5, "tensorcore", "mmasync")
+    assert parse_configuration(name) == named
+    assert format_configuration(named) == name
+    assert (named.tiles, named.classes) == ("128x128_32x5", "tensorcore_mmasync")
+    operation, found = parse_dispatch(f"matmul_3456x1024x2048_f16t_f16t_f16t_{name}")
+    assert (operation.name, found) == ("matmul_3456x1024x2048_f16t_f16t_f16t", named)
+
+
+def test_every_configuration_of_a_gpu_is_what_its_name_says() -> None:
+    values = {
+        "mma_idx": "NV_MMA_SYNC_F32_16x8x16_F16",
+        "red_2": 2,
+        "reduce_bank_conflicts": True,
+        "reorder_workgroups": "none",
+        "sg_0": 4,
+        "wg_0": 128,
+        "wg_1": 64,
+    }
+    tiles = GpuTiles((128, 64), (32,), 2, "NV_MMA_SYNC_F32_16x8x16_F16")
+    named = NamedGpuTiling.of(tiles, "TileAndFuse", values)
+    name = format_configuration(named)
+    assert name == (
+        "tile_config_128x64_32x2_tensorcore_mmasync_TileAndFuse_F32-16x8x16-F16_"
+        "reduce-bank-conflicts_sg-0.4"
+    )
+    assert parse_configuration(name) == named
+    rows = NamedGpuTiling.of(GpuTiles((384,)), "TileAndFuse.thread", {"thread_p": 8})
+    assert format_configuration(rows) == "tile_config_384_0x1_simt_TileAndFuse.thread_thread-p.8"
+    assert parse_configuration(format_configuration(rows)) == rows
+
+
+def test_a_short_name_stands_for_configurations_with_its_tiles() -> None:
+    tiles = GpuTiles((1, 128, 64), (32,), 2, "MFMA_F32_16x16x16_F16")
+    whole = NamedGpuTiling.of(tiles, "TileAndFuse", {"sg_0": 4})
+    assert whole.classes == "matrixcore_mfma"
+    for name, fits in (
+        ("tile_config_128x64_32x2_matrixcore_mfma", True),
+        ("tile_config_1x128x64_32x5_matrixcore_mfma_TileAndFuse", True),
+        ("tile_config_128x64_32x2_matrixcore_mfma_VectorDistribute", False),
+        ("tile_config_128x64_64x2_matrixcore_mfma", False),
+        ("tile_config_2x128x64_32x2_matrixcore_mfma", False),
+        ("tile_config_128x64_32x2_tensorcore_mmasync", False),
+    ):
+        named = parse_configuration(name)
+        assert isinstance(named, NamedGpuTiling)
+        assert named.names(tiles, whole) == fits, name
+
+
 @pytest.mark.parametrize(
     "name",
     [
+        "tile_config_128x128_32x5_matrixcore_mmasync",
+        "tile_config_128x128_32_simt",
+        "tile_config_128x128_32x5_tensorcore",
         "default",
         "tile_config_",
         "tile_config_64x128",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ from tilewright.tuning.parse import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from tilewright.kernels import SuiteSelection
+    from tilewright.measure.runtime import DeviceOptions
     from tilewright.profiler import ProfileOutcome, Selected
     from tilewright.profiler.folder import CompileRecord
     from tilewright.profiler.peaks import Peaks
@@ -49,6 +50,10 @@ def _which(function: F) -> F:
         function = _option(f"--problem-{name}", "SIZES", f"{about[:1].upper()}{about[1:]}.")(
             function
         )
+    function = _option("--split-k-slices", "SIZES", "Products (matmul, batch_matmul) in so many"
+                       " slices along k; 1: in one piece.")(function)  # fmt: skip
+    function = _option("--split-k-mode", "MODE", "How products are split along k: parallel (slices,"
+                       " then their sum), none.")(function)  # fmt: skip
     which = f"Only these kinds, separated by commas: {', '.join(KINDS)}."
     function = _option("--kind", "LIST", which)(function)
     return click.option(
@@ -64,14 +69,20 @@ def _which(function: F) -> F:
 def _selection(given: dict[str, Any], **more: str | None) -> SuiteSelection:
     """The selection of the shared options; takes them out of `given`."""
     from tilewright.kernels.shapes import dimension_options
-    from tilewright.kernels.suite import make_selection
+    from tilewright.kernels.suite import make_selection, split_kinds
 
-    sizes = {}
+    option = "--split-k-slices"
+    kinds, slices = split_kinds(
+        given.pop("kind"), given.pop("split_k_mode"), given.pop("split_k_slices"), option
+    )
+    sizes: dict[str, tuple[tuple[str, ...], str]] = {}
+    if slices is not None:
+        sizes[option] = (("slices",), slices)
     for name, (dimensions, _) in dimension_options().items():
         text = given.pop(f"problem_{name}")
         if text is not None:
             sizes[f"--problem-{name}"] = (dimensions, text)
-    return make_selection(given.pop("kind"), sizes, **more)
+    return make_selection(kinds, sizes, **more)
 
 
 @click.command(name="generate")
@@ -84,7 +95,9 @@ def _selection(given: dict[str, Any], **more: str | None) -> SuiteSelection:
     "--shapes", "FILE", "Shapes from a JSON file, in place of the predefined ones.", type=_PATH
 )
 @_option("--configs", "LIST", "Configurations: default, sample:N (at random), all, best (from the"
-         " database), or several of them (default: default).")  # fmt: skip
+         " database), names such as tile_config_128x128_32x5_tensorcore_mmasync, files of them,"
+         " classic (the first profiler's for tensor cores), or several of these (default: default,"
+         " and on GPUs classic).")  # fmt: skip
 @_option("--jobs", "N", "Workers (default: one for each core).")
 @_option("--seed", "N", "One seed, one sample of configurations (default: 0).")
 @tuning_options("target", "threads", "iree_flags", "db")
@@ -100,15 +113,17 @@ def generate(directory: Path, **given: Any) -> None:
     """
     from tilewright.kernels.shapes import read_shapes
     from tilewright.kernels.suite import make_suite
-    from tilewright.profiler.generating import GenerateOptions, parse_configs
+    from tilewright.profiler.configurations import parse_configs
+    from tilewright.profiler.generating import GenerateOptions
     from tilewright.profiler.generating import generate as run
 
     forms = {name: given.pop(name) for name in ("types", "layouts", "variants")}
     selection = _selection(given, **forms)
-    choices = parse_configs(given["configs"] or "default")
+    target = _target(given)
+    usual = "default,classic" if target.is_gpu else "default"
     options = GenerateOptions(
-        _target(given),
-        choices,
+        target,
+        parse_configs(given["configs"] or usual),
         given["iree_flags"],
         _jobs(given["jobs"]),
         _count(given["seed"], "--seed", 0),
@@ -128,7 +143,7 @@ def generate(directory: Path, **given: Any) -> None:
 
 @click.command(name="compile")
 @_which
-@_option("--dispatches", "LIST", _DISPATCHES)
+@click.option("--dispatches", "--dispatch", "dispatches", metavar="LIST", help=_DISPATCHES)
 @_option("--jobs", "N", "Dispatches compiled at a time (default: one for each core).")
 @_option("--timeout", "DURATION", "Time for one dispatch (default: 60s).")
 @click.option("--force", is_flag=True, help="Compile what has not changed, too.")
@@ -147,7 +162,11 @@ def compile_(directory: Path, **given: Any) -> None:
     selected = _selected(generated, given)
     timeout_s = parse_duration(given["timeout"], "--timeout") if given["timeout"] else 60.0
     options = CompileOptions(
-        _target(given), given["iree_flags"], _jobs(given["jobs"]), timeout_s, given["force"]
+        _target(given, selected),
+        given["iree_flags"],
+        _jobs(given["jobs"]),
+        timeout_s,
+        given["force"],
     )
     check_versions()
     done = 0
@@ -167,9 +186,13 @@ def compile_(directory: Path, **given: Any) -> None:
 
 @click.command(name="run")
 @_which
-@_option("--dispatches", "LIST", _DISPATCHES)
+@click.option("--dispatches", "--dispatch", "dispatches", metavar="LIST", help=_DISPATCHES)
 @click.option("--verify/--no-verify", default=True, help="Compare results with NumPy's.")
 @click.option("--profile/--no-profile", default=True, help="Measure run times.")
+@click.option("--verification-enabled", metavar="true|false", type=bool, default=None,
+              help="The same as --verify or --no-verify.")  # fmt: skip
+@click.option("--profiling-enabled", metavar="true|false", type=bool, default=None,
+              help="The same as --profile or --no-profile.")  # fmt: skip
 @_option("--repetitions", "N", "Samples of each time (default: until the median is steady).")
 @_option("--output", "FILE", "Write a CSV file.", type=_PATH)
 @click.option("--append", is_flag=True, help="Add to the CSV file.")
@@ -180,6 +203,8 @@ def compile_(directory: Path, **given: Any) -> None:
 @_option("--jobs", "N", "Workers that compute references (default: one for each core).")
 @_option("--timeout", "DURATION", "Time for running one dispatch (default: 2m).")
 @_option("--seed", "N", "One seed, one set of input data (default: 0).")
+@click.option("--device", metavar="URI", help="The runtime's device for dispatches for a GPU, such"
+              " as cuda://1 (default: the first).")  # fmt: skip
 @tuning_options("target", "threads")
 def run(directory: Path, **given: Any) -> int:
     """Verify and time compiled dispatches.
@@ -201,7 +226,7 @@ def run(directory: Path, **given: Any) -> int:
         if given[option] is not None:
             check_writable_file(given[option], f"--{option.replace('_', '-')}")
     selected = _selected(GeneratedFolder(directory), given)
-    target = _target(given)
+    target = _target(given, selected)
     options = _run_options(given, target)
     device = options.device
     check_versions()
@@ -242,7 +267,7 @@ def _run(
     from tilewright.profiler.report import ProfileCsv, block_lines, csv_row, numbers
     from tilewright.profiler.running import run_dispatches
 
-    instructions = vector_instructions(target)
+    instructions = "" if target.is_gpu else vector_instructions(target)
     done: list[tuple[ProfileOutcome, Numbers | None]] = []
     with ExitStack() as stack:
         report = stack.enter_context(ProfileCsv(path, tags, append)) if path is not None else None
@@ -274,7 +299,7 @@ def _peaks(options: RunOptions) -> Peaks | None:
     from tilewright.measure.peak import cached_peak
     from tilewright.profiler.peaks import Peaks
 
-    if not options.profile:
+    if not options.profile or options.gpu is not None:
         return None
     if cached_peak(options.threads) is None:
         click.echo("note: the machine's peak is measured first, once", err=True)
@@ -328,26 +353,45 @@ def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
     repetitions = given["repetitions"]
     return RunOptions(
         threads=target.cores,
-        verify=given["verify"],
-        profile=given["profile"],
+        verify=_switch(given["verify"], given["verification_enabled"]),
+        profile=_switch(given["profile"], given["profiling_enabled"]),
         repetitions=None if repetitions is None else _count(repetitions, "--repetitions"),
         jobs=_jobs(given["jobs"]),
         seed=_count(given["seed"], "--seed", 0),
         timeout_s=parse_duration(given["timeout"], "--timeout") if given["timeout"] else 120.0,
+        gpu=_gpu_device(given["device"], target),
     )
 
 
-def _target(given: dict[str, Any]) -> Target:
+def _gpu_device(uri: str | None, target: Target) -> DeviceOptions | None:
+    """What dispatches for a GPU run on; None for the CPU."""
+    from tilewright.measure.runtime import DeviceOptions
 
+    if not target.is_gpu:
+        if uri is not None:
+            raise UserError(f"--device: '{uri}' is for GPUs; the dispatches are for {target.name}")
+        return None
+    return DeviceOptions(uri or target.device, advice="; such dispatches can be compiled here only")
+
+
+def _switch(plain: bool, spelled: bool | None) -> bool:
+    """A switch that may have been written with its value."""
+    return plain if spelled is None else spelled
+
+
+def _target(given: dict[str, Any], selected: Sequence[Selected] = ()) -> Target:
+    """The target that is named, else that for which the dispatches were generated."""
     threads = given.get("threads")
-    target = parse_target(
-        given["target"] or "cpu", None if threads is None else _count(threads, "--threads")
-    )
-    if target.is_gpu:
-        raise UserError(
-            f"--target: '{given['target']}' is a GPU, and profile is for CPUs (allowed: cpu, "
-            "cpu:NAME); `tilewright tune` and `tilewright inspect` take GPUs"
-        )
+    count = None if threads is None else _count(threads, "--threads")
+    own = dict.fromkeys(dispatch.folder.target for dispatch in selected)
+    target = parse_target(given["target"] or next(iter(own), "cpu"), count)
+    for name in own:
+        if name != target.name and (target.is_gpu or parse_target(name).is_gpu):
+            raise UserError(
+                f"--target: the dispatches were generated for {', '.join(own)}, which "
+                f"{target.name} is not; choose among them with --kind and --dispatches, or "
+                "generate others"
+            )
     return target
 
 

@@ -289,7 +289,9 @@ def resolve(
     """
     context = function.context
     if configuration.ordinal < 0:
-        return _edited(_parse(configuration.info, context), configuration), [
+        with context:
+            info = _edited(_parse(configuration.info, context), configuration)
+        return info, [
             (i, name, _parse(text, context)) for i, name, text in configuration.attributes
         ]
     with context:
@@ -316,7 +318,7 @@ def _edited(attribute: ir.Attribute, configuration: GpuCompilationInfo) -> ir.At
     if configuration.options:
         options: dict[str, Any] = dict(_options(info))
         options.update((k, _option(k, v)) for k, v in configuration.options)
-        entries[_PIPELINE_OPTIONS] = iree_gpu.PipelineOptionsAttr.get(**options)
+        entries[_PIPELINE_OPTIONS] = iree_gpu.PipelineOptionsAttr.get(**options, ctx=context)
     entries.update((k, _parse(v, context)) for k, v in configuration.settings)
     return iree_codegen.TranslationInfoAttr.get(
         info.pass_pipeline,

@@ -202,40 +202,51 @@ class BatchMatmul(MatrixProduct):
 
 
 class SplitKMatmul(MatrixProduct):
-    """A matrix product whose sums are split into slices that are added up at the end.
+    """A matrix product, or one for each of a batch, whose sums are split into slices that are added
+    up at the end.
 
     The split is part of the program: k becomes (slices, k / slices), the slices are a batch of
     products, and a second dispatch adds them.
     """
 
-    name = "matmul_splitk"
-    about = "a matrix product in slices along k, which a second dispatch adds up"
-    dimensions = (M, N, K, Dimension("slices", "splitk", about="slices that k is split into"))
-    shapes = (
-        {"m": 128, "n": 128, "k": 4096, "slices": 4},
-        {"m": 128, "n": 128, "k": 4096, "slices": 16},
-        {"m": 50, "n": 70, "k": 780, "slices": 3},
-    )
+    split_k_mode = "parallel"
+
+    def __init__(self, batched: bool = False) -> None:
+        own = BatchMatmul if batched else Matmul
+        self.name = "batch_matmul_splitk" if batched else "matmul_splitk"
+        self.about = "in slices along k, which a second dispatch adds up"
+        self.about = f"{'matrix products' if batched else 'a matrix product'} {self.about}"
+        slices = Dimension("slices", "splitk", about="slices that k is split into")
+        self.dimensions = (*own.dimensions, slices)
+        self.axes = own.axes
+        self.shapes = (
+            {"m": 128, "n": 128, "k": 4096, "slices": 4},
+            {"m": 128, "n": 128, "k": 4096, "slices": 16},
+            {"m": 50, "n": 70, "k": 780, "slices": 3},
+        )
+        if batched:
+            self.shapes = tuple({**shape, "batch": 3} for shape in self.shapes[1:])
 
     def reason_against(self, operation: Operation) -> str:
         k, slices = operation["k"], operation["slices"]
         return "" if k % slices == 0 else f"k = {k} cannot be split into {slices} equal slices"
 
     def flops(self, operation: Operation) -> int:
-        m, n, k, slices = operation.sizes
-        return m * n * (2 * k + slices)
+        points = math.prod(operation.result.shape or ())
+        return points * (2 * operation["k"] + operation["slices"])
 
     def reduction_length(self, operation: Operation) -> int:
         # Along the way of one term: its slice, then the slices.
-        _, _, k, slices = operation.sizes
-        return k // slices + slices
+        return operation["k"] // operation["slices"] + operation["slices"]
 
     def emit_product(
         self, operation: Operation, build: ProgramBuilder, operands: Sequence[Any]
     ) -> Any:
-        _, _, k, slices = operation.sizes
-        # Loops: slice, m, n, k of the slice. In an operand, the slices come right before k.
-        loop = {"m": (1,), "n": (2,), "k": (0, 3)}
+        k, slices = operation["k"], operation["slices"]
+        *kept, _, _ = (d.name for d in self.dimensions)
+        # Loops: slice, those of the result, k of the slice. The slices come right before k in an
+        # operand.
+        loop = {name: (i + 1,) for i, name in enumerate(kept)} | {"k": (0, len(kept) + 1)}
         split = [
             build.split(operand, axes.index("k"), slices, k // slices)
             for operand, axes in zip(operands, operation.axes, strict=False)
@@ -245,14 +256,14 @@ class SplitKMatmul(MatrixProduct):
         partial = ArgumentType(result.element_type, (slices, *(result.shape or ())))
         products = build.generic(
             split,
-            (*loops, (0, 1, 2)),
+            (*loops, range(len(kept) + 1)),
             partial,
             lambda scalars, x, y, total: scalars.add(total, scalars.multiply(x, y)),
             initial=0,
         )
         return build.generic(
             (products,),
-            ((2, 0, 1), (0, 1)),
+            ((len(kept), *range(len(kept))), range(len(kept))),
             result,
             lambda scalars, x, total: scalars.add(total, x),
             initial=0,
@@ -280,6 +291,7 @@ KINDS: tuple[OperationKind, ...] = (
     Matmul(),
     BatchMatmul(),
     SplitKMatmul(),
+    SplitKMatmul(batched=True),
     Matvec(),
     Matmul(("add",)),
     Matmul(("add", "relu")),

@@ -122,6 +122,8 @@ class OperationKind(abc.ABC):
     variants: tuple[str, ...] = ("",)
     shapes: tuple[Mapping[str, int], ...]
     aliases: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    # How sums are split into slices; '' where they are not.
+    split_k_mode = ""
 
     def types(self, variant: str) -> tuple[ElementTypes, ...]:
         """The element types that the variant has.

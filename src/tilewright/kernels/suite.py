@@ -22,6 +22,12 @@ from tilewright.kernels.operation import (
 from tilewright.kernels.shapes import Shape, SizeChoices, parse_sizes, predefined
 
 ALL = "all"
+PARALLEL, NO_SPLIT = "parallel", "none"
+# As IREE's first dispatch profiler prints it.
+_NOT_SPLIT = "N/A"
+SPLIT_K_MODES = (PARALLEL, NO_SPLIT, _NOT_SPLIT)
+# Behind the kind of a product that is split along k.
+_SPLIT = "_splitk"
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,47 @@ def make_selection(
     )
     _check(selection)
     return selection
+
+
+def split_kinds(
+    kinds: str | None, mode: str | None, slices: str | None, option: str = "--split-k-slices"
+) -> tuple[str | None, str | None]:
+    """What `--split-k-mode` and `--split-k-slices` make of the kinds that are asked for: products
+    and batches of them, in one piece (mode none, one slice) and in slices.
+
+    Args:
+        kinds: of `--kind`.
+        mode: `parallel`, `none` (or `N/A`), or None where only the slices tell.
+        slices: numbers of slices.
+        option: what the slices were written for, for messages.
+
+    Returns:
+        The kinds, and the numbers of slices that are more than one; None where nothing was said.
+
+    Raises:
+        UserError: other kinds are named, or mode and slices contradict each other.
+    """
+    if mode is None and slices is None:
+        return kinds, None
+    if mode is not None and mode not in SPLIT_K_MODES:
+        raise UnknownNameError("mode", mode, SPLIT_K_MODES, "--split-k-mode")
+    splittable = [name for name in KINDS if f"{name}{_SPLIT}" in KINDS]
+    named = [name.removesuffix(_SPLIT) for name in _words(kinds, "--kind")] or splittable
+    for name in named:
+        if name not in splittable:
+            raise UserError(
+                f"{option}: {name} cannot be split along k (allowed: {', '.join(splittable)})"
+            )
+    # Without numbers, those of the predefined shapes.
+    counts = parse_sizes(slices, option) if slices is not None else ()
+    several = [count for count in counts if count > 1]
+    if (mode == PARALLEL and 1 in counts) or (mode in (NO_SPLIT, _NOT_SPLIT) and several):
+        raise UserError(f"{option}: '{slices}' slices are not possible with --split-k-mode {mode}")
+    in_slices = bool(several) or mode == PARALLEL
+    whole = 1 in counts or mode in (NO_SPLIT, _NOT_SPLIT)
+    found = [n for name in dict.fromkeys(named) for n, wanted in (
+        (name, whole), (f"{name}{_SPLIT}", in_slices)) if wanted]  # fmt: skip
+    return ",".join(found), ",".join(map(str, several)) or None
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...]:

@@ -6,13 +6,9 @@ generate(directory, suite.operations, GenerateOptions(target))
 """
 
 from tilewright.profiler.compiling import CompileOptions, compile_dispatches
+from tilewright.profiler.configurations import ConfigurationChoice, parse_configs
 from tilewright.profiler.folder import GeneratedFolder, OperationFolder, Selected
-from tilewright.profiler.generating import (
-    ConfigurationChoice,
-    GenerateOptions,
-    generate,
-    parse_configs,
-)
+from tilewright.profiler.generating import GenerateOptions, generate
 from tilewright.profiler.names import (
     format_configuration,
     format_dispatch,

@@ -4,7 +4,7 @@ those from search spaces and the database."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -39,10 +39,18 @@ MOST_CONFIGURATIONS = 10_000
 _DRAWS = 8
 # Draws from a space that is held to the tiles of a name, of which the most promising is taken.
 _NAMED_DRAWS = 512
+# Steps in flight, where they are a knob and not an option beside the space.
+_DEPTH_KNOB = "pipeline_depth"
 # What the k of a matrix intrinsic can be, in which some spaces count their steps.
 _STEP_UNITS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-Way = Literal["default", "sample", "all", "best", "named"]
+# Tiles and stages that IREE's first dispatch profiler generated for tensor cores.
+_CLASSIC = (
+    *("128x256_32x3", "128x128_64x4", "128x128_32x5", "128x64_32x5", "64x64_64x5", "64x64_32x10"),
+    "128x128_16x5",
+)
+
+Way = Literal["default", "sample", "all", "best", "classic", "named"]
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ def parse_configs(text: str, option: str = "--configs") -> tuple[ConfigurationCh
     """The choices of `--configs`.
 
     Args:
-        text: `default`, `sample:N`, `all`, `best`, names of configurations, files that have such
-            words in lines (`#` begins a remark), or several of them, separated by commas.
+        text: `default`, `sample:N`, `all`, `best`, `classic`, names of configurations, files that
+            have such words in lines (`#` begins a remark), or several of them, separated by commas.
         option: what it was written for, for messages.
 
     Returns:
@@ -97,9 +105,9 @@ def _choice(text: str, option: str) -> ConfigurationChoice:
                 "of one operation"
             )
         return ConfigurationChoice("sample", count)
-    if not colon and word in ("default", "all", "best"):
+    if not colon and word in ("default", "all", "best", "classic"):
         return ConfigurationChoice(word)  # type: ignore[arg-type]
-    allowed = ("default", "sample:N", "all", "best", f"{PREFIX}...", "a file of them")
+    allowed = ("default", "sample:N", "all", "best", "classic", f"{PREFIX}...", "a file of them")
     raise UnknownNameError("choice of configurations", text, allowed, option)
 
 
@@ -144,6 +152,8 @@ class ConfigurationChooser:
                 self.configurations[DEFAULT] = None
             elif choice.way == "named":
                 self._named(subject, choice.name)
+            elif choice.way == "classic":
+                self._classic(subject)
             elif choice.way == "sample":
                 self._sample(subject, choice.count)
             elif choice.way == "all":
@@ -186,6 +196,17 @@ class ConfigurationChooser:
             self.configurations[DEFAULT] = None
         else:
             self._add(subject, [result.configuration])
+
+    def _classic(self, subject: DispatchTask) -> None:
+        """Those of the first profiler that the dispatch has, by whichever matrix instructions."""
+        for classes in _matrix_classes(subject):
+            for tiles in _CLASSIC:
+                name = f"{PREFIX}{tiles}_{classes}"
+                wanted = parse_configuration(name)
+                assert isinstance(wanted, NamedGpuTiling)
+                found = find_gpu_tiling(subject, wanted)
+                if not isinstance(found, str):
+                    self.configurations[name] = found
 
     def _named(self, subject: DispatchTask, name: str) -> None:
         wanted = parse_configuration(name)
@@ -253,6 +274,18 @@ def find_tiling(task: DispatchTask, named: NamedTiling) -> TunedConfiguration | 
     return _tuned(task, task.template.configure(named.tiling, named.translation))
 
 
+def _matrix_classes(task: DispatchTask) -> list[str]:
+    """The classes of the matrix instructions that its space has, as names have them."""
+    found: dict[str, None] = {}
+    for member in task.space.members.values():
+        if isinstance(member, GpuPipeline | StatedPipeline):
+            default = member.space.default
+            named = NamedGpuTiling.of(member.tiles_of(default), member.name, dict(default.items))
+            if named.instruction:
+                found[named.classes] = None
+    return list(found)
+
+
 def find_gpu_tiling(task: DispatchTask, named: NamedGpuTiling) -> TunedConfiguration | str:
     """The most promising configuration that a name stands for, on a GPU.
 
@@ -273,18 +306,21 @@ def find_gpu_tiling(task: DispatchTask, named: NamedGpuTiling) -> TunedConfigura
             continue
         for space in _held_to_tiles(member.space, named):
             drawn = set(space.sample(np.random.default_rng(0), _NAMED_DRAWS))
+            is_knob = _DEPTH_KNOB in (knob.name for knob in space.knobs)
             fitting = []
             for one in sorted(drawn, key=lambda c: c.items):
                 tiles = member.tiles_of(one)
                 whole = NamedGpuTiling.of(tiles, member.name, dict(one.items))
                 classes.add(whole.classes)
-                if named.names(tiles, whole):
-                    fitting.append((tiles.stages == named.stages, space.prior(one), one))
+                same_stages = tiles.stages == named.stages
+                if named.names(tiles, whole) and (same_stages or not is_knob):
+                    fitting.append((same_stages, space.prior(one), one))
             if fitting:
                 same_stages, _, best = max(fitting, key=lambda one: one[:2])
                 lowered = member.configure(best)
-                if not same_stages:
-                    lowered = _with_stages(lowered, named.stages)
+                if not same_stages and STAGES_OPTION in dict(member.template.own.options):
+                    stages = (STAGES_OPTION, str(named.stages))
+                    lowered = replace(lowered, options=(*lowered.options, stages))
                 whole_one = Configuration.of({**dict(best.items), MEMBER_KNOB: member.name})
                 return _tuned(task, lowered, whole_one)
     if classes and named.classes not in classes:
@@ -313,8 +349,3 @@ def _held_to_tiles(space: SearchSpace, named: NamedGpuTiling) -> list[SearchSpac
         return []
     assert isinstance(held, SearchSpace)
     return [held]
-
-
-def _with_stages(lowered: GpuCompilationInfo, stages: int) -> GpuCompilationInfo:
-    """A configuration with another number of steps in flight than its space has."""
-    return replace(lowered, options=(*lowered.options, (STAGES_OPTION, str(stages))))

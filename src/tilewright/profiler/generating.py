@@ -140,12 +140,13 @@ def _open_store(options: GenerateOptions) -> Database | None:
 
 def _check_target(folder: OperationFolder, target: Target) -> None:
     """Raises UserError for a folder that holds dispatches for another GPU."""
-    if folder.dispatches and folder.target != target.name:
-        if target.is_gpu or parse_target(folder.target).is_gpu:
-            raise UserError(
-                f"--target: {folder.path} was generated for {folder.target}, not for "
-                f"{target.name}; give another --generated-dir, or delete it"
-            )
+    if not folder.dispatches or folder.target == target.name:
+        return
+    if target.is_gpu or parse_target(folder.target).is_gpu:
+        raise UserError(
+            f"--target: {folder.path} was generated for {folder.target}, not for {target.name}; "
+            "give another --generated-dir, or delete it"
+        )
 
 
 def _emit(

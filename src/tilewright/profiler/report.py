@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import UserError
+from tilewright.kernels.contractions import MatrixProduct
 from tilewright.kernels.operation import ROW_MAJOR, Operation
 from tilewright.measure.verify import Comparison
-from tilewright.profiler.names import NamedTiling, parse_configuration
+from tilewright.profiler.names import NamedGpuTiling, NamedTiling, parse_configuration
 from tilewright.profiler.peaks import TOLERANCE, Peaks
 from tilewright.profiler.running import ProfileOutcome, Verification
 from tilewright.tables import CsvFile, Table
@@ -20,7 +21,8 @@ PROVIDER = "IREE Codegen"
 NOT_PROFILED = "Not profiled"
 _NONE = "N/A"
 _DEFAULT = "Default"
-_SPLIT_K = "matmul_splitk"
+# Dimensions as the block and the first profiler's options call them.
+_WORDS = {"batch": "batch_count", "slices": "split_k_slices"}
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,31 @@ def numbers(outcome: ProfileOutcome, peaks: Peaks | None) -> Numbers | None:
 
 
 def arguments(operation: Operation) -> str:
-    """The operation in words, as options: sizes, then operands and result.
+    """The operation in words, as options: sizes, then operands and result; of matrix products also
+    their batch and how they are split, as IREE's first dispatch profiler has them.
 
     Args:
         operation: which.
     """
-    words = [f"--{name}={size}" for name, size in operation.dims.items()]
+    sizes = {_WORDS.get(name, name): size for name, size in operation.dims.items()}
+    split: dict[str, object] = {}
+    if isinstance(operation.kind, MatrixProduct):
+        sizes = {"batch_count": operation.dims.get("batch", 1), **sizes}
+        slices = sizes.pop("split_k_slices", None)
+        split = {"split_k_mode": split_mode(operation), "split_k_slices": slices or _NONE}
+    words = {**sizes, **_operands(operation), **split}
     if operation.variant:
-        words.insert(0, f"--variant={operation.variant}")
-    words += [f"--{name}={text}" for name, text in _operands(operation).items()]
-    return " ".join(words)
+        words = {"variant": operation.variant, **words}
+    return " ".join(f"--{name}={text}" for name, text in words.items())
+
+
+def split_mode(operation: Operation) -> str:
+    """How the sums of an operation are split into slices; N/A where they are not.
+
+    Args:
+        operation: which.
+    """
+    return operation.kind.split_k_mode or _NONE
 
 
 def _operands(operation: Operation) -> dict[str, str]:
@@ -107,7 +124,7 @@ def block_lines(outcome: ProfileOutcome, found: Numbers | None) -> list[str]:
     lines = [
         ("Dispatch", outcome.dispatch.name),
         ("Provider", PROVIDER),
-        ("OpKind", operation.kind.name),
+        ("OpKind", f"OperationKind.{operation.kind.name.title().replace('_', '')}"),
         ("Operation", operation.name),
         ("Configuration", outcome.dispatch.configuration),
         ("Arguments", arguments(operation)),
@@ -167,7 +184,7 @@ class _Shown:
         return self.outcome.dispatch.folder.operation
 
     @property
-    def tiles(self) -> NamedTiling | None:
+    def tiles(self) -> NamedTiling | NamedGpuTiling | None:
         return parse_configuration(self.outcome.dispatch.configuration)
 
     @property
@@ -177,7 +194,14 @@ class _Shown:
 
     @property
     def slices(self) -> int | None:
-        return self.operation.dims["slices"] if self.operation.kind.name == _SPLIT_K else None
+        return self.operation.dims.get("slices")
+
+    @property
+    def pipeline(self) -> str:
+        tuned, tiles = self.outcome.dispatch.entry.tuned, self.tiles
+        if isinstance(tiles, NamedTiling):
+            return str(tiles.translation)
+        return _DEFAULT if tuned is None else str(tuned.configuration.translation)
 
 
 _Cell = Callable[[_Shown], object]
@@ -188,7 +212,7 @@ def _timed(cell: Callable[[Numbers], object], untimed: str = "") -> _Cell:
     return lambda shown: untimed if shown.found is None else cell(shown.found)
 
 
-def _tiled(cell: Callable[[NamedTiling, _Shown], object]) -> _Cell:
+def _tiled(cell: Callable[[NamedTiling | NamedGpuTiling, _Shown], object]) -> _Cell:
     """A cell that tells of a configuration, if it is not the compiler's own."""
     return lambda shown: _DEFAULT if (tiles := shown.tiles) is None else cell(tiles, shown)
 
@@ -232,18 +256,24 @@ _CELLS: Mapping[str, _Cell] = {
     "lhs": _operand(0),
     "rhs": _operand(1),
     "result": lambda s: _operands(s.operation)["result"],
-    "split_k_mode": lambda s: "parallel" if s.slices else _NONE,
+    "split_k_mode": lambda s: split_mode(s.operation),
     "split_k_slices": lambda s: s.slices or _NONE,
     "Tile config": _tiled(lambda tiles, s: tiles.tiles),
-    "Core class": _tiled(lambda tiles, s: "cpu"),
-    "Instruction class": _tiled(lambda tiles, s: s.instructions),
+    "Core class": _tiled(
+        lambda tiles, s: tiles.core if isinstance(tiles, NamedGpuTiling) else "cpu"
+    ),
+    "Instruction class": _tiled(
+        lambda tiles, s: (
+            (tiles.instruction or _NONE) if isinstance(tiles, NamedGpuTiling) else s.instructions
+        )
+    ),
     "Verification": lambda s: str(s.outcome.verification),
     "Runtime(ms)": _timed(lambda n: f"{n.runtime_ms:.6g}"),
     "GFLOPs": _timed(lambda n: f"{n.gflops:.2f}", NOT_PROFILED),
     "Dispatch": lambda s: s.outcome.dispatch.name,
     "Configuration": lambda s: s.outcome.dispatch.configuration,
     "Arguments": lambda s: arguments(s.operation),
-    "Pipeline": _tiled(lambda tiles, s: str(tiles.translation)),
+    "Pipeline": lambda s: s.pipeline,
     "Status": lambda s: str(s.outcome.status),
     "Message": lambda s: s.outcome.message,
     "Runtime low(ms)": _timed(lambda n: f"{n.low_ms:.6g}"),

@@ -41,7 +41,8 @@ class Verification(enum.StrEnum):
 class RunOptions:
     """What to do with each dispatch.
 
-    threads: of the runtime. repetitions: samples of each time; None takes as many as a steady
+    threads: of the runtime. gpu: the device that dispatches for a GPU run on; None: the CPU.
+    repetitions: samples of each time; None takes as many as a steady
     median needs. jobs: workers that compute references, before anything is measured. timeout_s: for
     a dispatch's check, and for its timing.
     """
@@ -53,11 +54,12 @@ class RunOptions:
     jobs: int = 1
     seed: int = 0
     timeout_s: float = 120.0
+    gpu: DeviceOptions | None = None
 
     @property
     def device(self) -> DeviceOptions:
         """The device that dispatches run on."""
-        return DeviceOptions.cpu(self.threads)
+        return self.gpu or DeviceOptions.cpu(self.threads)
 
     @property
     def policy(self) -> TimingPolicy:

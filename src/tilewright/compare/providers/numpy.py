@@ -13,7 +13,7 @@ from tilewright.compare.providers.interface import PreparedTask, PrepareRequest,
 from tilewright.compare.workloads import ComparedWorkload
 from tilewright.target import Target
 
-_PRODUCTS = ("matmul", "batch_matmul", "matmul_splitk", "matvec")
+_PRODUCTS = ("matmul", "batch_matmul", "matmul_splitk", "batch_matmul_splitk", "matvec")
 _TYPES = ("f32", "f64")
 # What the function is called in the libraries that wheels and distributions carry.
 _COUNTERS = (

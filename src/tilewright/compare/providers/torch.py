@@ -392,6 +392,7 @@ _KINDS: Mapping[str, Callable[[Any, Operation, list[Any]], tuple[Function, list[
     "matmul": _matmul,
     "batch_matmul": _matmul,
     "matmul_splitk": _matmul,
+    "batch_matmul_splitk": _matmul,
     "matvec": _matmul,
     "matmul_bias": _matmul_steps,
     "matmul_bias_relu": _matmul_steps,

@@ -99,13 +99,19 @@ def test_no_kernel_is_reported_above_the_peak() -> None:
 
 def test_a_block_has_every_line() -> None:
     lines = block_lines(RIGHT, numbers(RIGHT, HalfOf()))  # type: ignore[arg-type]
-    labels = [line.partition(":")[0].strip() for line in "\n".join(lines).splitlines()[1:]]
+    split = " " * 16 + "--split_k_mode=N/A --split_k_slices=N/A"
+    written = "\n".join(lines).splitlines()[1:]
+    assert written.index(split) == 6, "as the first profiler breaks the line"
+    written.remove(split)
+    labels = [line.partition(":")[0].strip() for line in written]
     assert labels == [
         *("Dispatch", "Provider", "OpKind", "Operation", "Configuration", "Arguments"),
         *("Verification", "Runtime(ms)", "GFLOPs", "Bytes", "GB/s", "Peak"),
     ]
     text = "\n".join(lines)
-    assert "--m=768 --n=512 --k=1024 --lhs=f16t --rhs=f16t --result=f16t" in text
+    assert "OperationKind.Matmul" in text
+    shown = "--batch_count=1 --m=768 --n=512 --k=1024 --lhs=f16t --rhs=f16t --result=f16t\n"
+    assert shown in text
     assert "SUCCESS" in text
     assert "1 (0.9 to 1.1, 7 samples)" in text or "7 samples" in text
     assert "50.0% of" in text

@@ -79,7 +79,7 @@ def test_the_whole_file(folder: Path) -> None:
         tuner="XGBoostTuner",
         n_trial=16,
     )
-    assert config.gpu_only == ("block_dim_x", "block_dim_y", "block_dim_z", "pipeline_depth")
+    assert config.restricts
 
 
 @pytest.mark.parametrize("leave_out", range(len(WHOLE.splitlines())))
@@ -178,7 +178,7 @@ def test_block_dim_z_is_one(folder: Path, value: str) -> None:
 
 
 def test_the_product_of_block_dimensions(folder: Path) -> None:
-    assert read("[SearchSpace]\nblock_dim_x = [64, 256]\nblock_dim_y = [4]").gpu_only
+    assert read("[SearchSpace]\nblock_dim_x = [64, 256]\nblock_dim_y = [4]").restrictions
     message = error("[SearchSpace]\nblock_dim_x = [64, 512]\nblock_dim_y = [1, 4]")
     assert "block_dim_x = 512, block_dim_y = 4: the product" in message
     assert "2048" in message
@@ -208,7 +208,11 @@ def test_sections_for_one_dispatch(folder: Path) -> None:
         "tile_n": (32,),
         "pipeline_depth": (3,),
     }
-    assert config.gpu_only == ("pipeline_depth",)
+    path = str(config.path)
+    assert config.place("matmul_512", "tile_m") == f"{path}: [SearchSpace._512$] tile_m"
+    assert config.place("matmul_64", "tile_m") == f"{path}: [SearchSpace.matmul_[0-9]+] tile_m"
+    assert config.place("matmul_64", "tile_n") == f"{path}: [SearchSpace] tile_n"
+    assert not read("[SearchSpace]\npipeline_depth = [2]").restricts, "nothing on a CPU"
     assert "'a(' is not a regular expression" in error("[SearchSpace.a(]\ntile_m = [8]")
     assert "regular expression is missing" in error("[SearchSpace.]\ntile_m = [8]")
     assert "[SearchSpace.x]: unknown key" in error("[SearchSpace.x]\ntile = [8]")

@@ -12,7 +12,7 @@ Knobs are named after level and loop: `distribution_m`, `vector_common_parallel_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +82,11 @@ class CpuPipeline(Pipeline):
             if self.extents
             else None,
         )
+
+    @property
+    def tile_names(self) -> Mapping[str, str]:
+        of = {"m": "distribution_m", "n": "distribution_n", "k": "cache_reduction_k"}
+        return {loop: knob for loop, knob in of.items() if knob in self.knob_names}
 
     # -- what pipelines differ in --------------------------------------------------------------
 

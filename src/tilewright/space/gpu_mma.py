@@ -19,6 +19,7 @@ from tilewright.space.gpu_pipeline import (
     Draft,
     GpuPipeline,
     divisor_sizes,
+    tile_number,
 )
 from tilewright.space.knobs import BoolKnob, ChoiceKnob
 from tilewright.space.terms import Term, look_up, numbered
@@ -80,6 +81,9 @@ class BatchedProduct(GpuPipeline):
             return some & (wm % at_m == 0) & (wn % at_n == 0) & (subgroups * width <= 1024)
 
         self.threads = (Computed((INTRINSIC, *tiles), threads),)
+        self.numbers[tile_number("k")] = Computed(
+            (INTRINSIC, f"red_{k}"), lambda kind, r: r * shape(kind, 2)
+        )
         for name, knobs, check, reason in (
             (
                 "subgroups have whole intrinsics",

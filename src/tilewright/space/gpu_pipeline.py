@@ -39,6 +39,15 @@ from tilewright.workload import Workload
 # The workgroup's sizes, which follow from other knobs in every pipeline: a user may hold them too.
 WORKGROUP_SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z")
 
+TILED_LOOPS = ("m", "n", "k")
+"""The loops of a matrix product."""
+
+
+def tile_number(loop: str) -> str:
+    """What a tile of one of these loops is called that follows from several knobs."""
+    return f"tile_{loop}"
+
+
 # Waves that an execution unit is to hold (AMD); which operands go through shared memory; whether
 # shared memory is laid out against bank conflicts.
 WAVES, PROMOTE, BANK_CONFLICTS = "waves_per_eu", "promote_operands", "reduce_bank_conflicts"
@@ -93,8 +102,9 @@ class GpuPipeline(Pipeline):
 
     `tree` is the root op's lowering configuration; `at` has the last loop of each role. `tiles`,
     the knobs that are workgroup tiles by loop, make the prior; `matrix` tells it whether matrix
-    instructions compute. `start_is_own`: whether the knobs' first values stand for the compiler's
-    own choice, if they are a member.
+    instructions compute. `numbers` are others that follow from knobs, and may be restricted.
+    `start_is_own`: whether the knobs' first values stand for the compiler's own choice, if they are
+    a member.
     """
 
     attribute: ClassVar[str]
@@ -107,8 +117,8 @@ class GpuPipeline(Pipeline):
         self.at = {dim.role: i for i, dim in enumerate(workload.dims)}
         self.subgroup_size = template.own.subgroup_size
         self.start_is_own = True
-        self.threads: tuple[Computed, ...] = ()
         self.tiles: dict[int, str] = {}
+        self.numbers: dict[str, Computed] = {}
         self._knobs: list[Knob] = []
         self._rules: list[Constraint] = []
         self._start: dict[str, Value] = {}
@@ -121,9 +131,20 @@ class GpuPipeline(Pipeline):
             self._rules,
             start,
             prior_many=self._prior if self.tiles else None,
-            computed=dict(zip(WORKGROUP_SIZES, self.threads, strict=True)),
+            computed=dict(zip(WORKGROUP_SIZES, self.threads, strict=True)) | self.numbers,
         )
         self.is_own = self.start_is_own and self.space.default == start
+
+    @property
+    def tile_names(self) -> Mapping[str, str]:
+        names, have = self.workload.loop_names, self.space.restrictable
+        knobs = {names[i]: tile for i, tile in self.tiles.items() if i < len(names)}
+        found: dict[str, str] = {}
+        for loop in TILED_LOOPS:
+            for name in (tile_number(loop), knobs.get(loop, ""), f"reduction_{loop}"):
+                if name in have:
+                    found.setdefault(loop, name)
+        return found
 
     @abstractmethod
     def declare(self) -> None:
@@ -145,15 +166,16 @@ class GpuPipeline(Pipeline):
         self._knobs.append(knob)
         self._start[knob.name] = start
 
-    def tile(self, name: str, sizes: Iterable[int], own: int) -> None:
+    def tile(self, name: str, sizes: Iterable[int], own: int, limit: int | None = None) -> None:
         """Add a tile knob.
 
         Args:
             name: of the knob.
             sizes: from 1; the compiler's own is added.
             own: the compiler's own size, 0 where it does not tile (which is a tile of 1).
+            limit: a user may ask for any size up to this; None for those given alone.
         """
-        self.knob(TileKnob(name, values=tuple(sorted({*sizes, own or 1}))), own or 1)
+        self.knob(TileKnob(name, values=tuple(sorted({*sizes, own or 1})), limit=limit), own or 1)
 
     def rule(
         self,

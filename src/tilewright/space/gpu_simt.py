@@ -18,8 +18,9 @@ from tilewright.space.knobs import BoolKnob
 from tilewright.space.terms import product, where
 
 _MAX_THREADS = 1024
-# Points that a thread unrolls between two steps of a reduction: more take long to compile.
-_MAX_UNROLLED = 2048
+# Points that a thread unrolls between two steps of a reduction: twice as many take some ten seconds
+# to compile.
+_MAX_UNROLLED = 4096
 _MAX_TILES = (512, 16)
 _MAX_REDUCTION_TILE = 64
 
@@ -49,8 +50,9 @@ class ThreadTiles(GpuPipeline):
             i: f"reduction_{names[i]}" for i in range(count) if root.reduction[i] and step[i]
         }
         for loop, name in self.steps.items():
-            sizes = divisor_sizes(max(1, root.extents[loop]), _MAX_REDUCTION_TILE)
-            self.tile(name, sizes, step[loop])
+            extent = max(1, root.extents[loop])
+            sizes = divisor_sizes(extent, _MAX_REDUCTION_TILE)
+            self.tile(name, sizes, step[loop], limit=extent)
         self.thread_of = {i: f"thread_{names[i]}" for i in parallel}
         pairs = tuple(n for i in parallel for n in (self.tiles[i], self.thread_of[i]))
         self.threads = (Computed(pairs, _quotients),)

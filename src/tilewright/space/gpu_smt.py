@@ -32,8 +32,10 @@ from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
     MAX_INTRINSICS,
     PROMOTE,
+    TILED_LOOPS,
     WAVES,
     WORKGROUP_SIZES,
+    tile_number,
     waves_knob,
     waves_setting,
 )
@@ -61,6 +63,7 @@ _SIZES = ("wg_size_x", "wg_size_y", "wg_size_z")
 
 REORDER = "reorder_workgroups"
 _ORDERS = ("none", "transpose")
+_INTRINSIC = "mma_idx"
 
 # Workgroups that share columns follow one another where the columns of the result take more cache
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
@@ -119,6 +122,8 @@ class StatedPipeline(Pipeline):
             *self._reorder_rules(),
             *self._whole_tile_rules(),
         ]
+        self.computed |= self._tiles()
+        self.threads = tuple(self.computed[n] for n in WORKGROUP_SIZES if n in self.computed)
         own = self._own()
         threads = self.computed.get(WORKGROUP_SIZES[0])
         by_loop = threads is not None and len(workload.dims) == len(program.dims)
@@ -184,6 +189,30 @@ class StatedPipeline(Pipeline):
             return Computed((name,), lambda v: v)
         scope = tuple(n for n in self.free if n in self.model.scope_of(name))
         return Computed(scope, lambda *c: self.model.compute(name, self.values(scope, c)))
+
+    def _tiles(self) -> dict[str, Computed]:
+        """The tiles of a matrix product's loops in elements, by what they are called."""
+        found = {}
+        for at, loop in enumerate(self.workload.loop_names[: len(self.program.dims)]):
+            name = next((n for n in (f"wg_{at}", f"red_{at}") if n in self.names), None)
+            if loop not in TILED_LOOPS or name is None:
+                continue
+            size: Term = self._terms[name]
+            if name.startswith("red_") and self._in_intrinsics:
+                size = size * self._shape(_INTRINSIC, 2)
+            scope = self._scope(size)
+            found[tile_number(loop)] = Computed(scope, evaluator(size, scope))
+        return found
+
+    @property
+    def tile_names(self) -> Mapping[str, str]:
+        numbers = {loop: tile_number(loop) for loop in TILED_LOOPS}
+        return {loop: name for loop, name in numbers.items() if name in self.computed}
+
+    @property
+    def _in_intrinsics(self) -> bool:
+        """Whether steps of the reduction count intrinsics; else elements."""
+        return self.program.pipeline == "TileAndFuse" and _INTRINSIC in self.names
 
     # -- the compiler's constraints ------------------------------------------------------------
 
@@ -267,8 +296,8 @@ class StatedPipeline(Pipeline):
             return []
         tile = product(self._terms[name] for name in parallel)
         m, n, k = (self._shape(intrinsic, axis) for axis in range(3))
-        in_intrinsics = self.program.pipeline == "TileAndFuse"
-        points = product([tile, *(self._terms[name] for name in sums), k if in_intrinsics else 1])
+        step = k if self._in_intrinsics else 1
+        points = product([tile, *(self._terms[name] for name in sums), step])
         subgroups = greatest(1, self._threads // self.target.subgroup)
         return [
             *self._at_most(

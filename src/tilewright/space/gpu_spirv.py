@@ -12,7 +12,14 @@ from typing import Any
 
 from tilewright.gpu import GpuTiles
 from tilewright.space.constraints import Computed, product_at_most
-from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
+from tilewright.space.gpu_pipeline import (
+    Draft,
+    GpuPipeline,
+    divisor_sizes,
+    multiples,
+    powers,
+    tile_number,
+)
 from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.terms import greatest
 from tilewright.trial import Configuration
@@ -226,6 +233,10 @@ class CooperativeMatrices(_SpirvPipeline):
             ),
         )
         self._rules.append(product_at_most("accumulators", ("tiles_m", "tiles_n"), 16))
+        for axis, loop in (("m", m), ("n", n)):
+            self.numbers[tile_number(axis)] = Computed(
+                (f"subgroups_{axis}", f"tiles_{axis}"), lambda s, t, size=unit[loop]: s * t * size
+            )
         self.threads = (
             Computed(("subgroups_n",), lambda s: s * width),
             Computed(("subgroups_m",), lambda s: s),

@@ -22,12 +22,20 @@ class Pipeline(ABC):
     """What a dispatch's space is the union of; made from a template, a workload and a target.
 
     The constructor raises Unfit for a dispatch that the pipeline cannot compile. `is_own`: whether
-    the default of `space` is the compiler's own choice.
+    the default of `space` is the compiler's own choice. `threads`: of a workgroup, for each of its
+    dimensions, x first; none where there are no workgroups of threads.
     """
 
     name: str
     space: SearchSpace
     is_own: bool
+    threads: tuple[Computed, ...] = ()
+
+    @property
+    def tile_names(self) -> Mapping[str, str]:
+        """What may be restricted as the tile of rows (`m`), of columns (`n`) and of the depth (`k`)
+        of a matrix product, in elements, by these names of its loops."""
+        return {}
 
     @abstractmethod
     def configure(self, configuration: Configuration) -> CompilationInfo:

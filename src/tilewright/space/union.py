@@ -308,22 +308,42 @@ class UnionSpace(Space):
         chosen: set[Value] = set(self._members)
         if MEMBER_KNOB in values:
             chosen = set(self._choice.restrict(values[MEMBER_KNOB]).values)
+        return self.restrict_each(
+            {
+                member.name: {k: v for k, v in values.items() if k in member.restrictable}
+                for member in self.members
+                if member.name in chosen
+            }
+        )
+
+    def restrict_each(self, values: Mapping[str, Mapping[str, Sequence[Value]]]) -> Restriction:
+        """The space with each member held to values of its own.
+
+        Args:
+            values: what each knob may be, by member and the knob's name; members that are not
+                named are left out.
+
+        Returns:
+            The union of what is left, with notes on members of which nothing is left.
+
+        Raises:
+            UserError: nothing is left of any member that is restricted.
+        """
         kept: list[Space] = []
         notes: list[str] = []
         errors: list[UserError] = []
         for member in self.members:
-            if member.name not in chosen:
+            if member.name not in values:
                 continue
-            own = {k: v for k, v in values.items() if k in member.restrictable}
             try:
-                restriction = member.restrict(own)
+                restriction = member.restrict(values[member.name])
             except UserError as error:
                 errors.append(error)
                 notes.append(f"'{member.name}' is left out: {error}")
                 continue
             kept.append(restriction.space)
             notes += restriction.notes
-        named = any(k in m.restrictable for m in kept for k in values if k != MEMBER_KNOB)
+        named = any(values[member.name] for member in kept)
         if not kept or (errors and not named):
             # What is left has none of these knobs: not what was asked for.
             raise errors[0]

@@ -233,7 +233,7 @@ def _dispatch(context: RunContext, task: DispatchTask, count: int) -> CompiledDi
 def _sizes(task: DispatchTask) -> dict[str, float]:
     """The number of configurations of each pipeline."""
     rng = np.random.default_rng(0)
-    pipelines = getattr(task.space.space, "members", (task.space.space,))
+    pipelines = getattr(task.restricted, "members", (task.restricted,))
     return {space.name: float(space.size_estimate(rng).points) for space in pipelines}
 
 

@@ -37,8 +37,10 @@ from pathlib import Path
 from tilewright.errors import UnknownNameError, UserError
 
 BLOCK_DIMS = ("block_dim_x", "block_dim_y", "block_dim_z")
-GPU_ONLY_KNOBS = (*BLOCK_DIMS, "pipeline_depth")
-CLASSIC_KNOBS = ("tile_m", "tile_n", "tile_k", *GPU_ONLY_KNOBS)
+TILE_KEYS = ("tile_m", "tile_n", "tile_k")
+PIPELINE_DEPTH = "pipeline_depth"
+GPU_ONLY_KNOBS = (*BLOCK_DIMS, PIPELINE_DEPTH)
+CLASSIC_KNOBS = (*TILE_KEYS, *GPU_ONLY_KNOBS)
 MAX_BLOCK_SIZE = 1024
 """Threads of a block at most, on every GPU that CUDA and HIP know."""
 
@@ -111,10 +113,18 @@ class ConfigFile:
         """Whether the file narrows the search on a CPU at all."""
         return not self._named <= set(GPU_ONLY_KNOBS)
 
-    @property
-    def gpu_only(self) -> tuple[str, ...]:
-        """The knobs restricted anywhere in the file that have no effect on a CPU."""
-        return tuple(name for name in GPU_ONLY_KNOBS if name in self._named)
+    def place(self, dispatch: str, key: str) -> str:
+        """Where a key is that holds for a dispatch: file, section and key.
+
+        Args:
+            dispatch: its name.
+            key: one of `restrictions_for`.
+        """
+        section = _SPACE
+        for one in self.dispatch_restrictions:
+            if key in one.restrictions and one.matches(dispatch):
+                section = f"{_SPACE}.{one.pattern}"
+        return f"{self.path}: [{section}] {key}"
 
 
 def read_config(

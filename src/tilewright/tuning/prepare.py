@@ -15,7 +15,6 @@ from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.pool import Job, Result, WorkerPool
 from tilewright.space.generators import DispatchSpace, dispatch_space
-from tilewright.space.interface import Space
 from tilewright.store import TaskKey
 from tilewright.target import Target
 from tilewright.tuning.extract_tasks import (
@@ -30,6 +29,7 @@ from tilewright.tuning.extract_tasks import (
 from tilewright.tuning.kernel_sites import SiteFacts, TunableSite, find_kernel_sites
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.programs import program_inputs
+from tilewright.tuning.restriction import FileRestrictions
 from tilewright.tuning.task import DispatchTask, identity, repeats_for, rotations_for
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
@@ -41,24 +41,6 @@ from tilewright.tuning.variants import (
     without_preprocessing,
 )
 from tilewright.workload import Workload
-
-# Names of the preceding system's configuration file, and the knobs that they are here.
-CLASSIC_NAMES = {
-    "tile_m": ("distribution_m",),
-    "tile_n": ("distribution_n",),
-    "tile_k": ("cache_reduction_k",),
-}
-
-# The same on a GPU, where pipelines differ in what they call a knob: the first that there is.
-GPU_CLASSIC_NAMES = {
-    "block_dim_x": ("workgroup_size_x",),
-    "block_dim_y": ("workgroup_size_y",),
-    "block_dim_z": ("workgroup_size_z",),
-    "pipeline_depth": ("pipeline_depth", "prefetch_num_stages"),
-    "tile_m": ("workgroup_m", "wg_0"),
-    "tile_n": ("workgroup_n", "wg_1"),
-    "tile_k": ("reduction_k", "red_2"),
-}
 
 _EXTRACT_TIMEOUT_S = 1800.0
 _LEFT_OUT = "left out by --only"
@@ -78,13 +60,14 @@ class Skipped:
 @dataclass
 class PreparedVariant:
     """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
-    can compute."""
+    can compute. `restrictions`: what a configuration file leaves of their spaces."""
 
     variant: Variant
     flags: tuple[str, ...]
     tasks: list[DispatchTask] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     sites: tuple[SiteFacts, ...] = ()
+    restrictions: FileRestrictions = field(default_factory=FileRestrictions)
 
     def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
         """Leave a dispatch out.
@@ -279,7 +262,10 @@ def read_all_tasks(
     jobs: list[Job[ConfigureRequest, DispatchFacts]] = []
     for opened, extraction in extracted:
         flags = without_preprocessing(opened.flags(variant))
-        prepared = PreparedVariant(variant, flags, sites=_sites(opened, variant))
+        restrictions = FileRestrictions(opened.options.config)
+        prepared = PreparedVariant(
+            variant, flags, sites=_sites(opened, variant), restrictions=restrictions
+        )
         wanted = _select(opened, extraction, prepared)
         for d in wanted:
             request = ConfigureRequest(d, flags, constraints=opened.target.is_gpu)
@@ -294,7 +280,18 @@ def read_all_tasks(
             if facts.tunable is not None:
                 _add_chain(opened, prepared, by_workload, facts.tunable)
         prepared.tasks = list(by_workload.values())
+        _note_restrictions(opened, prepared)
     return [prepared for _, prepared, _ in found]
+
+
+def _note_restrictions(opened: OpenProgram, prepared: PreparedVariant) -> None:
+    """Say what a configuration file does not do; an error where it cannot be met. Other variants
+    may make other loops of the same ops, which the file is not about."""
+    if prepared.variant.name == DEFAULT_VARIANT.name:
+        prepared.restrictions.check()
+    for text in prepared.restrictions.notes:
+        if text not in opened.notes:
+            opened.note(text)
 
 
 def _sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts, ...]:
@@ -454,7 +451,7 @@ def _task(
         workload=workload,
         template=None,
         space=space,
-        restricted=_restrict(opened, dispatch.entry, space),
+        restricted=prepared.restrictions.restrict(dispatch.entry, space, workload, target),
         variant=prepared.variant.name,
         flags=prepared.flags,
         target=target,
@@ -462,36 +459,6 @@ def _task(
         repeats=repeats_for(workload, target.cores, target.is_gpu),
         site=site,
     )
-    task.space_points = space.space.size_estimate(np.random.default_rng(0)).points
+    task.space_points = task.restricted.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     return task
-
-
-def _restrict(opened: OpenProgram, name: str, space: DispatchSpace) -> Space:
-    """The space narrowed by the configuration file; names that it lacks are left out."""
-    config = opened.options.config
-    if config is None:
-        return space.space
-    wanted = config.restrictions_for(name)
-    have = space.restrictable
-    classic = GPU_CLASSIC_NAMES if opened.target.is_gpu else CLASSIC_NAMES
-    values = {}
-    for key, allowed in wanted.items():
-        knob = next((n for n in classic.get(key, (key,)) if n in have), key)
-        if knob not in have:
-            continue
-        fitting = list(allowed)
-        if key in classic:
-            # One list of sizes is for all dispatches; those beyond a loop are not for this one.
-            fitting = [size for size in allowed if space.admits(knob, size)]
-            beyond = [str(size) for size in allowed if size not in fitting]
-            if beyond:
-                opened.note(f"{name}: {key} {', '.join(beyond)} does not fit its loop")
-        if fitting:
-            values[knob] = fitting
-    if not values:
-        return space.space
-    restriction = space.restrict(values)
-    for text in restriction.notes:
-        opened.note(f"{name}: {text}")
-    return restriction.space

@@ -22,6 +22,10 @@ from tilewright.workload import ROLES, Dim, Workload
 CONFIG_NAME = "auto-scheduler.cfg"
 """The configuration file that is found without being named."""
 
+# Of the knobs on GPUs that are numbers: what comes before a loop's name, before its number, others.
+_GPU_LEVELS = ("workgroup", "thread", "reduction", "subgroups", "tiles", "threads", "tile")
+_GPU_COUNTED = ("wg", "sg", "red")
+_GPU_KNOBS = {"sg_m_cnt", "sg_n_cnt", "m_tile", "n_tile", "waves_per_eu", "prefetch_num_stages"}
 # Loops of one role in one op, at most; more than this IREE's own ops never have.
 _MAX_LOOPS = 8
 
@@ -111,8 +115,11 @@ def _read_config(path: Path, need_input: bool) -> ConfigFile:
 
 
 def knob_names() -> frozenset[str]:
-    """Every name that a knob for a tile size can have, whatever the program is."""
-    return frozenset(f"{level}_{loop}" for level in LEVELS for loop in _loop_names())
+    """Every name that a knob for a size can have, whatever the program and the target are."""
+    levels = dict.fromkeys((*LEVELS, *_GPU_LEVELS))
+    named = {f"{level}_{loop}" for level in levels for loop in _loop_names()}
+    counted = {f"{level}_{i}" for level in _GPU_COUNTED for i in range(_MAX_LOOPS)}
+    return frozenset(named | counted | _GPU_KNOBS)
 
 
 def _loop_names() -> Iterator[str]:

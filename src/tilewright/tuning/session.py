@@ -157,10 +157,6 @@ class TuningSession:
                 f"{self.source}: {program.stripped} configurations in the input were removed; "
                 "they would hide the dispatches that they are on"
             )
-        config = self.options.config
-        if config is not None and not context.target.is_gpu:
-            for key in config.gpu_only:
-                context.note(f"{config.path}: [SearchSpace] {key} has no effect on the CPU")
         with context.phase("compile", "the program as the compiler makes it"):
             extraction = extract(context)
             programs = self._programs(context, extraction)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.schedule.build import BuildError, Function, VerificationError, build
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import binary, cast, const
+from tilewright.schedule.extern_calls import call_extern, decl_buffer, ir_builder
 from tilewright.schedule.functions import *
 from tilewright.schedule.intrinsic import TensorIntrinsic, decl_tensor_intrin
 from tilewright.schedule.intrinsic import registered as intrinsic
@@ -62,6 +63,7 @@ __all__ = [
     "atan2",
     "binary",
     "build",
+    "call_extern",
     "cast",
     "ceil",
     "comm_reducer",
@@ -70,6 +72,7 @@ __all__ = [
     "cos",
     "cosh",
     "create_schedule",
+    "decl_buffer",
     "decl_tensor_intrin",
     "erf",
     "exp",
@@ -83,6 +86,7 @@ __all__ = [
     "infinity",
     "intrinsic",
     "intrinsics",
+    "ir_builder",
     "isnan",
     "log",
     "log1p",

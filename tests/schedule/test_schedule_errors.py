@@ -67,11 +67,6 @@ def _thread_extent(x: Setup) -> None:
     x.lower()
 
 
-def _no_thread(x: Setup) -> None:
-    x.s[x.E].set_store_predicate(te.thread_axis("threadIdx.x").var.equal(0))
-    x.lower()
-
-
 def _prefetch_inside(x: Setup) -> None:
     x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[1])
     x.s[x.E].prefetch(x.C, x.E.op.axis[0], 1)
@@ -95,9 +90,26 @@ def _inline_argument(x: Setup) -> None:
     te.lower(x.s, [x.A, x.B, x.D, x.E])
 
 
+def _half_read() -> tuple[te.Schedule, Any, Any, Any]:
+    """Every second element of D is read where it is computed."""
+    A = te.placeholder((16,), name="A")
+    D = te.compute((16,), lambda i: A[i] + 1.0, name="D")
+    E = te.compute((8,), lambda i: D[i * 2], name="E")
+    s = te.create_schedule(E)
+    s[D].compute_at(s[E], E.op.axis[0])
+    return s, A, D, E
+
+
 def _attached_argument(x: Setup) -> None:
-    x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[0])
-    te.lower(x.s, [x.A, x.B, x.C, x.E])
+    s, A, D, E = _half_read()
+    te.lower(s, [A, D, E])
+
+
+def _attached_argument_of_many_workers(x: Setup) -> None:
+    x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[1])
+    x.s[x.D].compute_at(x.s[x.C], x.k)
+    x.s[x.E].parallel(x.E.op.axis[1])
+    te.lower(x.s, [x.A, x.B, x.D, x.E])
 
 
 def _stale_attach(x: Setup) -> None:
@@ -127,10 +139,9 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "tile one": (lambda x: x.s[x.C].tile(x.i, x.i, 2, 2), "one and the same"),
     "tile factor": (lambda x: x.s[x.C].tile(x.i, x.j, 2, 0), "axis 'j': y_factor is 0"),
     "vectorize reduction": (lambda x: x.s[x.C].vectorize(x.k), "'k' of stage 'C'.*rfactor"),
-    "parallel reduction": (lambda x: x.s[x.C].parallel(x.k), "'k' of stage 'C'.*rfactor"),
-    "block reduction": (
-        lambda x: x.s[x.C].bind(x.k, te.thread_axis("blockIdx.x")),
-        "blockIdx.x: axis 'k' of stage 'C'.*rfactor",
+    "virtual threads of a reduction": (
+        lambda x: x.s[x.C].bind(x.k, te.thread_axis("vthread")),
+        "vthread: axis 'k' of stage 'C'.*rfactor",
     ),
     "bind to axis": (lambda x: x.s[x.C].bind(x.i, x.j), "te.thread_axis only"),
     "bind twice": (
@@ -158,7 +169,11 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "in itself": (_cycle, "inside of itself"),
     "vectorized attach": (_vectorized_attach, "'j' of 'E' is in the vectorized loop 'j'"),
     "inline argument": (_inline_argument, "compute_inline of 'D': it is among the arguments"),
-    "attached argument": (_attached_argument, "compute_at of 'C': it is among the arguments"),
+    "attached argument": (_attached_argument, "compute_at of 'D': it is among the .* as a whole"),
+    "attached argument of many": (
+        _attached_argument_of_many_workers,
+        "compute_at of 'D': it is among the arguments.*'j' of 'E' would compute it several times",
+    ),
     "stale attach": (_stale_attach, "'i' of stage 'E' was split"),
     "inline reduction": (lambda x: x.s[x.C].compute_inline(), r"'C': it is a reduction \(over k\)"),
     "inline output": (lambda x: x.s[x.E].compute_inline(), "'E': it is an output"),
@@ -181,12 +196,13 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "rfactor no reduction": (lambda x: x.s.rfactor(x.D, x.D.op.axis[0]), "'D': it is no reduction"),
     "rfactor place": (lambda x: x.s.rfactor(x.C, x.k, 5), "factor_axis 5 .allowed: -3 to 2"),
     "rfactor marked": (_marked_rfactor, "axis 'k' is unrolled already, which rfactor would undo"),
-    "pragma": (lambda x: x.s[x.C].pragma(x.i, "unrol"), "did you mean 'unroll'"),
+    "pragma": (lambda x: x.s[x.C].pragma(x.i, 3), "3 is no name of a pragma"),
+    "pragma text": (lambda x: x.s[x.C].pragma(x.i, "import_c", 3), "'import_c' needs a text"),
+    "own pragma": (lambda x: x.s[x.C].pragma(x.i, "mine", [3]), "no number and no text"),
     "pragma value": (lambda x: x.s[x.C].pragma(x.i, "auto_unroll_max_step", -1), "integer from 0"),
     "prefetch unread": (lambda x: x.s[x.C].prefetch(x.A, x.i, 1), "does not read tensor 'A'"),
     "prefetch outside": (_prefetch_inside, "'C' is computed at axis 'j'"),
     "predicate": (lambda x: x.s[x.C].set_store_predicate(x.i + 1), "not a condition"),
-    "predicate thread": (_no_thread, "no loop of the kernel of 'E' is bound to threadIdx.x"),
     "tensorize": (lambda x: x.s[x.C].tensorize(x.i, "gemv"), "not made by te.decl_tensor_intrin"),
     "group outputs": (
         lambda x: x.s.create_group(x.E, x.A),
@@ -202,7 +218,7 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
         "'Z' is not part of this schedule",
     ),
     "unknown stage": (lambda x: x.s["Q"], "unknown stage 'Q'"),
-    "missing output": (lambda x: te.lower(x.s, [x.A, x.B]), "output 'E' is not among"),
+    "no output": (lambda x: te.build(x.s, [x.A, x.B]), "none of its arguments is computed"),
     "missing input": (lambda x: te.lower(x.s, [x.A, x.E]), "reads placeholder 'B'"),
     "argument": (lambda x: te.lower(x.s, [x.A, x.B, "E"]), "'E' is no tensor"),
     "arguments": (lambda x: x.s[x.C].split(), "split of 'C': missing a required argument"),

@@ -409,6 +409,11 @@ def build(
         # The worker starts while this process lowers.
         compiler.worker()
         lowered = lower(schedule, args, name)
+    if not lowered.program.outputs:
+        raise ScheduleError(
+            "build: none of its arguments is computed by the schedule, so there is nothing to "
+            "return; give an output as well"
+        )
     if isinstance(chosen, GpuTarget):
         check_limits(lowered.program, chosen)
     vmfb = _compiled(lowered, chosen, flags)

@@ -229,6 +229,20 @@ def select(condition: Operand, a: Operand, b: Operand) -> Expr:
     return Select(_condition(condition, "te.select"), x, y, guarded=False)
 
 
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The conditions that hold together where one does.
+
+    Args:
+        condition: a bool.
+
+    Returns:
+        The parts of a conjunction; any other condition alone.
+    """
+    if isinstance(condition, Binary) and condition.op == "logical_and":
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
 def var(name: str = "v", dtype: Any = "index") -> Var:
     """A variable, for custom reducers and intrinsics.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import did_you_mean
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.extern_calls import Calls, DeclaredBuffer, as_phases, declared
 from tilewright.schedule.tensor import ComputeOp, PlaceholderOp, Reduce, Tensor, TensorOp
 
 BODY = "body"
@@ -53,25 +55,58 @@ class TensorIntrinsic:
         return self.op.reduction
 
 
+class CallIntrinsic(TensorIntrinsic):
+    """An intrinsic that is calls of functions from elsewhere.
+
+    calls: by phase. tensors: which tensor of the pattern each buffer is. Of a reduction `body`
+    finds the result started: a function may add to it, or store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        op: ComputeOp,
+        calls: Mapping[str, Calls],
+        tensors: Mapping[DeclaredBuffer, Tensor],
+    ) -> None:
+        super().__init__(name, op, _no_code, tuple(calls))
+        self.calls = dict(calls)
+        self.tensors = dict(tensors)
+
+
+def _no_code(*_: Any) -> None:
+    raise AssertionError("calls are emitted as such")
+
+
 def decl_tensor_intrin(
     op: TensorOp | Tensor,
     emit: Callable[..., Any],
     name: str = "tensor_intrin",
     phases: Sequence[str] = PHASES,
     collective: bool = False,
+    *,
+    binds: Mapping[Tensor, DeclaredBuffer] | None = None,
+    scalar_params: Any = None,
+    default_buffer_params: Any = None,
 ) -> TensorIntrinsic:
-    """Declares an intrinsic for :meth:`Stage.tensorize`.
+    """Declares an intrinsic for :meth:`Stage.tensorize`: code, or calls of functions as TVM does.
 
     Args:
         op: what it computes: the operation (or the tensor) of a `te.compute` over placeholders.
         emit: called as `emit(builder, phase, inputs, outputs)` when code is written, with an MLIR
             context and insertion point in force; `inputs` and `outputs` have a `memref` (a strided
-            view of the region), `shape` and `dtype` each.
+            view of the region), `shape` and `dtype` each. Or called now as `emit(ins, outs)` with
+            buffers (TVM's form): it gives calls (`te.ir_builder`, `te.call_extern`), or a tuple of
+            those for `body`, `reset` and `update` with None for what there is not. The functions
+            come with the pragma `import_c`, `import_llvm`, `import_mlir` or `import_object`.
         name: by which traces know it; of several with one name the last counts.
         phases: for a reduction, what `emit` can do: `body` (start and compute), `reset` (store the
             start; it gets no inputs), `update` (add to what is there).
         collective: whether all threads of `threadIdx.x` run it together (subgroup matrices), rather
             than each for itself.
+        binds: in TVM's form, how the functions want some of the pattern's tensors
+            (`te.decl_buffer`).
+        scalar_params, default_buffer_params: accepted for TVM's sake.
         def emit(builder, phase, inputs, outputs): ...
         gemv = te.decl_tensor_intrin(c.op, emit, name="gemv"):
 
@@ -96,6 +131,12 @@ def decl_tensor_intrin(
         raise ScheduleError(
             f"decl_tensor_intrin '{name}': phases {list(phases)} (allowed: {', '.join(PHASES)})"
         )
+    if binds is not None or len(inspect.signature(emit).parameters) == 2:
+        where = f"decl_tensor_intrin '{name}'"
+        tensors, given = declared(emit, binds, op.input_tensors, op.outputs, where)
+        calling = CallIntrinsic(name, op, as_phases(given, PHASES, where), tensors)
+        _REGISTERED[name] = calling
+        return calling
     if op.reduction is None:
         phases = (BODY,)
     made = TensorIntrinsic(name, op, emit, phases, collective)

@@ -7,8 +7,10 @@ from typing import Any
 
 from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import variables
 from tilewright.schedule.intrinsic import UPDATE
 from tilewright.schedule.plan import Plan, StagePlan
+from tilewright.schedule.pragmas import IMPORTS
 from tilewright.schedule.printer import show
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage_lowering import (
@@ -20,6 +22,7 @@ from tilewright.schedule.stage_lowering import (
 from tilewright.schedule.tensor import (
     BLOCK_TAGS,
     THREAD_TAGS,
+    IterVar,
     PlaceholderOp,
     Tensor,
     TensorOp,
@@ -28,20 +31,32 @@ from tilewright.schedule.tensor import (
 )
 from tilewright.schedule.tensorize import tensorized, tensorized_leaf
 from tilewright.schedule.threads import virtual_serialized, with_barriers
+from tilewright.schedule.unrolling import expanded
 from tilewright.schedule.walk import nodes
 from tilewright.target import Target
 
 
 class Lowered:
-    """The loop nests of a schedule. `print` shows them as readable loops; `program` is the tree."""
+    """The loop nests of a schedule. `print` shows them as readable loops; `program` is the tree.
 
-    def __init__(self, program: nest.LoopProgram) -> None:
+    said: the loops as the schedule says them, where some run otherwise (a note in the text tells
+        which); else the same as `program`. expand: whether the text has unrolled loops written out.
+    """
+
+    def __init__(
+        self,
+        program: nest.LoopProgram,
+        said: nest.LoopProgram | None = None,
+        expand: bool = False,
+    ) -> None:
         self.program = program
+        self.said = said or program
+        self.expand = expand
 
     @property
     def text(self) -> str:
         """The loops as text."""
-        return show(self.program)
+        return show(expanded(self.said) if self.expand else self.said)
 
     def __str__(self) -> str:
         return self.text
@@ -61,16 +76,22 @@ class Lowered:
 
 
 def lower(
-    schedule: Schedule, args: Sequence[Any], name: str = "main", simple_mode: bool = True
+    schedule: Schedule,
+    args: Sequence[Any],
+    name: str = "main",
+    simple_mode: bool = True,
+    expand: bool = False,
 ) -> Lowered:
     """Turns a schedule into loops.
 
     Args:
         schedule: What to lower.
         args: the tensors that the caller hands over, in the order in which it does: every
-            placeholder that is read, every output.
+            placeholder that is read, and what it wants to have. An output of the schedule that is
+            not among them is computed and left.
         name: of the function.
         simple_mode: accepted for TVM's sake; loops are always shown plainly.
+        expand: whether the text shows unrolled loops written out, as code is made of them.
 
     Returns:
         The loops.
@@ -79,20 +100,45 @@ def lower(
         ScheduleError: the schedule cannot be carried out; names stage and axis.
     """
     tensors = _arguments(schedule, args)
+    program = _program(schedule, tensors, name, False)
+    said = _program(schedule, tensors, name, True) if _said_otherwise(schedule) else program
+    return Lowered(program, said, expand)
+
+
+def _said_otherwise(schedule: Schedule) -> bool:
+    """Whether loops run otherwise than the schedule says, or a predicate has a thread's number."""
+    for stage in schedule.stages:
+        given = stage.store_predicate
+        used = variables(given) if given is not None else set()
+        threads = any(isinstance(v, IterVar) and v.tag for v in used)
+        if threads or any(map(stage.in_order, stage.leaf_iter_vars)):
+            return True
+    return False
+
+
+def _program(schedule: Schedule, tensors: list[Tensor], name: str, said: bool) -> nest.LoopProgram:
+    """The loops as they run, or as they were said."""
     outputs = tuple(t for t in tensors if not _is_placeholder(t))
-    plan = Plan(schedule, frozenset(outputs))
+    plan = Plan(schedule, frozenset(outputs), said)
     buffers = _buffers(plan, tensors)
     roots = [p for p in plan.plans.values() if p.parent is None]
     made = [(t, b) for p in roots for t, b in zip(p.stage.op.outputs, p.buffers, strict=True)]
-    program = nest.LoopProgram(
+    return nest.LoopProgram(
         name,
         tuple(buffers[t] for t in tensors),
         tuple(buffers[t] for t in tensors if _is_placeholder(t)),
         tuple(buffers[t] for t in outputs),
         tuple(buffer for tensor, buffer in made if tensor not in outputs),
         tuple(_kernel(plan, root, buffers) for root in roots),
+        _imports(schedule),
     )
-    return Lowered(program)
+
+
+def _imports(schedule: Schedule) -> tuple[tuple[str, str], ...]:
+    """Where the schedule says that functions come from."""
+    pragmas = [m.pragmas for stage in schedule.stages for m in stage.marks.values()]
+    found = [(name, said[name]) for said in pragmas for name in IMPORTS if name in said]
+    return tuple(dict.fromkeys(found))
 
 
 def _is_placeholder(tensor: Tensor) -> bool:
@@ -114,12 +160,6 @@ def _arguments(schedule: Schedule, args: Sequence[Any]) -> list[Tensor]:
             schedule[tensor]
     if len(set(tensors)) < len(tensors):
         raise ScheduleError("lower: a tensor is given twice among the arguments")
-    missing = [t.name for op in schedule.outputs for t in op.outputs if t not in tensors]
-    if missing:
-        raise ScheduleError(
-            f"lower: output '{missing[0]}' is not among the arguments "
-            f"({', '.join(t.name for t in tensors)})"
-        )
     return tensors
 
 
@@ -163,7 +203,8 @@ def _kernel(plan: Plan, root: StagePlan, buffers: dict[Tensor, nest.Buffer]) -> 
     threads = {plan.thread_var(root, t): e for t, e in block.items()}
     body = with_barriers(virtual_serialized(body), plan.arithmetic, threads)
     for tag in (*reversed(block), *reversed(grid)):
-        body = nest.For(plan.thread_var(root, tag), sizes[tag], body, nest.THREAD, tag)
+        added = any(root.thread(a) == tag and root.stage.in_order(a) for a in root.leaves)
+        body = nest.For(plan.thread_var(root, tag), sizes[tag], body, nest.THREAD, tag, added)
     read, written = used(body)
     return nest.Kernel(root.name, body, read, written, grid, block)
 

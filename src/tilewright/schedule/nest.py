@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.schedule.expr import TRUE, Combiner, Expr, Var, is_true, listed
-from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, TensorIntrinsic
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import TRUE, Combiner, Const, Expr, Var, is_true, listed
+from tilewright.schedule.extern_calls import AccessPointer, number_of
+from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, CallIntrinsic, TensorIntrinsic
 from tilewright.schedule.tensor import IterVar, TensorRead
 from tilewright.schedule.walk import Node, children, node, transform
 
@@ -229,6 +231,50 @@ class Intrinsic(Stmt):
     inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
 
+    def calls(self) -> tuple[BoundCall, ...]:
+        """What it calls, with the regions and strides that there are; nothing where it is code.
+
+        Raises:
+            ScheduleError: a region has other strides than a function wants, or a call takes what
+                there is not.
+        """
+        intrinsic = self.intrinsic
+        if not isinstance(intrinsic, CallIntrinsic):
+            return ()
+        where = f"intrinsic '{intrinsic.name}'"
+        tensors = (*intrinsic.inputs, *intrinsic.outputs)
+        there = (*(self.inputs or (None,) * len(intrinsic.inputs)), *self.outputs)
+        regions = dict(zip(tensors, there, strict=True))
+        strides: dict[Var, int] = {}
+        for buffer, tensor in intrinsic.tensors.items():
+            region = regions[tensor]
+            if region is None:
+                continue
+            layout = region.buffer.layout[len(region.extents) - len(tensor.shape) :]
+            for wanted, step, extent in zip(buffer.strides, layout, tensor.shape, strict=True):
+                value = strides.setdefault(wanted, step) if isinstance(wanted, Var) else wanted
+                if value != step and extent > 1:
+                    raise ScheduleError(
+                        f"{where}: buffer '{buffer.name}' has strides {list(buffer.strides)}, the "
+                        f"region of '{region.buffer.name}' {list(layout)}"
+                    )
+        made = []
+        for call in intrinsic.calls[self.phase]:
+            args: list[tuple[Region, int] | Const] = []
+            for arg in call.args:
+                if not isinstance(arg, AccessPointer):
+                    args.append(number_of(arg, strides, f"{where}, '{call.name}'"))
+                    continue
+                region = regions.get(intrinsic.tensors[arg.buffer])
+                if region is None:
+                    raise ScheduleError(
+                        f"{where}, '{call.name}': the phase '{self.phase}' has no inputs, so it "
+                        f"cannot be given '{arg.buffer.name}'"
+                    )
+                args.append((region, arg.offset))
+            made.append(BoundCall(call.name, call.dtype, tuple(args)))
+        return tuple(made)
+
     def as_loops(self) -> Stmt:
         """What it does, as plain loops over its regions."""
         pattern, reduction = self.intrinsic.op, self.intrinsic.reduction
@@ -270,6 +316,16 @@ class Intrinsic(Stmt):
         return flat(*parts)
 
 
+@dataclass(frozen=True)
+class BoundCall:
+    """A call of a function from elsewhere: its name, the type of its result ('' for none), and its
+    arguments: numbers, and pointers as regions with an offset in elements."""
+
+    name: str
+    dtype: str
+    args: tuple[tuple[Region, int] | Const, ...]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
     """One dispatch: the loops of one stage at root level, with all that is attached to it.
@@ -294,6 +350,7 @@ class LoopProgram:
     arguments: buffers of the tensors given to `lower`, in that order.
     inputs, outputs: those of the arguments that are placeholders, and those that are computed.
     temporaries: buffers between the kernels, in memory whatever scope they name.
+    imports: where functions come from that intrinsics call: names of pragmas, and their texts.
     """
 
     name: str
@@ -302,6 +359,7 @@ class LoopProgram:
     outputs: tuple[Buffer, ...]
     temporaries: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
+    imports: tuple[tuple[str, str], ...] = ()
 
 
 # -- what a statement has in it --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.schedule.arith import Arithmetic, Span, clipped, span_of, union
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Var, index, substitute
-from tilewright.schedule.nest import GLOBAL, LOCAL, SHARED, VECTORIZED, Buffer
+from tilewright.schedule.nest import GLOBAL, LOCAL, PARALLEL, SHARED, VECTORIZED, Buffer
 from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
@@ -100,6 +100,8 @@ class StagePlan:
     past: split axes whose loops run past their extent, with the value that must stay below it.
     marks: RESULT and REDUCED bits of axes and loops.
     path: the variables of the loops around the stage, outermost first.
+    said: whether loops are as the schedule says, also where they run otherwise (`in_order`).
+    handed: whether the result is in the caller's memory, as a whole.
     """
 
     stage: Stage
@@ -117,6 +119,8 @@ class StagePlan:
     marks: dict[IterVar, int] = field(default_factory=dict)
     buffers: tuple[Buffer, ...] = ()
     scope: str = GLOBAL
+    said: bool = False
+    handed: bool = False
 
     @property
     def name(self) -> str:
@@ -148,7 +152,14 @@ class StagePlan:
         Args:
             leaf: one of the stage's loops.
         """
+        if self.stage.in_order(leaf) and not self.said:
+            return ""
         return self.stage.marked(leaf).tag
+
+    @property
+    def origin(self) -> tuple[Expr, ...]:
+        """The element with which the stage's buffer begins."""
+        return tuple(index(0) for _ in self.mins) if self.handed else self.mins
 
     def around(self) -> list[tuple[StagePlan, IterVar]]:
         """The loops around the stage, each with the stage that it is of, outermost first."""
@@ -169,18 +180,26 @@ class StagePlan:
 class Plan:
     """All stages that are computed, producers first, with their ranges."""
 
-    def __init__(self, schedule: Schedule, whole: frozenset[Tensor]) -> None:
-        """whole: tensors that are needed as a whole (the caller's)."""
+    def __init__(self, schedule: Schedule, whole: frozenset[Tensor], said: bool = False) -> None:
+        """whole: tensors that the caller gets; others are computed as a whole where they are
+        outputs of the schedule. said: as of a StagePlan."""
         self.schedule = schedule
         self.whole = whole
+        self.said = said
         self.arithmetic = Arithmetic()
         self.threads: dict[tuple[Stage, str], Var] = {}
         for stage in schedule.stages:
-            if stage.attach == INLINE:
-                self._check_whole(stage, "compute_inline")
+            if stage.attach == INLINE and not whole.isdisjoint(stage.op.outputs):
+                raise ScheduleError(
+                    f"compute_inline of '{stage.name}': it is among the arguments, so the caller "
+                    "gets it as a whole; leave it out of them, or compute it at root level"
+                )
         bodies = inlined_bodies(schedule)
-        self.stages = needed(schedule, bodies, whole)
-        self.plans = {s: StagePlan(s, bodies[s]) for s in self.stages}
+        self.stages = needed(schedule, bodies, whole | schedule.output_tensors)
+        self.plans = {
+            s: StagePlan(s, bodies[s], said=said, handed=not whole.isdisjoint(s.op.outputs))
+            for s in self.stages
+        }
         self.of: dict[Tensor, StagePlan] = {
             t: plan for s, plan in self.plans.items() for t in s.op.outputs
         }
@@ -210,18 +229,10 @@ class Plan:
                 found.setdefault(producer, []).append((reader, its))
         return found
 
-    def _check_whole(self, stage: Stage, doing: str) -> None:
-        if any(t in self.whole for t in stage.op.outputs):
-            raise ScheduleError(
-                f"{doing} of '{stage.name}': it is among the arguments, so the caller gets it as a "
-                "whole; leave it out of them, or compute it at root level"
-            )
-
     def _attach(self, plan: StagePlan) -> None:
         placed = _placement(plan.stage)
         if placed is None:
             return
-        self._check_whole(plan.stage, "compute_at")
         stage, axis = placed.attach_stage, placed.attach_axis
         assert stage is not None
         assert axis is not None
@@ -291,13 +302,16 @@ class Plan:
         plan.path = tuple(outer.loop_values[leaf] for outer, leaf in plan.around())
         plan.scope = self._scope(plan)
         shape = op.outputs[0].shape
-        full = plan.parent is None and any(t in self.whole for t in op.outputs)
+        made = self.whole | self.schedule.output_tensors
+        full = plan.parent is None and not made.isdisjoint(op.outputs)
         if full:
             ranges: list[tuple[Expr, int]] = [(index(0), e) for e in shape]
         else:
             ranges = self._needed_range(plan, shape)
         plan.mins = tuple(r[0] for r in ranges)
         plan.extents = tuple(r[1] for r in ranges)
+        if plan.handed and plan.parent is not None:
+            self._check_whole(plan, shape)
         roots = dict(zip(op.axis, plan.extents, strict=True))
         lows: dict[IterVar, Expr] = dict(zip(op.axis, plan.mins, strict=True))
         reduction = plan.reduction
@@ -318,6 +332,37 @@ class Plan:
         for axis, extent in roots.items():
             if axis not in plan.loop_values:
                 self.arithmetic.bind(axis, 0, extent - 1)
+
+    def _check_whole(self, plan: StagePlan, shape: tuple[int, ...]) -> None:
+        """What the caller gets has to be computed as a whole, each element in one place."""
+        where = f"compute_at of '{plan.name}': it is among the arguments, so the caller gets it"
+        seen: set[Var] = set()
+        for low, extent, size in zip(plan.mins, plan.extents, shape, strict=True):
+            form, reach = self.arithmetic.linear(low), extent
+            steps = sorted((step, a.high) for a, step in form.terms.items() if a.kind == "var")
+            for step, last in steps:
+                reach = reach + step * last if 0 < step <= reach else 0
+            whole = form.low == 0 and len(steps) == len(form.terms) and reach >= size
+            if not whole or seen & form.variables:
+                raise ScheduleError(
+                    f"{where} as a whole, and the loops there do not go over all of it; leave it "
+                    "out of them, or compute it at root level"
+                )
+            seen |= form.variables
+        for outer, leaf in plan.around():
+            at_once = bool(outer.thread(leaf)) or outer.stage.marked(leaf).kind == PARALLEL
+            many = outer.sizes[leaf] > 1 and outer.loop_values[leaf] not in seen
+            if at_once and many:
+                raise ScheduleError(
+                    f"{where}, and '{leaf.name}' of '{outer.name}' would compute it several times "
+                    "at once; leave it out of them, or compute it at root level"
+                )
+        bound = [leaf for leaf in plan.leaves if plan.thread(leaf) in THREAD_TAGS]
+        if bound:
+            raise ScheduleError(
+                f"{where} in memory, which threads that compute it together do not see of each "
+                f"other; bind no axis ('{bound[0].name}'), or compute it at root level"
+            )
 
     def _bind_leaf(self, plan: StagePlan, leaf: IterVar) -> None:
         extent = plan.sizes[leaf]
@@ -369,7 +414,7 @@ class Plan:
                     "scope shared or local, or compute it at root level"
                 )
             return plan.stage.scope
-        if plan.parent is None:
+        if plan.parent is None or plan.handed:
             return GLOBAL
         if any(outer.thread(leaf) in (*THREAD_TAGS, VTHREAD) for outer, leaf in plan.around()):
             return LOCAL

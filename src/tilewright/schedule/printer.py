@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.schedule import nest
-from tilewright.schedule.expr import Var, is_true, listed
-from tilewright.schedule.tensor import distinct
+from tilewright.schedule.expr import Const, Var, is_true, listed, variables
+from tilewright.schedule.pragmas import shown
+from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS, distinct
 
 _INDENT = "  "
 
@@ -80,7 +81,13 @@ class _Printer:
                 yield from self.stmt(stmt.body, depth + 1)
             case nest.If():
                 condition = stmt.condition.text(self.names)
-                yield f"{pad}if {f'likely({condition})' if stmt.likely else condition}:"
+                unbound = sorted(
+                    v.name
+                    for v in variables(stmt.condition)
+                    if v not in self.names and v.name in (*BLOCK_TAGS, *THREAD_TAGS)
+                )
+                note = f"  # no loop is bound to {', '.join(unbound)}: 0" if unbound else ""
+                yield f"{pad}if {f'likely({condition})' if stmt.likely else condition}:{note}"
                 yield from self.stmt(stmt.then, depth + 1)
                 if stmt.otherwise is not None:
                     yield f"{pad}else:"
@@ -105,6 +112,10 @@ class _Printer:
                     f"{pad}{self._places(stmt.targets)} = thread_{stmt.combiner.name}({given}, "
                     f"threads=[{', '.join(stmt.tags)}]{where})"
                 )
+            case nest.Intrinsic() if calls := stmt.calls():
+                for call in calls:
+                    given = ", ".join(map(self._argument, call.args))
+                    yield f"{pad}{call.name}({given})"
             case nest.Intrinsic():
                 parts = ", ".join(self._region(r) for r in (*stmt.outputs, *stmt.inputs))
                 phase = "" if stmt.phase == "body" else f".{stmt.phase}"
@@ -122,10 +133,16 @@ class _Printer:
         else:
             kind = "range" if stmt.kind == nest.SERIAL else stmt.kind
             head = f"for {name} in {kind}({stmt.extent}):"
-        if stmt.pragmas:
-            said = ", ".join(f"{k}={v}" if v is not None else k for k, v in stmt.pragmas.items())
-            head += f"  # pragma {said}"
-        return head
+        notes = [f"pragma {shown(stmt.pragmas)}"] if stmt.pragmas else []
+        if stmt.reduction and (stmt.kind == nest.PARALLEL or stmt.tag in BLOCK_TAGS):
+            notes.append("runs in order: its iterations add to the same elements")
+        return f"{head}  # {'; '.join(notes)}" if notes else head
+
+    def _argument(self, arg: tuple[nest.Region, int] | Const) -> str:
+        if isinstance(arg, Const):
+            return arg.text(self.names)
+        region, offset = arg
+        return f"{self._region(region)}{f' + {offset}' if offset else ''}"
 
     def _region(self, region: nest.Region) -> str:
         parts = []

@@ -1,15 +1,15 @@
-"""Stages and groups, with the primitives that they have; the pragmas of loops."""
+"""Stages and groups, with the primitives that they have."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
-from tilewright.errors import did_you_mean
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr
 from tilewright.schedule.intrinsic import TensorIntrinsic
 from tilewright.schedule.nest import GLOBAL, PARALLEL, UNROLLED, VECTORIZED
+from tilewright.schedule.pragmas import checked
 from tilewright.schedule.relations import Fuse, Split
 from tilewright.schedule.state import (
     AT,
@@ -23,7 +23,6 @@ from tilewright.schedule.state import (
     positive,
 )
 from tilewright.schedule.tensor import (
-    BLOCK_TAGS,
     DATA,
     REDUCE,
     THREAD_AXIS,
@@ -36,50 +35,6 @@ from tilewright.schedule.types import BOOL
 
 if TYPE_CHECKING:
     from tilewright.schedule.tensor import IterVar
-
-# What each is given: nothing, or an integer.
-PRAGMAS = {
-    "unroll": None,
-    "vectorize": None,
-    "auto_unroll_max_step": int,
-    "auto_unroll_max_depth": int,
-    "auto_unroll_max_extent": int,
-    "unroll_explicit": bool,
-}
-
-
-def checked(name: Any, value: Any, axis: IterVar, stage: str) -> tuple[str, Any]:
-    """A pragma's name and value, or ScheduleError.
-
-    Args:
-        name, value: what the user gave.
-        axis, stage: for the message.
-
-    Returns:
-        The name and the value as loops carry them.
-
-    Raises:
-        ScheduleError: the pragma is unknown, or takes no such value.
-    """
-    where = f"pragma of stage '{stage}', axis '{axis.name}'"
-    if not isinstance(name, str) or name not in PRAGMAS:
-        near = did_you_mean(str(name), list(PRAGMAS))
-        raise ScheduleError(
-            f"{where}: unknown pragma {name!r}{near} (allowed: {', '.join(PRAGMAS)})"
-        )
-    kind = PRAGMAS[name]
-    value = getattr(value, "value", value)
-    if kind is None:
-        if value not in (None, True, 1, ""):
-            raise ScheduleError(f"{where}: '{name}' takes no value, got {value!r}")
-        return name, None
-    if kind is bool:
-        if value not in (None, True, False, 0, 1):
-            raise ScheduleError(f"{where}: '{name}' is True or False, got {value!r}")
-        return name, value is None or bool(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ScheduleError(f"{where}: '{name}' needs an integer from 0, got {value!r}")
-    return name, value
 
 
 class PlacementPrimitives(Placed):
@@ -416,7 +371,7 @@ class Stage(PlacementPrimitives, StageState):
     def _run(self, var: IterVar, kind: str, doing: str) -> Self:
         where = f"{doing} of stage '{self.name}'"
         axis = self.leaf(var, where)
-        if kind != UNROLLED:
+        if kind == VECTORIZED:
             self.data_only(axis, doing)
         marks = self.mark(axis)
         if marks.thread is not None or marks.intrinsic is not None:
@@ -455,14 +410,15 @@ class Stage(PlacementPrimitives, StageState):
         """Runs the iterations of a loop on several workers at once.
 
         Args:
-            var: an axis of the result; the outermost such loops are distributed, others run in
-                order.
+            var: an axis; the outermost such loops of the result are distributed, others run in
+                order. So do those of a reduction, whose iterations add to the same elements: they
+                are shown as they were said, with a note (rfactor them instead).
 
         Returns:
             The stage.
 
         Raises:
-            ScheduleError: the axis is a reduction's, bound to threads or tensorized.
+            ScheduleError: the axis is bound to threads or tensorized.
 
         >>> s = te.create_schedule(C)
         >>> s[C].parallel(C.op.axis[0])
@@ -482,7 +438,8 @@ class Stage(PlacementPrimitives, StageState):
         """Lets the iterations of a loop be the blocks or the threads of a GPU.
 
         All loops of a kernel that are bound to one tag have the same number of iterations. A
-        reduction axis bound to `threadIdx` is reduced across the threads.
+        reduction axis bound to `threadIdx` is reduced across the threads; bound to `blockIdx` it is
+        shown so, and runs in order, since blocks cannot add to one element (rfactor it instead).
 
         Args:
             ivar: the axis.
@@ -495,7 +452,7 @@ class Stage(PlacementPrimitives, StageState):
 
         Raises:
             ScheduleError: something was said of the axis already, another one of the stage is bound
-                to the tag, or it is a reduction's and the tag not one of `threadIdx`.
+                to the tag, or it is a reduction's and the tag `vthread`.
 
         >>> s = te.create_schedule(D)
         >>> bx, tx = te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")
@@ -518,7 +475,7 @@ class Stage(PlacementPrimitives, StageState):
                 f"{where}: axis '{axis.name}' can be bound to a te.thread_axis only"
             )
         tag = thread_ivar.tag
-        if tag in BLOCK_TAGS or tag == VTHREAD:
+        if tag == VTHREAD:
             self.data_only(axis, f"bind to {tag}")
         marks = self.mark(axis)
         if marks.said:
@@ -542,14 +499,16 @@ class Stage(PlacementPrimitives, StageState):
             var: a loop of the stage.
             pragma_type: `unroll` or `vectorize` (this loop), `auto_unroll_max_step` (unroll the
                 loops inside of this one that have at most so many steps together),
-                `auto_unroll_max_depth`, `auto_unroll_max_extent`, `unroll_explicit`.
-            pragma_value: the number, where there is one.
+                `auto_unroll_max_depth`, `auto_unroll_max_extent`, `unroll_explicit`; `import_c`,
+                `import_llvm`, `import_mlir`, `import_object` (functions that intrinsics call).
+                Others are kept and shown, and have no effect.
+            pragma_value: a number or a text, where there is one.
 
         Returns:
             The stage.
 
         Raises:
-            ScheduleError: the pragma is unknown, or its value is none of those that it takes.
+            ScheduleError: the value is none of those that the pragma takes.
 
         >>> s = te.create_schedule(C)
         >>> ko, ki = s[C].split(C.op.reduce_axis[0], factor=4)
@@ -783,7 +742,9 @@ class Stage(PlacementPrimitives, StageState):
 
         Args:
             predicate: a condition on axes of the stage and on thread axes. What is not stored keeps
-                its value: the condition has to leave one store of every element that is read.
+                its value: the condition has to leave one store of every element that is read. Of a
+                reduction it is the condition of adding; its start is stored all the same. A thread
+                axis that no loop of the kernel is bound to has one thread, with the number 0.
 
         Returns:
             The stage.

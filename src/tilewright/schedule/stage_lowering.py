@@ -21,9 +21,10 @@ from tilewright.schedule.expr import (
     substitute,
     variables,
 )
-from tilewright.schedule.functions import conjunction
+from tilewright.schedule.functions import conjunction, conjuncts
 from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
 from tilewright.schedule.tensor import (
+    BLOCK_TAGS,
     DATA,
     THREAD_TAGS,
     VTHREAD,
@@ -64,7 +65,7 @@ class StageLowering:
         self.leaves = plan.leaves
         self.indices = tuple(
             self._simplify(plan.values[axis] - low)
-            for axis, low in zip(plan.stage.compute.axis, plan.mins, strict=True)
+            for axis, low in zip(plan.stage.compute.axis, plan.origin, strict=True)
         ) or (index(0),)
         self.begin = self._first_reduction()
         # Bound checks stand inside of the last loop that has stages in it: those decide for
@@ -137,7 +138,7 @@ class StageLowering:
                 here.
         """
         renamed, loops = self.result_loops(begin, len(self.leaves))
-        stmt = self.store(self.start(), renamed=renamed)
+        stmt = self.store(self.start(), renamed=renamed, starts=True)
         own = [c for level, c in checks if level >= begin]
         # What was checked further out, for the loops shared with the update, holds here.
         conditions = [self._simplify(substitute(c, renamed)) for c in own]
@@ -205,11 +206,13 @@ class StageLowering:
             body: what is inside.
             var: its variable, where it is not the leaf itself.
         """
-        marks = self.plan.stage.marked(leaf)
-        extent, tag, pragmas = self.plan.sizes[leaf], marks.tag, dict(marks.pragmas)
+        marks, tag = self.plan.stage.marked(leaf), self.plan.thread(leaf)
+        extent, pragmas = self.plan.sizes[leaf], dict(marks.pragmas)
         if (tag and tag != VTHREAD) or (extent == 1 and not pragmas):
             return body
         kind = nest.THREAD if tag else marks.kind or nest.SERIAL
+        if kind == nest.PARALLEL and self.plan.stage.in_order(leaf) and not self.plan.said:
+            kind = nest.SERIAL
         reduction = leaf.kind != DATA and var is None
         return nest.For(leaf if var is None else var, extent, body, kind, tag, reduction, pragmas)
 
@@ -217,7 +220,7 @@ class StageLowering:
         for child in reversed(self.plan.children.get(leaf, [])):
             body = nest.flat(self.kernel.lowered(StageLowering(self.kernel, child)), body)
             for buffer in reversed(child.buffers):
-                body = nest.Allocate(buffer, body)
+                body = body if child.handed else nest.Allocate(buffer, body)
         return body
 
     def checks(self, part: int) -> list[tuple[int, Expr]]:
@@ -262,7 +265,7 @@ class StageLowering:
         producer = self.kernel.plan.of.get(tensor)
         buffer = self.kernel.buffers[tensor]
         if producer is not None:
-            indices = tuple(i - m for i, m in zip(indices, producer.mins, strict=True))
+            indices = tuple(i - m for i, m in zip(indices, producer.origin, strict=True))
         return nest.Load(buffer, tuple(self._simplify(i) for i in indices) or (index(0),))
 
     def start(self) -> list[Expr]:
@@ -296,12 +299,14 @@ class StageLowering:
         self,
         values: Sequence[Expr],
         renamed: dict[Expr, Expr] | None = None,
+        starts: bool = False,
     ) -> nest.Stmt:
         """Stores of the values at the stage's element, under the stage's predicate.
 
         Args:
             values: one for each output.
             renamed: variables that have other names in the loops around this.
+            starts: whether they are what a reduction starts from.
         """
         buffers = self.result_buffers()
         indices, renamed = self.indices, renamed or {}
@@ -310,22 +315,27 @@ class StageLowering:
             values = [self._simplify(substitute(v, renamed)) for v in values]
         stores = [nest.Store(b, indices, v) for b, v in zip(buffers, values, strict=True)]
         stmt = nest.stored(stores)
-        predicate = self.predicate()
+        predicate = self.predicate(starts=starts)
         if not is_true(predicate):
             stmt = nest.If(self._simplify(substitute(predicate, renamed)), stmt)
         return stmt
 
-    def predicate(self, together: tuple[str, ...] = ()) -> Expr:
+    def predicate(self, together: tuple[str, ...] = (), starts: bool = False) -> Expr:
         """The condition under which elements are stored: the user's, and of all the threads that
         would do the same one alone where they would disturb each other.
 
         Args:
             together: tags of threads that store as one.
+            starts: whether a reduction's start is stored: every element has one, but of the user's
+                condition what is about threads says which of them.
         """
         conditions: list[Expr] = []
         given = self.plan.stage.store_predicate
         if given is not None:
-            conditions.append(self._simplify(substitute(given, self._predicate_values(given))))
+            threads = {self.kernel.plan.thread_var(self.plan, tag) for tag in self.kernel.block}
+            for part in conjuncts(substitute(given, self._predicate_values(given))):
+                if not starts or not threads.isdisjoint(variables(part)):
+                    conditions.append(self._simplify(part))
         own = self.plan.scope == nest.LOCAL or "." in self.plan.scope
         shared = self.plan.parent is None or not own
         if self.reduction is not None and shared:
@@ -357,12 +367,9 @@ class StageLowering:
                 )
             else:
                 thread = self.kernel.plan.thread_var(self.plan, var.tag)
-                if thread not in self.arithmetic.bounds:
-                    raise ScheduleError(
-                        f"{where}: no loop of the kernel of '{self.plan.root.name}' is bound to "
-                        f"{var.tag}"
-                    )
-                values[var] = thread
+                # Of what no loop is bound to there is one, with the number 0.
+                known_thread = thread in self.arithmetic.bounds or self.plan.said
+                values[var] = thread if known_thread else index(0)
         return values
 
     # -- prefetch ----------------------------------------------------------------------------------
@@ -447,7 +454,7 @@ def reduced_by_threads(plan: StagePlan) -> list[str]:
     return [
         plan.thread(leaf)
         for leaf in plan.leaves
-        if plan.marks[leaf] & REDUCED and plan.thread(leaf) in THREAD_TAGS
+        if plan.marks[leaf] & REDUCED and plan.thread(leaf) in (*BLOCK_TAGS, *THREAD_TAGS)
     ]
 
 

@@ -11,9 +11,10 @@ from tilewright.errors import UnknownNameError
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr
 from tilewright.schedule.intrinsic import TensorIntrinsic
-from tilewright.schedule.nest import SCOPES
+from tilewright.schedule.nest import PARALLEL, SCOPES
 from tilewright.schedule.relations import Fuse, Relation, Split
 from tilewright.schedule.tensor import (
+    BLOCK_TAGS,
     REDUCE,
     ComputeOp,
     IterVar,
@@ -155,6 +156,12 @@ class StageState(Placed):
                 "(use cache_read to copy it somewhere)"
             )
         return self.op
+
+    def in_order(self, axis: IterVar) -> bool:
+        """Whether a loop's iterations, said to run at once, run in order all the same: those of a
+        reduction add to the same elements, and blocks or workers cannot do that together."""
+        marks = self.marked(axis)
+        return axis.kind == REDUCE and (marks.kind == PARALLEL or marks.tag in BLOCK_TAGS)
 
     def mark(self, axis: IterVar) -> LoopMarks:
         """What was said of a loop, to be added to."""

@@ -17,7 +17,7 @@ from tilewright.schedule.expr import (
     substitute,
     variables,
 )
-from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, TensorIntrinsic
+from tilewright.schedule.intrinsic import BODY, RESET, UPDATE, CallIntrinsic, TensorIntrinsic
 from tilewright.schedule.nest import If, Intrinsic, Region, Stmt, flat
 from tilewright.schedule.plan import REDUCED, RESULT, StagePlan
 from tilewright.schedule.stage_lowering import StageLowering
@@ -59,7 +59,9 @@ def tensorized(stage: StageLowering, level: int) -> Stmt:
             return stage.arithmetic.simplify(substitute(expr, renamed)) if renamed else expr
 
         written = tuple(replace(r, mins=tuple(map(changed, r.mins))) for r in outputs)
-        stmt = Intrinsic(intrinsic, phase, () if phase == RESET else inputs, written)
+        made = Intrinsic(intrinsic, phase, () if phase == RESET else inputs, written)
+        match.check_calls(made)
+        stmt: Stmt = made
         predicate = stage.predicate(("threadIdx.x",) if intrinsic.collective else ())
         return stmt if is_true(predicate) else If(changed(predicate), stmt)
 
@@ -125,6 +127,25 @@ class _Match:
                 f"{', '.join(self.intrinsic.phases)})"
             )
 
+    def check_calls(self, made: Intrinsic) -> None:
+        """Refuses calls whose arguments are not as they were declared."""
+        if not isinstance(self.intrinsic, CallIntrinsic):
+            return
+        made.calls()
+        tensors = (*self.intrinsic.inputs, *self.intrinsic.outputs)
+        buffers = {tensor: buffer for buffer, tensor in self.intrinsic.tensors.items()}
+        for tensor, region in zip(tensors, (*made.inputs, *made.outputs), strict=False):
+            factor = buffers[tensor].offset_factor if made.inputs else 1
+            place: Expr = index(0)
+            for low, step in zip(region.mins, region.buffer.layout, strict=True):
+                place = place + low * index(step)
+            form = self.arithmetic.linear(place)
+            if any(step % factor for step in (*form.terms.values(), form.constant)):
+                self.fail(
+                    f"buffer '{buffers[tensor].name}' begins at multiples of {factor} elements "
+                    f"(offset_factor), the region of '{region.buffer.name}' at '{place}'"
+                )
+
     def regions(self) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
         """The regions of the pattern's inputs and outputs."""
         op = self.intrinsic.op
@@ -147,7 +168,7 @@ class _Match:
                 self._map(axis, base, wanted, extent)
             else:
                 self.tile[axis] = base
-            low = self.plan.mins[i]
+            low = self.plan.origin[i]
             mins.append(self.arithmetic.simplify(base - low))
         self._map_reduction()
         for mine, pattern in zip(self.plan.body, op.body, strict=True):

@@ -16,22 +16,24 @@ from iree.compiler.dialects import arith, gpu, memref, scf, vector
 from tilewright.schedule import nest
 from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen.allocation import LINE_BYTES, Allocator
+from tilewright.schedule.codegen.extern import ImportedFunctions
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.memory import Storage
 from tilewright.schedule.codegen.sums import is_vector
-from tilewright.schedule.codegen.unrolling import (
+from tilewright.schedule.codegen.values import ValueEmitter
+from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
+from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
+from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.expr import Binary, Const, Expr, Var
+from tilewright.schedule.intrinsic import BODY, RESET
+from tilewright.schedule.nest import Buffer, Stmt
+from tilewright.schedule.types import bits
+from tilewright.schedule.unrolling import (
     has_vectors,
     statements,
     unroll_marked,
     widest_bytes,
 )
-from tilewright.schedule.codegen.values import ValueEmitter
-from tilewright.schedule.codegen.versions import MOST_VERSIONED, Check, checks, comparisons
-from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
-from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Binary, Expr, Var
-from tilewright.schedule.nest import Buffer, Stmt
-from tilewright.schedule.types import bits
 
 #: Statements that unrolling may make of one kernel. Compilers take minutes for more.
 MOST_STATEMENTS = 8192
@@ -50,6 +52,7 @@ class KernelEmitter(ValueEmitter):
     bindings: the memory of the buffers that exist outside of the kernel.
     scratch: as of an :class:`Allocator`.
     block: threads of a workgroup in each dimension, by tag.
+    functions: that intrinsics can call.
     """
 
     def __init__(
@@ -59,8 +62,10 @@ class KernelEmitter(ValueEmitter):
         bindings: Mapping[Buffer, Storage],
         scratch: Sequence[ir.Value],
         block: Mapping[str, int],
+        functions: ImportedFunctions,
     ) -> None:
         super().__init__(processor)
+        self._functions = functions
         self.storages = dict(bindings)
         memory = [storage.memory for storage in bindings.values()]
         self._memory = Allocator(processor, entry, memory, scratch)
@@ -458,8 +463,15 @@ class KernelEmitter(ValueEmitter):
     def _intrinsic(self, stmt: nest.Intrinsic) -> None:
         inputs = [self._view(region) for region in stmt.inputs]
         outputs = [self._view(region) for region in stmt.outputs]
-        builder = IntrinsicBuilder(self, self.processor, self._block)
-        stmt.intrinsic.emit(builder, stmt.phase, inputs, outputs)
+        if calls := stmt.calls():
+            if stmt.phase == BODY and stmt.intrinsic.reduction is not None:
+                self.statement(replace(stmt, phase=RESET, inputs=()).as_loops())
+            for call in calls:
+                args = [a if isinstance(a, Const) else (self._view(a[0]), a[1]) for a in call.args]
+                self._functions.call(call.name, call.dtype, args)
+        else:
+            builder = IntrinsicBuilder(self, self.processor, self._block)
+            stmt.intrinsic.emit(builder, stmt.phase, inputs, outputs)
         self.changed(*(view.flat for view in outputs))
 
     def _view(self, region: nest.Region) -> BufferView:

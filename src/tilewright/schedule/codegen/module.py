@@ -16,6 +16,7 @@ from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.allocation import distinct
+from tilewright.schedule.codegen.extern import ImportedFunctions
 from tilewright.schedule.codegen.kernel import KernelEmitter
 from tilewright.schedule.codegen.machine import Processor, machine_for
 from tilewright.schedule.codegen.memory import Storage
@@ -212,12 +213,13 @@ def emit_kernels(
             replace(k, reads=tuple(sorted(k.reads, key=order.__getitem__))) for k in kernels
         )
     made = []
+    functions = ImportedFunctions(program.imports, processor)
     for number, kernel in enumerate(kernels):
         called = f"{name or kernel.name}_{number}" if number or not name else name
         if target is not None:
             # Where one is compiled alone, its name must not tell it from others of the same host.
             called = f"kernel_{number}"
-        made.append(_kernel(called, kernel, processor, unaligned, target))
+        made.append(_kernel(called, kernel, processor, unaligned, target, functions))
     return made
 
 
@@ -227,13 +229,17 @@ def _kernel(
     processor: Processor,
     unaligned: Collection[Buffer],
     target: ir.Attribute | None,
+    functions: ImportedFunctions,
 ) -> EmittedKernel:
-    made, large = _emitted(name, kernel, processor, (), unaligned, target)
+    made, large = _emitted(name, kernel, processor, (), unaligned, target, functions)
     if large:
         # Only now it is known what there is no room for: once more, with memory for that.
         operations = ir.InsertionPoint.current.block.operations
         operations[len(operations) - 1].erase()
-        made, _ = _emitted(name, kernel, processor, large, unaligned, target)
+        made, _ = _emitted(name, kernel, processor, large, unaligned, target, functions)
+    if target is None:
+        operations = ir.InsertionPoint.current.block.operations
+        functions.link(operations[len(operations) - 1].operation)
     return made
 
 
@@ -244,6 +250,7 @@ def _emitted(
     scratch: tuple[tuple[int, str], ...],
     unaligned: Collection[Buffer],
     target: ir.Attribute | None,
+    functions: ImportedFunctions,
 ) -> tuple[EmittedKernel, tuple[tuple[int, str], ...]]:
     """Emits a kernel; returns it with the scratch that it needs."""
     reads = tuple(b for b in kernel.reads if b not in kernel.writes)
@@ -276,7 +283,7 @@ def _emitted(
             b: Storage(m, b.size, b.dtype, alignment=_alignment(b, unaligned))
             for b, m in zip(buffers, memory, strict=False)
         }
-        emitter = KernelEmitter(processor, entry, bindings, parts, kernel.block)
+        emitter = KernelEmitter(processor, entry, bindings, parts, kernel.block, functions)
         values = {}
         for tag, loop in loops.items():
             var = emitter.loop_var(loop.var.name, loop.extent)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewright.schedule import nest
 from tilewright.schedule.codegen.machine import Widths
-from tilewright.schedule.codegen.unrolling import kind_of, unroll_marked, widest_bytes
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import (
     COMPARISONS,
@@ -17,6 +16,7 @@ from tilewright.schedule.expr import (
     variables,
 )
 from tilewright.schedule.types import INDEX
+from tilewright.schedule.unrolling import kind_of, unroll_marked, widest_bytes
 from tilewright.schedule.walk import children
 
 #: Operations written out beyond which code no longer fits into a first-level instruction cache of

@@ -1,5 +1,5 @@
-"""Loops of a nest before code is made of them: which are unrolled, how much code that makes, how
-wide it is."""
+"""Unrolled loops of a nest: which they are, how much code they make, how wide it is; and nests with
+them written out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import functools
 from dataclasses import dataclass, replace
 
 from tilewright.schedule import nest
-from tilewright.schedule.expr import Expr
+from tilewright.schedule.arith import Arithmetic
+from tilewright.schedule.expr import Const, Expr, index, substitute, variables
 from tilewright.schedule.nest import Load, Stmt, expressions, inner
 from tilewright.schedule.nest import statements as all_statements
 from tilewright.schedule.types import BOOL, INDEX, bits
@@ -95,15 +96,16 @@ def unroll_marked(loop: nest.For) -> nest.For:
         return loop
     if kind_of(loop) != nest.SERIAL:
         return replace(loop, kind=kind_of(loop))
-    limits = _Limits(
-        int(pragmas.get("auto_unroll_max_step") or 0),
-        int(pragmas.get("auto_unroll_max_extent") or 0),
-        int(pragmas.get("auto_unroll_max_depth", 8)),
-    )
+    step, extent, depth = (pragmas.get(name) for name in _LIMITS)
+    limits = _Limits(int(step or 0), int(extent or 0), 8 if depth is None else int(depth))
     if (limits.steps or limits.extent) and pragmas.get("unroll_explicit", True):
         marked = transform(loop, limits.unrolled)
-        return replace(marked, pragmas={})
+        done = (*_LIMITS, "unroll_explicit")
+        return replace(marked, pragmas={k: v for k, v in pragmas.items() if k not in done})
     return loop
+
+
+_LIMITS = ("auto_unroll_max_step", "auto_unroll_max_extent", "auto_unroll_max_depth")
 
 
 @dataclass(frozen=True)
@@ -132,3 +134,58 @@ def _depth(stmt: Stmt) -> int:
     """Loops around the innermost statement."""
     deepest = max((_depth(part) for part in inner(stmt)), default=0)
     return deepest + (1 if isinstance(stmt, nest.For) and kind_of(stmt) != nest.VECTORIZED else 0)
+
+
+# -- written out, for people -----------------------------------------------------------------------
+
+# Statements that one loop is written out to at most.
+_MOST_SHOWN = 8192
+
+
+def expanded(program: nest.LoopProgram) -> nest.LoopProgram:
+    """The program with its unrolled loops written out, those of pragmas as well.
+
+    Args:
+        program: any.
+
+    Returns:
+        A program that computes the same. Loops that would be more than some thousand statements
+        stay loops.
+    """
+    kernels = []
+    for kernel in program.kernels:
+        loops = [s for s in all_statements(kernel.body) if isinstance(s, nest.For)]
+        arithmetic = Arithmetic({loop.var: (0, loop.extent - 1) for loop in loops})
+        kernels.append(replace(kernel, body=_expanded(kernel.body, arithmetic)))
+    return replace(program, kernels=tuple(kernels))
+
+
+def _expanded(stmt: Stmt, arithmetic: Arithmetic) -> Stmt:
+    def inside(part: Stmt | Expr) -> Stmt | Expr | None:
+        return _expanded(part, arithmetic) if isinstance(part, nest.For) else None
+
+    if not isinstance(stmt, nest.For):
+        return transform(stmt, inside)
+    loop = unroll_marked(stmt)
+    body = _expanded(loop.body, arithmetic)
+    if loop.kind != nest.UNROLLED or loop.extent * statements(body) > _MOST_SHOWN:
+        return replace(loop, body=body)
+
+    def iteration(number: int) -> Stmt:
+        values: dict[Expr, Expr] = {loop.var: index(number)}
+
+        def changed(part: Stmt | Expr) -> Stmt | Expr | None:
+            if isinstance(part, Expr):
+                has = loop.var in variables(part)
+                return arithmetic.simplify(substitute(part, values)) if has else part
+            if isinstance(part, nest.If):
+                condition = changed(part.condition)
+                if isinstance(condition, Const):
+                    chosen = part.then if condition.value else part.otherwise
+                    return nest.Seq(()) if chosen is None else transform(chosen, changed)
+            return None
+
+        made: Stmt = transform(body, changed)
+        return made
+
+    return nest.flat(*map(iteration, range(loop.extent)))

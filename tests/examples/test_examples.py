@@ -94,6 +94,14 @@ def test_space_alone(tmp_path: Path) -> None:
     assert "5 is not allowed" in out
 
 
+def test_own_pipeline(tmp_path: Path) -> None:
+    out = run("own_pipeline.py", "16", cwd=tmp_path)
+    assert "3 rules as SMT-LIB" in out
+    found, right = re.search(r"(\d+) trials, (\d+) with the right numbers", out).groups()
+    assert found == right
+    assert re.search(r"default \S+ ms, best \S+ ms", out)
+
+
 def test_measure_alone(tmp_path: Path) -> None:
     out = run("measure_alone.py", cwd=tmp_path)
     assert "outputs agree" in out

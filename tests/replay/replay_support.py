@@ -73,7 +73,6 @@ def recording(
     trials = [trial(c, time(c), noise, rng) for c in chosen.members if keep(c)]
     member = dispatch.members[dispatch.own]
     knobs = [KnobValues(k, v) for k, v in chosen.lists.items()]
-    knobs.append(KnobValues("interchange", ((0, 1, 2),)))
     return Recording.of(
         name,
         knobs,

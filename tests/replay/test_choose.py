@@ -70,7 +70,7 @@ def test_another_pipeline():
         ({"distribution_m": "a"}, "'a' is not allowed"),
         ({"distribution_m": "8,,16"}, "separated by commas"),
         ({"enable_loop_peeling": "yes"}, "allowed: False, True"),
-        ({"interchange": "0"}, "has no effect here"),
+        ({"interchange": "0"}, "unknown knob 'interchange'"),
         ({"pipeline": "Mmt4d"}, "Mmt4d"),
         (
             {f"{k}_{d}": ",".join(map(str, range(1, 65))) for k in ("distribution",) for d in "mn"}

@@ -10,7 +10,7 @@ import dispatch_corpus as corpus
 from tilewright.errors import UserError
 from tilewright.ir.session import CompileError
 from tilewright.space import Constraint
-from tilewright.space.cpu_tiles import INNER, INTERCHANGE, NO_LOOP, CpuPipeline
+from tilewright.space.cpu_tiles import INNER, NO_LOOP, CpuPipeline
 from tilewright.space.generators import CPU_PIPELINES, GPU_PIPELINES, dispatch_space
 from tilewright.space.knobs import TileKnob
 from tilewright.space.search_space import SearchSpace
@@ -141,7 +141,6 @@ class TestWhatIsSearched:
             "vector_reduction_k",
             INNER,
             PEELING,
-            INTERCHANGE,
         }
 
     def test_loops_that_run_once_have_no_knobs(self):
@@ -165,20 +164,6 @@ class TestWhatIsSearched:
         assert held[1]
         assert not held[8]
         assert list(held.values()) == sorted(held.values(), reverse=True)
-
-    def test_interchange_is_there_without_effect(self):
-        space = space_of("matmul_nn_f32_f32").space
-        (knob,) = (k for k in space.knobs if k.name == INTERCHANGE)
-        assert not knob.effect
-        assert "do not read it" in knob.note
-        identity = (0, 1, 2)
-        assert {c[INTERCHANGE] for c in space.sample(np.random.default_rng(0), 50)} == {identity}
-        other = changed(space, **{INTERCHANGE: (2, 0, 1)})
-        assert space.contains(other)
-        lowered = space_of("matmul_nn_f32_f32").lower
-        assert lowered(other).tilings == lowered(space.default).tilings
-        notes = space.restrict({INTERCHANGE: [(2, 0, 1)]}).notes
-        assert any("no effect" in n and "do not read it" in n for n in notes)
 
     def test_peeling(self):
         space = space_of("matmul_odd")

@@ -133,15 +133,19 @@ def test_waves_are_a_knob_on_amd_alone():
     assert "waves_per_eu" in amd
     assert "waves_per_eu" not in nvidia
     assert {"reduce_bank_conflicts", "reorder_workgroups"} <= nvidia
+    # The compiler takes the option for CUDA and makes the same code.
+    assert "prefetch_num_stages" not in nvidia
 
 
 def test_knobs_become_what_the_pipeline_reads():
     space = recorded("matmul_f16_gfx942").space
     values = dict(space.default.items)
     values |= {"waves_per_eu": 2, "reduce_bank_conflicts": False, "reorder_workgroups": "transpose"}
+    values["prefetch_num_stages"] = 3
     made = space.lower(Configuration.of(values))
     assert made.settings == (("llvm_func_attrs", '{"amdgpu-waves-per-eu" = "2"}'),)
-    assert made.options == (("no_reduce_shared_memory_bank_conflicts", "true"),)
+    stages = ("prefetch_num_stages", "3")
+    assert made.options == (("no_reduce_shared_memory_bank_conflicts", "true"), stages)
     assert "workgroup_reordering_strategy" in dict(made.lowering)
 
 

@@ -3,7 +3,7 @@
 Works alone: nothing here knows what the knobs mean or how a configuration is measured.
 """
 
-from tilewright.space.constraints import Constraint, Fold, Violation, product_at_most
+from tilewright.space.constraints import Constraint, Fold, Violation, declared, product_at_most
 from tilewright.space.interface import Restriction, Space
 from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, PermutationKnob, TileKnob
 from tilewright.space.sampling import SizeEstimate
@@ -25,5 +25,6 @@ __all__ = [
     "TileKnob",
     "UnionSpace",
     "Violation",
+    "declared",
     "product_at_most",
 ]

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from tilewright.space.constraints import Constraint
+from tilewright.space.constraints import Constraint, declared
 from tilewright.space.cpu_tiles import CpuPipeline
+from tilewright.space.terms import term, variable
 
 
 class DecomposedConvolution(CpuPipeline):
@@ -42,13 +41,6 @@ class DecomposedConvolution(CpuPipeline):
             if name is not None:
                 names.append(name)
 
-        def check(*values: Any) -> Any:
-            given = iter(values)
-            kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
-            row = (np.asarray(kh) == 1) & (np.asarray(oh) == 1)
-            column = (np.asarray(kw) == 1) & (np.asarray(ow) == 1)
-            return row | column
-
         def reason(*values: Any) -> str:
             given = iter(values)
             kh, oh, kw, ow = (next(given) if f < 0 else f for f in fixed)
@@ -59,7 +51,10 @@ class DecomposedConvolution(CpuPipeline):
 
         if not names:
             return []
-        return [Constraint("decomposable_window", tuple(names), check, reason, vectorised=True)]
+        left = iter(names)
+        kh, oh, kw, ow = (variable(next(left)) if f < 0 else term(f) for f in fixed)
+        condition = ((kh == 1) & (oh == 1)) | ((kw == 1) & (ow == 1))
+        return [declared("decomposable_window", names, condition, reason)]
 
 
 PIPELINES: tuple[type[CpuPipeline], ...] = (DecomposedConvolution,)

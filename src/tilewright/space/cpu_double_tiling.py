@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from tilewright.space.constraints import Constraint
-from tilewright.space.cpu_tiles import INNER, NO_LOOP, CpuPipeline
+from tilewright.space.constraints import Constraint, declared
+from tilewright.space.cpu_tiles import INNER, CpuPipeline
+from tilewright.space.terms import (
+    Term,
+    either,
+    evaluator,
+    least,
+    product,
+    term,
+    variable,
+    where,
+)
 from tilewright.tiling import LEVELS, DispatchTemplate
 from tilewright.workload import Workload
 
@@ -59,43 +68,38 @@ class DoubleTiling(CpuPipeline):
         if math.prod(self.extents[i] for i in parallel) * bits < 8 * limit_bytes:
             return []
 
-        def sides(chosen: Any, values: tuple[Any, ...]) -> list[Any]:
+        def sides() -> list[Term]:
+            """The tile's size along each parallel loop."""
+            chosen = self.knob_term(INNER) if inner else None
             found = []
-            for at, loop in enumerate(parallel):
-                outer, cache, vector = values[3 * at : 3 * at + 3]
-                tile = _within(cache, _within(outer, self.extents[loop]))
-                is_inner = np.asarray(chosen) == self.names[loop]
-                found.append(np.where(is_inner, _within(vector, tile), tile))
+            for loop, names in zip(parallel, tiles, strict=True):
+                outer, cache, vector = (variable(str(name)) for name in names)
+                tile = _within(cache, _within(outer, term(self.extents[loop])))
+                if chosen is not None:
+                    tile = term(where(chosen == self.names[loop], _within(vector, tile), tile))
+                found.append(tile)
             return found
 
-        def tile_of(values: tuple[Any, ...]) -> list[Any]:
-            first = len(reductions) + len(inner)
-            return sides(values[len(reductions)] if inner else NO_LOOP, values[first:])
-
-        def check(*values: Any) -> Any:
-            cached: Any = np.False_
-            for value in values[: len(reductions)]:
-                cached = cached | (np.asarray(value) != 0)
-            size: Any = np.int64(1)
-            for side in tile_of(values):
-                size = size * side
-            return ~cached | (size * bits < 8 * limit_bytes)
+        sizes = sides()
+        cached = functools.reduce(either, (variable(name) != 0 for name in reductions))
+        fits = product(sizes) * bits < 8 * limit_bytes
+        scope = (*reductions, *inner, *knobs)
+        computed = [evaluator(size, scope) for size in sizes]
 
         def reason(*values: Any) -> str:
-            tile = [int(side) for side in tile_of(values)]
+            tile = [int(side(*values)) for side in computed]
             return (
                 f"with a tiled {', '.join(reductions)} the initial values of a tile of "
                 f"{'x'.join(map(str, tile))} elements of {bits} bits are one vector of "
                 f"{math.prod(tile) * bits // 8} bytes; the compiler's limit is below {limit_bytes}"
             )
 
-        scope = (*reductions, *inner, *knobs)
-        return [Constraint("initial_values_bytes", scope, check, reason, vectorised=True)]
+        return [declared("initial_values_bytes", scope, ~cached | fits, reason)]
 
 
-def _within(size: Any, whole: Any) -> Any:
+def _within(size: Term, whole: Term) -> Term:
     """A tile's size in what there is to tile; 0 is not tiled."""
-    return np.where(np.asarray(size) == 0, whole, np.minimum(size, whole))
+    return term(where(size == 0, whole, least(size, whole)))
 
 
 PIPELINES: tuple[type[CpuPipeline], ...] = (DoubleTiling,)

@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tilewright.space import cost_model, sizes
 from tilewright.space.arrays import FloatArray, IntArray
-from tilewright.space.constraints import Constraint, product_at_most
+from tilewright.space.constraints import Constraint, declared, product_at_most
 from tilewright.space.cpu_descriptors import describe_tilings, tiling_names
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.geometry import LoopNest, TileGeometry
-from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, PermutationKnob, TileKnob
+from tilewright.space.knobs import BoolKnob, ChoiceKnob, Knob, TileKnob, knob_term
 from tilewright.space.pipeline import Pipeline, Unfit
 from tilewright.space.search_space import SearchSpace
+from tilewright.space.terms import Term, product, term, variable, where
 from tilewright.target import Target
 from tilewright.tiling import (
     LEVELS,
@@ -40,7 +41,6 @@ from tilewright.trial import Configuration
 from tilewright.workload import Workload
 
 INNER = "vector_inner_parallel"
-INTERCHANGE = "interchange"
 NO_LOOP = "none"
 
 
@@ -160,15 +160,6 @@ class CpuPipeline(Pipeline):
             self.knobs.append(ChoiceKnob(INNER, (NO_LOOP, *parallel)))
         if self.peeling:
             self.knobs.append(BoolKnob(PEELING))
-        if 1 < len(self.extents) <= 12:
-            self.knobs.append(
-                PermutationKnob(
-                    INTERCHANGE,
-                    len(self.extents),
-                    effect=False,
-                    note="IREE 3.13's CPU pipelines accept a loop order and do not read it",
-                )
-            )
 
     def _default_configuration(self) -> Configuration:
         values: dict[str, int | str | bool | tuple[int, ...]] = {}
@@ -181,8 +172,6 @@ class CpuPipeline(Pipeline):
             values[INNER] = NO_LOOP
         if PEELING in self.knob_names:
             values[PEELING] = PEELING in self.template.translation.options and self.is_own
-        if INTERCHANGE in self.knob_names:
-            values[INTERCHANGE] = tuple(range(len(self.extents)))
         return Configuration.of(values)
 
     # -- constraints ---------------------------------------------------------------------------
@@ -192,6 +181,10 @@ class CpuPipeline(Pipeline):
         values = dict(self.default.items)
         # A rule that the compiler's own choice breaks is not a rule for this dispatch.
         return [c for c in found if c.violation(values) is None]
+
+    def knob_term(self, name: str) -> Term:
+        """The value of a knob, for rules."""
+        return knob_term(next(one for one in self.knobs if one.name == name))
 
     def knob(self, level: str, loop: int) -> str | None:
         """The name of the knob of a loop at a level, None where there is none."""
@@ -273,14 +266,8 @@ class CpuPipeline(Pipeline):
             )
 
         if any(0 in _values(self.knobs, name) for name in names):
-
-            def check(*values: Any) -> Any:
-                product: Any = np.int64(fixed)
-                for value, extent in zip(values, extents, strict=True):
-                    product = product * _whole(value, extent)
-                return product < limit
-
-            return [Constraint(label, tuple(names), check, reason, vectorised=True)]
+            tiles = map(_whole, map(variable, names), extents)
+            return [declared(label, names, product([fixed, *tiles]) < limit, reason)]
         return [product_at_most(label, names, limit - 1, factor=fixed, reason=reason)]
 
     # -- from a configuration to what the compiler reads ---------------------------------------
@@ -339,32 +326,30 @@ def _values(knobs: Sequence[Knob], name: str) -> tuple[int, ...]:
     return next(k.values for k in knobs if isinstance(k, TileKnob) and k.name == name)
 
 
-def _whole(value: Any, extent: int) -> Any:
-    size = np.asarray(value)
-    return np.where(size == 0, extent, size)
+def _whole(size: Term, extent: int) -> Term:
+    return term(where(size == 0, extent, size))
 
 
 def _nested(
-    name: str, large: str, small: str, holds: Callable[..., Any], why: str, extent: int
+    name: str, large: str, small: str, holds: Callable[..., Term], why: str, extent: int
 ) -> Constraint:
     """A rule between the tiles of two levels along one loop of `extent`."""
-    return Constraint(
+    return declared(
         name,
         (large, small),
-        lambda outer, inner: holds(np.asarray(outer), np.asarray(inner), extent),
+        holds(variable(large), variable(small), extent),
         # Only cache tiles of 0 do not tile at all.
         lambda outer, inner: why.format(inner or extent, outer or extent),
-        vectorised=True,
     )
 
 
-def _less_than_twice(outer: Any, vector: Any, extent: int) -> Any:
+def _less_than_twice(outer: Term, vector: Term, extent: int) -> Term:
     return _whole(vector, extent) < 2 * _whole(outer, extent)
 
 
-def _splits(outer: Any, cache: Any, extent: int) -> Any:
+def _splits(outer: Term, cache: Term, extent: int) -> Term:
     return cache < _whole(outer, extent)
 
 
-def _within_cache(cache: Any, vector: Any, extent: int) -> Any:
+def _within_cache(cache: Term, vector: Term, extent: int) -> Term:
     return (cache == 0) | (_whole(vector, extent) <= cache)

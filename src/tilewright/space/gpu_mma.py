@@ -16,13 +16,17 @@ from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
     MAX_INTRINSICS,
+    STAGE_COUNTS,
+    STAGES,
     Draft,
     GpuPipeline,
     divisor_sizes,
+    own_stages,
     tile_number,
 )
 from tilewright.space.knobs import BoolKnob, ChoiceKnob
 from tilewright.space.terms import Term, look_up, numbered
+from tilewright.target import ROCM
 from tilewright.trial import Configuration
 
 INTRINSIC = "mma_kind"
@@ -63,6 +67,8 @@ class BatchedProduct(GpuPipeline):
             self.tile(f"sg_{loop}", divisor_sizes(32, 32), tree["subgroup"][loop])
         self.tile(f"red_{k}", divisor_sizes(64, 64), tree["reduction"][k])
         self.knob(BoolKnob(BANK_CONFLICTS), options.get(_NO_CONFLICTS) != "true")
+        if target.backend == ROCM:
+            self.tile(STAGES, STAGE_COUNTS, own_stages(options))
         self.waves()
         self.tiles = {i: f"wg_{i}" for i in (m, n)}
         tiles = (f"wg_{m}", f"sg_{m}", f"wg_{n}", f"sg_{n}")
@@ -136,6 +142,8 @@ class BatchedProduct(GpuPipeline):
             for loop in loops:
                 config[level][loop] = values[f"{self.names[level]}_{loop}"]
         draft.options[_NO_CONFLICTS] = "false" if values[BANK_CONFLICTS] else "true"
+        if STAGES in values:
+            draft.options[STAGES] = str(values[STAGES])
 
     def tiles_of(self, configuration: Configuration) -> GpuTiles:
         # Steps are in units of the intrinsic.

@@ -55,6 +55,10 @@ WAVES, PROMOTE, BANK_CONFLICTS = "waves_per_eu", "promote_operands", "reduce_ban
 # The levels at which pipelines for CUDA and HIP walk along reductions.
 _STEPS = ("reduction", "partial_reduction", "serial")
 
+# Stages in which copies to shared memory are prefetched. IREE 3.13 does so on AMD's GPUs alone (for
+# CUDA it takes the option and makes the same code), and makes no more of them.
+STAGES, STAGE_COUNTS = "prefetch_num_stages", (1, 2, 3)
+
 # What no constraint says: a candidate of thousands of instructions in a row takes minutes to
 # compile.
 MAX_INTRINSICS = 1024
@@ -331,6 +335,11 @@ class OwnChoiceAlone(Pipeline):
 def fixed(value: int) -> Computed:
     """A number that no knob changes."""
     return Computed((), lambda: value)
+
+
+def own_stages(options: Mapping[str, str]) -> int:
+    """The stages in which the compiler's own choice prefetches; 1 is no prefetching."""
+    return max(1, int(options.get(STAGES, 1)))
 
 
 def waves_knob() -> Knob:

@@ -32,9 +32,12 @@ from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
     MAX_INTRINSICS,
     PROMOTE,
+    STAGE_COUNTS,
+    STAGES,
     TILED_LOOPS,
     WAVES,
     WORKGROUP_SIZES,
+    own_stages,
     tile_number,
     waves_knob,
     waves_setting,
@@ -149,9 +152,11 @@ class StatedPipeline(Pipeline):
     def _extras(self) -> Iterable[Knob]:
         """What the constraints leave free and the pipelines read."""
         stated = dict(self.program.fixed)
-        if "prefetch_num_stages" in {*stated, *(k.name for k in self.program.knobs)}:
+        if STAGES in {*stated, *(k.name for k in self.program.knobs)}:
             # Only pipelines with pipeline options have these.
             yield BoolKnob(BANK_CONFLICTS)
+            if self.target.backend == ROCM and STAGES not in self.free:
+                yield TileKnob(STAGES, STAGE_COUNTS)
         # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles say.
         if self.workload.kind == "contraction" and len(self._grid) == 2:
             yield ChoiceKnob(REORDER, _ORDERS)
@@ -477,6 +482,7 @@ class StatedPipeline(Pipeline):
             else "none",
             PROMOTE: ",".join(map(str, own.size(PROMOTE))),
             WAVES: 0,
+            STAGES: own_stages(dict(own.options)),
         }
         return Configuration.of(values | {name: extras[name] for name in self._extra_names})
 
@@ -549,7 +555,10 @@ class StatedPipeline(Pipeline):
             ordinal=self.program.ordinal,
             assignment=tuple(sorted(assignment.items())),
             lowering=tuple(lowering),
-            options=((_NO_CONFLICTS, "true"),) if values.get(BANK_CONFLICTS) is False else (),
+            options=(
+                *(((_NO_CONFLICTS, "true"),) if values.get(BANK_CONFLICTS) is False else ()),
+                *(((STAGES, str(values[STAGES])),) if STAGES in self._extra_names else ()),
+            ),
             settings=tuple(waves_setting(values).items()),
             summary="; ".join(shown),
             workgroup_size=tuple(assignment.get(n, 1) for n in _SIZES),

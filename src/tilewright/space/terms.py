@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -286,22 +287,49 @@ def evaluator(condition: Term, knobs: Sequence[str]) -> Callable[..., Any]:
     if missing:
         raise ValueError(f"a condition on {', '.join(sorted(missing))}, which is not in its scope")
 
+    blank: list[Any] = [node.value for node in nodes]
+    inputs = [
+        (at, position[node.name], options.get(node.name))
+        for at, node in enumerate(nodes)
+        if node.operation == "variable"
+    ]
+    steps = [
+        (at, _function(nodes, node), node.operands)
+        for at, node in enumerate(nodes)
+        if node.operation not in ("constant", "variable")
+    ]
+
     def compute(*values: Any) -> Any:
-        found: list[Any] = []
-        for node in nodes:
-            if node.operation == "constant":
-                found.append(node.value)
-            elif node.operation == "variable":
-                value = values[position[node.name]]
-                choices = options.get(node.name)
-                found.append(numbered(value, choices) if choices else value)
-            elif node.operation == "lookup":
-                found.append(looked_up(found[node.operands[0]], node.table))
-            else:
-                found.append(OPERATIONS[node.operation](*(found[i] for i in node.operands)))
+        found = blank.copy()
+        for at, where_from, choices in inputs:
+            value = values[where_from]
+            found[at] = numbered(value, choices) if choices else value
+        for at, function, operands in steps:
+            found[at] = function(*[found[i] for i in operands])
         return found[result]
 
     return compute
+
+
+def _function(nodes: Sequence[SmtNode], node: SmtNode) -> Callable[..., Any]:
+    """What computes a node from its operands: Python's own operator where that means the same, for
+    it takes a tenth of the time with single numbers."""
+    if node.operation == "lookup":
+        return functools.partial(looked_up, table=node.table)
+    operands = [nodes[i] for i in node.operands]
+    if node.operation in ("and", "or", "not") and not all(o.operation in _TRUTHS for o in operands):
+        return OPERATIONS[node.operation]
+    if node.operation in ("div", "mod"):
+        by = operands[1]
+        if by.operation != "constant" or by.value <= 0:
+            return OPERATIONS[node.operation]
+    if len(operands) == 2 and node.operation in _OPERATORS:
+        return _OPERATORS[node.operation]
+    return _negated if node.operation == "not" else OPERATIONS[node.operation]
+
+
+def _negated(truth: Any) -> Any:
+    return truth ^ True
 
 
 def numbered(value: Any, options: Sequence[Any]) -> Any:
@@ -329,8 +357,8 @@ def divided(dividend: Any, divisor: Any) -> Any:
         dividend: a number, or an array of them.
         divisor: likewise.
     """
-    if isinstance(divisor, int) and divisor > 0:
-        return dividend // divisor
+    if isinstance(divisor, int):
+        return dividend // divisor if divisor > 0 else -(dividend // -divisor) if divisor else 0
     by = np.asarray(divisor)
     magnitude = np.where(by == 0, 1, np.abs(by))
     quotient = np.sign(by) * np.floor_divide(dividend, magnitude)
@@ -344,6 +372,8 @@ def looked_up(key: Any, table: Sequence[tuple[int, int]]) -> Any:
         key: a number, or an array of them.
         table: pairs of key and value.
     """
+    if isinstance(key, int):
+        return dict(table).get(key, table[-1][1])
     out: Any = np.int64(table[-1][1])
     for one, value in table[:-1]:
         out = np.where(key == one, value, out)
@@ -361,6 +391,31 @@ def _true(value: Any) -> Any:
     return np.asarray(value) != 0
 
 
+def _chosen(condition: Any, then: Any, otherwise: Any) -> Any:
+    if isinstance(condition, bool):
+        return then if condition else otherwise
+    return np.where(_true(condition), then, otherwise)
+
+
+# Operations with a truth value, and those of two operands that Python has an operator for; those of
+# truth values are for operands that have one, those of division for a divisor above 0.
+_TRUTHS = ("lt", "le", "gt", "ge", "eq", "distinct", "and", "or", "not", "xor", "implies")
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.floordiv,
+    "mod": operator.mod,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "distinct": operator.ne,
+    "and": operator.and_,
+    "or": operator.or_,
+}
+
 LEAVES = ("constant", "dim", "variable", "lookup")
 """The operations that need more than their operands' values."""
 
@@ -372,7 +427,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "mod": lambda a, b: a - b * divided(a, b),
     "neg": lambda a: -a,
     "abs": np.abs,
-    "ite": lambda condition, a, b: np.where(_true(condition), a, b),
+    "ite": _chosen,
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b,

@@ -26,6 +26,7 @@ COMMANDS = (
     "report",
     "db",
     "replay",
+    "watch",
 )
 ALL = [
     *([name] for name in COMMANDS),

@@ -92,9 +92,11 @@ class Browser:
         os.close(self._write)
         os.close(self._read)
 
-    def ask(self, page: Path, question: str, *, width: int = 1280, every: bool = False) -> Answer:
-        """Open a page, draw its charts (those of closed details too with `every`), and give what
-        JavaScript, the body of an async function, returns there."""
+    def ask(
+        self, page: Path | str, question: str, *, width: int = 1280, every: bool = False
+    ) -> Answer:
+        """Open a page (a file or an address), draw its charts (those of closed details too with
+        `every`), and give what JavaScript, the body of an async function, returns there."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -108,7 +110,7 @@ class Browser:
             mobile=False,
         )
         self._events.clear()
-        url = page.resolve().as_uri()
+        url = page if isinstance(page, str) else page.resolve().as_uri()
         self._call("Page.navigate", session, url=url)
         self._until("Page.loadEventFired")
         undrawn = self._evaluate(session, _DRAW.replace("EVERY", str(every).lower()))

@@ -26,6 +26,7 @@ _SUMMARIES = {
     "profile": "Generate, compile, verify and measure kernels of many kinds.",
     "compare": "Compare IREE, tuned and not, with other compilers and libraries.",
     "report": "Make a page on a tuning run or on a comparison.",
+    "watch": "Serve a page on a tuning run that goes on.",
     "devices": "Show drivers, devices, targets, and this machine's peak.",
     "measure": "Measure on this machine what a run on another asks for.",
     "db": "List, export, import and prune the database.",

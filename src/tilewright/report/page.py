@@ -134,6 +134,7 @@ def render(template: str, values: Mapping[str, Any], figures: Figures) -> str:
         **values,
         style=_asset("page.css"),
         script=_asset("page.js"),
+        watch=_asset("watch.js"),
         figures=_figures_script(figures),
         plotly=_inside_script(plotly.offline.get_plotlyjs()),
     )

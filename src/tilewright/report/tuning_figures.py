@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,42 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
         yaxis={"automargin": True},
     )
     figures["before-after"] = go.Figure(bars, layout)
+
+
+def progress(figures: Figures, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """How far dispatches have come by the time that has passed.
+
+    Args:
+        figures: gets the figure.
+        curves: by name, pairs of seconds and of the best so far over the default's speed.
+    """
+    import plotly.graph_objects as go
+
+    short = _without_prefix(list(curves))
+    lines = [
+        go.Scatter(
+            x=[seconds for seconds, _ in points],
+            y=[speedup for _, speedup in points],
+            mode="lines",
+            name=short[name],
+            line={
+                "shape": "hv",
+                "color": COLOURS[number % len(COLOURS)],
+                "dash": ("solid", "dash", "dot")[(number // len(COLOURS)) % 3],
+            },
+            hovertemplate="%{y:.3g}x after %{x:.0f} s<extra>" + name + "</extra>",
+        )
+        for number, (name, points) in enumerate(curves.items())
+    ]
+    speedups = [speedup for points in curves.values() for _, speedup in points]
+    layout = figure_layout(
+        xaxis={"title": {"text": "seconds"}},
+        yaxis=log_axis("the default's speed", speedups),
+        # Below: on a phone the names take as many lines as there are curves.
+        legend={"orientation": "h", "yanchor": "top", "y": -0.2},
+        height=560,
+    )
+    figures["progress"] = go.Figure(lines, layout)
 
 
 def roofline(figures: Figures, rows: list[dict[str, Any]], peak: Peak) -> bool:

@@ -14,6 +14,31 @@ class Event:
 
 
 @dataclass(frozen=True)
+class RunStarted(Event):
+    """The first event: what is tuned for which target, within how many seconds, where to, and by
+    which process."""
+
+    program: str
+    target: str
+    output: str
+    time_limit_s: float | None
+    versions: dict[str, str]
+    pid: int
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    """The last event. `status` is `finished`, `interrupted` (nothing was written) or `failed`, with
+    the reason as `message`; of a finished one milliseconds of the program as the compiler makes it
+    and tuned."""
+
+    status: str
+    message: str = ""
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+
+
+@dataclass(frozen=True)
 class PhaseStarted(Event):
     """A part of the run begins: `compile`, `variants`, `dispatches`, `search`, `confirm`, …."""
 

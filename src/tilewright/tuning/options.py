@@ -208,6 +208,12 @@ class TuneOptions:
     output: Path = _option(
         DEFAULT_OUTPUT, "DIR", "where the results are written", short="-o", read=read_path
     )
+    events: Path | None = _option(
+        None,
+        "FILE",
+        "write what happens as lines of JSON while it happens (see docs/watch.md)",
+        read=read_path,
+    )
     json: bool = _option(False, "", "print the summary as JSON")
 
     def __post_init__(self) -> None:

@@ -25,7 +25,8 @@ from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import confirm, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, measure_defaults
-from tilewright.tuning.events import Listener, Note, ProgramMeasured, ignore
+from tilewright.tuning.event_log import recorded
+from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.opening import open_benchmark, open_program
 from tilewright.tuning.options import TuneOptions
@@ -123,20 +124,23 @@ class TuningSession:
                 extraction = extract(context)
             with context.phase("dispatches", "reading the dispatches"):
                 prepared = read_tasks(context, extraction)
-            return compile_only(context, prepared, self.source)
+            result = compile_only(context, prepared, self.source)
+            context.emit(RunEnded("finished"))
+            return result
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[RunContext]:
         """The program with workers, database and device; all are closed again."""
         with (
+            recorded(self.source, self.options.target, self.options, self.listener) as listener,
             scratch.folder() as own,
             # Nothing is stored where nothing is measured.
             Database.open(
                 own / "unused.db" if self.options.compile_only else self.options.db
             ) as store,
-            open_program(self.source, self.target, self.options, listener=self.listener) as opened,
+            open_program(self.source, self.target, self.options, listener=listener) as opened,
             contextlib.closing(
-                open_benchmark(opened.target, self.options, lambda text: self.listener(Note(text)))
+                open_benchmark(opened.target, self.options, lambda text: listener(Note(text)))
             ) as benchmark,
         ):
             context = RunContext(**vars(opened), benchmark=benchmark, store=store)
@@ -181,6 +185,8 @@ class TuningSession:
             chosen = choose_variants(programs, outcome, first, starts)
             self._tune(context, programs, outcome, first, chosen)
             result = outputs.finish(programs, outcome, cpu_start)
+            measured = result.program
+            context.emit(RunEnded("finished", "", measured.default_ms, measured.tuned_ms))
         status = RunStatus.INTERRUPTED if context.stopping else RunStatus.FINISHED
         context.store.finish_run(context.run_id, status)
         return result

@@ -42,8 +42,21 @@
     const options = { responsive: true, displaylogo: false, displayModeBar: false };
     Plotly.newPlot(id, data, themed(layout), options);
   };
+  // For a page whose figures change: the newest picture is drawn when it is seen.
+  window.tilewright = {
+    show: (id, made) => {
+      figures[id] = made;
+      if (drawn.has(id)) Plotly.react(id, made.data, themed(made.layout));
+      else if (near.has(id)) draw(document.getElementById(id));
+    },
+  };
+  const near = new Set();
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+    for (const entry of entries) {
+      if (entry.isIntersecting) near.add(entry.target.id);
+      else near.delete(entry.target.id);
+      if (entry.isIntersecting) draw(entry.target);
+    }
   }, { rootMargin: "200px" });
   const begin = () => {
     const script = document.createElement("script");

@@ -147,6 +147,7 @@ SAME_RUN: dict[str, object] = {
     "resume": True,
     "fresh": True,
     "keep_candidates": Path("k"),
+    "events": Path("e.jsonl"),
     "output": Path("elsewhere"),
     "device": "cuda://0",
     "runner": "dir:there",

@@ -225,6 +225,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
         "--device", "--runner", "--compile-only",
         "--json",
+        "--events",
     }  # fmt: skip
     for spec in option_table():
         default = getattr(TuneOptions(), spec.name)

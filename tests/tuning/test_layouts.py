@@ -9,7 +9,13 @@ from dispatch_corpus import FLAGS
 from tilewright.ir.session import CompilerSession
 from tilewright.measure.jobs import WorkerState
 from tilewright.target import parse_target
-from tilewright.tuning.layouts import BlockingRequest, block_sizes, write_blocked_layouts
+from tilewright.tuning.layouts import (
+    BlockingRequest,
+    ChannelsLastRequest,
+    block_sizes,
+    write_all_channels_last,
+    write_blocked_layouts,
+)
 from tilewright.tuning.variants import PREPROCESSING_FLAG
 
 
@@ -46,3 +52,20 @@ def test_what_is_the_same_is_there_once(tmp_path: Path) -> None:
 
 def test_programs_without_any(tmp_path: Path) -> None:
     assert layouts(network("nhwc"), tmp_path, 8) == ()
+
+
+def test_all_channels_last_is_for_what_the_compiler_leaves(tmp_path: Path) -> None:
+    def written(text: str) -> Path | None:
+        path = tmp_path / "program.mlir"
+        path.write_text(text)
+        request = ChannelsLastRequest(path, tuple(FLAGS), tmp_path / "layouts")
+        return write_all_channels_last(WorkerState(), request)
+
+    text = network("nchw")
+    spec = written(text)
+    assert spec is not None
+    flags = (*FLAGS, f"{PREPROCESSING_FLAG}={spec}")
+    module = CompilerSession(flags).compile(text, compile_to="preprocessing")
+    assert b"depthwise_conv_2d_nhwc_hwc" in module
+    assert b"nchw" not in module
+    assert written(network("nhwc")) is None

@@ -11,9 +11,11 @@ import pytest
 from played_run import played_context
 
 from tilewright.store import Database
+from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.starts import _batch, _layouts
+from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 
 @pytest.fixture
@@ -36,12 +38,19 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
     assert _batch(context) == 2, "one for each core"
 
 
-def test_channels_last_come_first_where_there_are_convolutions() -> None:
+@pytest.mark.parametrize("whole", [None, Variant("all-channels-last", ("--x",), is_layout=True)])
+def test_channels_last_come_first_where_there_are_convolutions(
+    monkeypatch: pytest.MonkeyPatch, whole: Variant | None
+) -> None:
     context: Any = SimpleNamespace(options=TuneOptions(effort="quick"))
+    monkeypatch.setattr(starts, "all_channels_last", lambda _: whole)
 
     def layouts(op: str, **site: Any) -> list[str]:
         first: Any = SimpleNamespace(sites=[SimpleNamespace(ops=(op,), tunable=object(), **site)])
         return [one.name for one in _layouts(context, first)]
 
-    assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last", "default"]
+    name = "channels-last" if whole is None else whole.name
+    assert layouts("linalg.conv_2d_nchw_fchw") == [name, "default"]
     assert layouts("linalg.matmul") == ["default"]
+    context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
+    assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.target import Target
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant
+from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
 from tilewright.tuning.worker_tasks import parse_module
+
+if TYPE_CHECKING:
+    from iree.compiler import ir
+
+ALL_CHANNELS_LAST = "all-channels-last"
+"""The name of what :func:`all_channels_last` makes."""
 
 _TIMEOUT_S = 600.0
 # A block that is narrower fills no vector of any processor.
@@ -50,6 +57,33 @@ def blocked_variants(opened: OpenProgram) -> list[Variant]:
         )
         for one in found
     ]
+
+
+def all_channels_last(opened: OpenProgram) -> Variant | None:
+    """The variant in which all that lies between a program's convolutions has channels last, too.
+
+    Args:
+        opened: the program.
+
+    Returns:
+        The variant; None where IREE's own pass for channels last leaves nothing, or the compiler
+        cannot do it, with a note.
+    """
+    folder = opened.work / "layouts"
+    request = ChannelsLastRequest(opened.program.path, opened.flags(), folder)
+    found = opened.compilers.ask(write_all_channels_last, request, _TIMEOUT_S)
+    if isinstance(found, WorkerFailure):
+        opened.note(f"no {ALL_CHANNELS_LAST}: {found.message}", warning=True)
+        return None
+    if found is None:
+        return None
+    return Variant(
+        ALL_CHANNELS_LAST,
+        (f"{PREPROCESSING_FLAG}={found}",),
+        "convolutions, pooling windows, concatenations and what is between them have the channels "
+        "of a pixel beside each other in memory",
+        is_layout=True,
+    )
 
 
 def block_sizes(target: Target) -> tuple[int, ...]:
@@ -106,17 +140,9 @@ def write_blocked_layouts(state: WorkerState, request: BlockingRequest) -> Seque
     Raises:
         CompileError: the program does not compile.
     """
-    from tilewright.ir.site_dispatches import SITE_PHASE
     from tilewright.spec.blocking import blockable_ops, blocks_of, write_blocking_spec
 
-    compiler = session(state, request.flags)
-    text = compiler.compile(
-        request.program.read_bytes(),
-        compile_to=SITE_PHASE,
-        output="bytecode",
-        name=request.program.name,
-    )
-    ops = blockable_ops(parse_module(compiler, text))
+    ops = blockable_ops(_preprocessed(state, request.program, request.flags))
     request.folder.mkdir(parents=True, exist_ok=True)
     found: list[BlockedLayout] = []
     known = []
@@ -130,3 +156,51 @@ def write_blocked_layouts(state: WorkerState, request: BlockingRequest) -> Seque
         write_whole(path, write_blocking_spec(chosen).encode())
         found.append(BlockedLayout(block, sum(op.count for op in chosen), path))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class ChannelsLastRequest:
+    """Write the spec of `ALL_CHANNELS_LAST` for a program into a folder."""
+
+    program: Path
+    flags: tuple[str, ...]
+    folder: Path
+
+
+def write_all_channels_last(state: WorkerState, request: ChannelsLastRequest) -> Path | None:
+    """Task: see ChannelsLastRequest.
+
+    Args:
+        state: the worker's.
+        request: for which program.
+
+    Returns:
+        The spec, with which the program compiles as far as it goes; None for a program that has
+        nothing besides plain convolutions with channels first.
+
+    Raises:
+        CompileError: the program does not compile, with the spec or without.
+    """
+    from tilewright.spec.channels_last import find_channels_first, write_channels_last_spec
+
+    found = find_channels_first(_preprocessed(state, request.program, request.flags))
+    if not found.ops:
+        return None
+    request.folder.mkdir(parents=True, exist_ok=True)
+    path = request.folder / f"{ALL_CHANNELS_LAST}.mlir"
+    write_whole(path, write_channels_last_spec(found).encode())
+    # IREE 3.13 crashes on some programs when it moves transposes: then it does so here.
+    flags = (*without_spec(request.flags), f"{PREPROCESSING_FLAG}={path}")
+    _preprocessed(state, request.program, flags)
+    return path
+
+
+def _preprocessed(state: WorkerState, program: Path, flags: tuple[str, ...]) -> ir.Module:
+    """A program at the phase at which specs find it."""
+    from tilewright.ir.site_dispatches import SITE_PHASE
+
+    compiler = session(state, flags)
+    text = compiler.compile(
+        program.read_bytes(), compile_to=SITE_PHASE, output="bytecode", name=program.name
+    )
+    return parse_module(compiler, text)

@@ -24,7 +24,7 @@ from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.kernel_sites import SiteFacts
-from tilewright.tuning.layouts import blocked_variants
+from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import PreparedVariant, take_apart
 from tilewright.tuning.programs import Programs
 from tilewright.tuning.search_loop import SearchLoop
@@ -85,7 +85,12 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     blocked = context.options.effort_preset.blocked_layouts
     if context.options.variants is None and blocked:
         of += blocked_variants(context)[:blocked]
-    return sorted(of, key=lambda variant: variant != CHANNELS_LAST)
+    last = CHANNELS_LAST
+    if context.options.variants is None and last in of:
+        # It has what the other has, and more of it.
+        last = all_channels_last(context) or last
+        of = [last if variant == CHANNELS_LAST else variant for variant in of]
+    return sorted(of, key=lambda variant: variant != last)
 
 
 def _convolves(facts: SiteFacts) -> bool:

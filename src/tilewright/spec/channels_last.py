@@ -1,0 +1,234 @@
+"""Channels last for a whole convolution network: a transform spec of IREE's pass and what it leaves.
+
+IREE's pass gives plain convolutions their channels last, each with a transpose before it and one
+behind it. Depthwise convolutions, pooling windows, concatenations of channels and the zeros between
+the elements of what a transposed convolution reads stay as they are, so that the transposes around
+them do not meet: in a MobileNet each depthwise layer would read or write channels first. Here those
+ops get transposes of their own; then all are moved to where they cancel:
+
+    transform.named_sequence @__transform_main(%module) {
+      %functions = transform.structured.match ops{["util.func"]} in %module
+      transform.foreach %functions {
+        transform.foreach_match …    // each op: itself with channels last, between transposes
+        transform.apply_dce
+      }
+      transform.apply_registered_pass "…convert-conv-to-channels-last" to …
+      transform.apply_registered_pass "…elementwise-op-fusion" to …
+      transform.apply_registered_pass "canonicalize" to …
+      transform.apply_registered_pass "linalg-fold-unit-extent-dims" to …    // see `Channels`
+      transform.apply_registered_pass "…propagate-linalg-transpose" with … to …
+      transform.apply_registered_pass "canonicalize" to …
+    }
+
+What is elementwise is made one op before transposes move: a hard-swish reads its input twice, and
+no transpose gets through a value with two readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import linalg, tensor, transform
+
+from tilewright.errors import UserError
+from tilewright.ir.reference.access import indexing_maps
+from tilewright.ir.site_module import SITE_FUNCTION, isolate_value
+from tilewright.ir.site_ops import is_elementwise
+from tilewright.ir.walk import symbols, walk
+from tilewright.spec import library
+from tilewright.spec.pattern import SitePattern, call, define_function
+
+_FOLD = "linalg-fold-unit-extent-dims"
+_FUSE = "iree-dispatch-creation-elementwise-op-fusion"
+_CONVERT = "iree-preprocessing-convert-conv-to-channels-last"
+_PROPAGATE = "iree-global-opt-propagate-linalg-transpose"
+# Without canonicalisation before it the compiler crashes on some networks.
+_CANONICALIZE = "canonicalize"
+_CONVOLUTION = "linalg.conv_2d_nchw_fchw"
+_DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
+_POOLING = {
+    "linalg.pooling_nchw_max": linalg.pooling_nhwc_max,
+    "linalg.pooling_nchw_sum": linalg.pooling_nhwc_sum,
+}
+_CONCAT, _INSERT = "tensor.concat", "tensor.insert_slice"
+# Images: a batch, channels, height and width.
+_RANK, _CHANNELS = 4, 1
+_TO_LAST, _TO_FIRST, _FILTER = (0, 2, 3, 1), (0, 3, 1, 2), (1, 2, 0)
+
+
+@dataclass(frozen=True)
+class ChannelsFirst:
+    """What a program computes with channels first besides plain convolutions.
+
+    ops: each kind of op alone, as `IsolatedSite.module` has it: those that IREE's pass leaves so.
+    folds: whether an elementwise op reads some place of an operand in all its steps, as where an
+    image is scaled by a number for each channel. IREE 3.13 crashes when it moves a transpose to
+    such an op, so axes of one step are folded before. Nowhere else: what is padded loses its batch
+    by it, and transposes do not get through that.
+    """
+
+    ops: tuple[str, ...]
+    folds: bool
+
+
+def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
+    """What a program has between its convolutions that is to have channels last as well.
+
+    Args:
+        module: the program at the preprocessing phase, compiled without a spec.
+
+    Returns:
+        Ops in order of first occurrence, equal ones once; none for a program without convolutions
+        that have channels first.
+    """
+    found: dict[str, str] = {}
+    convolves = folds = False
+    for op in walk(module.operation):
+        convolves |= op.name in (_CONVOLUTION, _DEPTHWISE)
+        folds |= is_elementwise(op) and not all(map(_is_projection, indexing_maps(op)))
+        if _is_channels_first(op):
+            alone = isolate_value(op.results[0], op.__eq__)
+            found.setdefault(alone.digest, str(alone.module.operation.get_asm()))
+    return ChannelsFirst(tuple(found.values()) if convolves else (), folds)
+
+
+def write_channels_last_spec(found: ChannelsFirst) -> str:
+    """The text of a verified spec that brings a program's convolutions and these ops to it.
+
+    For plain `iree-compile`, with `--iree-preprocessing-transform-spec-filename=`.
+
+    Args:
+        found: what :func:`find_channels_first` finds in the program.
+
+    Returns:
+        A module of the transform dialect.
+    """
+    with library.new_context(), ir.Location.unknown():
+        module = library.new_module({})
+        sites = [ir.Module.parse(text) for text in found.ops]
+        pairs: list[tuple[str, str]] = []
+        with ir.InsertionPoint(module.body):
+            for number, site in enumerate(sites):
+                name = f"{library.PREFIX}channels_last_{number}"
+                try:
+                    pattern = SitePattern(symbols(site)[SITE_FUNCTION])
+                except UserError:
+                    continue  # what cannot be recognised stays as it is
+                _define(name, pattern)
+                pairs.append((f"{name}_is", f"{name}_replace"))
+            library.define(
+                library.PREPROCESSING_ENTRY_POINT,
+                [library.any_op()],
+                lambda program: _convert(program, pairs, found.folds),
+            )
+        library.add_helpers(module)
+        module.operation.verify()
+        return str(module.operation.get_asm())
+
+
+def _is_channels_first(op: ir.Operation) -> bool:
+    if op.name not in (_DEPTHWISE, *_POOLING, _CONCAT, _INSERT):
+        return False
+    types = [v.type for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
+    if not all(ir.RankedTensorType(type_).has_static_shape for type_ in types):
+        return False
+    if op.name == _CONCAT:
+        dim: int = ir.IntegerAttr(op.attributes["dim"]).value
+        rank: int = ir.RankedTensorType(op.results[0].type).rank
+        return rank == _RANK and dim == _CHANNELS
+    if op.name == _INSERT:
+        # All of its offsets, sizes and strides are known.
+        return len(op.operands) == len(types) and all(
+            ir.RankedTensorType(type_).rank == _RANK for type_ in types
+        )
+    return True
+
+
+def _define(name: str, pattern: SitePattern) -> None:
+    """Define an op's function, matcher and rewrite."""
+    op = pattern.root
+
+    def body(*values: ir.Value) -> list[ir.Value]:
+        made = _with_channels_last(op, [*values])
+        return [_transposed(made, _TO_FIRST)]
+
+    define_function(name, pattern.input_types, [pattern.output_type], body)
+    pattern.define_matcher(f"{name}_is")
+    handles = [library.any_op(), library.any_value(), library.any_value()]
+
+    def replace(root: ir.Value, inputs: ir.Value, output: ir.Value) -> None:
+        call(name, pattern.ordered(inputs), output, root)
+
+    library.define(f"{name}_replace", handles, replace)
+
+
+def _with_channels_last(op: ir.Operation, values: Sequence[ir.Value]) -> ir.Value:
+    """The op on values with channels last; its own have them first."""
+    last = _transposed
+    if op.name == _CONCAT:
+        inputs = [last(value, _TO_LAST) for value in _operands(op, values)]
+        return tensor.ConcatOp(_type(op.results[0].type, _TO_LAST), _RANK - 1, inputs).result
+    if op.name == _INSERT:
+        source, into = (last(value, _TO_LAST) for value in _operands(op, values))
+        where = [
+            [ir.DenseI64ArrayAttr(op.attributes[name])[dim] for dim in _TO_LAST]
+            for name in ("static_offsets", "static_sizes", "static_strides")
+        ]
+        return tensor.InsertSliceOp(source, into, [], [], [], *where).result
+    image, window, into = _operands(op, values)
+    make: Callable[..., ir.Value] = linalg.depthwise_conv_2d_nhwc_hwc
+    if op.name in _POOLING:
+        make = _POOLING[op.name]
+    else:
+        window = last(window, _FILTER)
+    strides, dilations = (
+        list(ir.DenseIntElementsAttr(op.attributes[name])) for name in ("strides", "dilations")
+    )
+    made = make(
+        last(image, _TO_LAST),
+        window,
+        outs=[last(into, _TO_LAST)],
+        strides=strides,
+        dilations=dilations,
+    )
+    return made if isinstance(made, ir.Value) else made.results[0]
+
+
+def _operands(op: ir.Operation, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """What an op is given, where its function is given `values`."""
+    return [values[ir.BlockArgument(value).arg_number] for value in op.operands]
+
+
+def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
+    type_ = _type(value.type, order)
+    empty = tensor.EmptyOp(list(type_.shape), type_.element_type).result
+    made = linalg.transpose(value, outs=[empty], permutation=list(order))
+    return made.operation.results[0]
+
+
+def _type(type_: ir.Type, order: Sequence[int]) -> ir.RankedTensorType:
+    old = ir.RankedTensorType(type_)
+    return ir.RankedTensorType.get([old.shape[dim] for dim in order], old.element_type)
+
+
+def _convert(module: ir.Value, pairs: Sequence[tuple[str, str]], folds: bool) -> None:
+    """The whole of the spec: rewrite, convert, move, cancel."""
+
+    def rewrite(function: ir.Value) -> None:
+        done = library.foreach_match(function, pairs)
+        ir.Operation.create("transform.apply_dce", operands=[done])
+
+    if pairs:
+        library.foreach(library.match(module, [library.FUNCTION]), rewrite)
+    handle = library.match(module, [library.FUNCTION])
+    moved = {"enable-sink-transpose-through-pad": True}
+    passes: list[tuple[str, dict[str, bool]]] = [(_CONVERT, {}), (_FUSE, {}), (_CANONICALIZE, {})]
+    passes += [(_FOLD, {}), (_CANONICALIZE, {})] if folds else []
+    for name, options in (*passes, (_PROPAGATE, moved), (_CANONICALIZE, {})):
+        handle = transform.apply_registered_pass(library.any_op(), handle, name, options=options)
+
+
+def _is_projection(map_: ir.AffineMap) -> bool:
+    return all(isinstance(one, ir.AffineDimExpr) for one in map_.results)

@@ -1,0 +1,146 @@
+# ruff: noqa: E501  (the lines of MLIR are as long as MLIR is)
+"""Channels last in a whole network: no transpose is left inside, numbers stay right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+from test_blocking import Compiler, is_constant, names
+
+from convolution_networks import Network, Value, network
+from tilewright.ir.walk import walk
+from tilewright.spec.channels_last import (
+    ChannelsFirst,
+    find_channels_first,
+    write_channels_last_spec,
+)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Compiler:
+    return Compiler(tmp_path)
+
+
+def spec_of(compiler: Compiler, text: str) -> str:
+    return write_channels_last_spec(find_channels_first(compiler.module(text, None)))
+
+
+def transposed(module: ir.Operation) -> list[str]:
+    """The types of what is transposed in a call, but for the picture and what has one point."""
+    found = [op.operands[0] for op in walk(module) if op.name == "linalg.transpose"]
+    data = [ir.RankedTensorType(value.type) for value in found if not is_constant(value)]
+    return [str(t) for t in data if 3 not in t.shape and sum(size > 1 for size in t.shape) > 1]
+
+
+def concatenated(net: Network, x: Value, y: Value) -> Value:
+    types = [net.type(one.channels, one.side) for one in (x, y)]
+    both = net.type(x.channels + y.channels, x.side)
+    name = net.add(f"tensor.concat dim(1) {x.name}, {y.name} : ({types[0]}, {types[1]}) -> {both}")
+    return Value(name, x.channels + y.channels, x.side)
+
+
+def spread(net: Network, x: Value) -> Value:
+    """Zeros between the elements, as before the convolution that a transposed one is."""
+    side = 2 * x.side - 1
+    type_, into = net.type(x.channels, x.side), net.type(x.channels, side)
+    name = net.add(
+        f"tensor.insert_slice {x.name} into {net.filled(into)}[0, 0, 0, 0] [1, {x.channels}, {x.side}, {x.side}] [1, 1, 2, 2] : {type_} into {into}"
+    )
+    return Value(name, x.channels, side)
+
+
+def swish(net: Network, x: Value) -> Value:
+    """Twice an input: x * min(x, 3)."""
+    type_, same = net.type(x.channels, x.side), "(n, a, b, c) -> (n, a, b, c)"
+    kinds = '["parallel", "parallel", "parallel", "parallel"]'
+    empty, three = net.add(f"tensor.empty() : {type_}"), net.add("arith.constant 3.0 : f32")
+    least = net.add(
+        f"linalg.generic {{indexing_maps = [affine_map<{same}>, affine_map<{same}>], iterator_types = {kinds}}} "
+        f"ins({x.name} : {type_}) outs({empty} : {type_}) {{\n^bb0(%p: f32, %o: f32):\n"
+        f"  %s = arith.minimumf %p, {three} : f32\n  linalg.yield %s : f32\n}} -> {type_}"
+    )
+    name = net.add(
+        f"linalg.generic {{indexing_maps = [affine_map<{same}>, affine_map<{same}>, affine_map<{same}>], iterator_types = {kinds}}} "
+        f"ins({x.name}, {least} : {type_}, {type_}) outs({empty} : {type_}) {{\n^bb0(%p: f32, %q: f32, %o: f32):\n"
+        f"  %s = arith.mulf %p, %q : f32\n  linalg.yield %s : f32\n}} -> {type_}"
+    )
+    return Value(name, x.channels, x.side)
+
+
+def scaled(net: Network, x: Value, by: Value) -> Value:
+    """Each channel by a number of its own, which is read at the only point that there is."""
+    type_, one = net.type(x.channels, x.side), net.type(x.channels, 1)
+    same, point = "(n, a, b, c) -> (n, a, b, c)", "(n, a, b, c) -> (n, a, 0, 0)"
+    empty = net.add(f"tensor.empty() : {type_}")
+    name = net.add(
+        f"linalg.generic {{indexing_maps = [affine_map<{same}>, affine_map<{point}>, affine_map<{same}>], "
+        'iterator_types = ["parallel", "parallel", "parallel", "parallel"]} '
+        f"ins({x.name}, {by.name} : {type_}, {one}) outs({empty} : {type_}) {{\n^bb0(%p: f32, %q: f32, %o: f32):\n"
+        f"  %s = arith.mulf %p, %q : f32\n  linalg.yield %s : f32\n}} -> {type_}"
+    )
+    return Value(name, x.channels, x.side)
+
+
+def mobile() -> str:
+    """Depthwise convolutions, hard-swish, squeeze and excitation."""
+    net = Network("nchw", np.random.default_rng(0))
+    x = Value(net.argument(net.type(3, 16)), 3, 16)
+    x = net.biased(net.convolution(x, 8, 3, 2))
+    y = swish(net, net.biased(net.depthwise(x)))
+    squeezed = net.biased(net.convolution(net.pooled(y, "sum", 8, 1), 8, 1))
+    y = net.sum(net.convolution(scaled(net, y, squeezed), 8, 1), x)
+    y = net.biased(net.convolution(y, 12, 1, 2))
+    return net.program(y.name, net.type(12, 4))
+
+
+def branching() -> str:
+    """Padded pooling, branches that are concatenated, a transposed convolution."""
+    net = Network("nchw", np.random.default_rng(0))
+    x = Value(net.argument(net.type(3, 16)), 3, 16)
+    x = net.biased(net.convolution(x, 8, 3, 2))
+    y = net.pooled(net.padded(x, 1, 1, "0xFF800000"), "max", 3, 1, "0xFF800000")
+    y = net.biased(net.convolution(y, 4, 1))
+    z = concatenated(net, net.biased(net.convolution(x, 8, 3)), y)
+    z = net.biased(net.convolution(spread(net, z), 8, 3))
+    return net.program(z.name, net.type(8, 15))
+
+
+@pytest.mark.parametrize("text", [mobile(), branching()], ids=["mobile", "branching"])
+def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, text: str) -> None:
+    spec = spec_of(compiler, text)
+    module = compiler.module(text, spec)
+    assert not any("nchw" in name for name in names(module))
+    # One is left: of the result, which has channels first in the program.
+    assert len(transposed(module)) <= 1
+    np.testing.assert_allclose(
+        compiler.run(text, spec), compiler.run(text, None), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_axes_are_folded_only_where_the_compiler_would_crash(compiler: Compiler) -> None:
+    assert find_channels_first(compiler.module(mobile(), None)).folds
+    assert not find_channels_first(compiler.module(branching(), None)).folds
+
+
+def test_equal_ops_are_there_once(compiler: Compiler) -> None:
+    module = compiler.module(network("nchw"), None)
+    found = find_channels_first(module)
+    kinds = [name for text in found.ops for name in ("depthwise", "pooling") if name in text]
+    assert sorted(kinds) == ["depthwise", "depthwise", "pooling", "pooling"]
+    assert len(set(found.ops)) == len(found.ops)
+
+
+def test_nothing_to_do(compiler: Compiler) -> None:
+    for text in (
+        network("nhwc"),
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {return %x : tensor<4xf32>}",
+    ):
+        assert find_channels_first(compiler.module(text, None)) == ChannelsFirst((), False)
+    net = Network("nchw")
+    x = Value(net.argument(net.type(4, 8)), 4, 8)
+    both = concatenated(net, x, x)
+    text = net.program(both.name, net.type(8, 8))
+    assert not find_channels_first(compiler.module(text, None)).ops, "no convolutions"

@@ -1,4 +1,4 @@
-"""Channels last for a whole convolution network: a transform spec of IREE's pass and what it leaves.
+"""Channels last for a whole convolution network: IREE's pass in a spec, and what the pass leaves.
 
 IREE's pass gives plain convolutions their channels last, each with a transpose before it and one
 behind it. Depthwise convolutions, pooling windows, concatenations of channels and the zeros between

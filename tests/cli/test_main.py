@@ -27,6 +27,8 @@ COMMANDS = (
     "db",
     "replay",
     "watch",
+    "doctor",
+    "completion",
 )
 ALL = [
     *([name] for name in COMMANDS),

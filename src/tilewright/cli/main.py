@@ -28,6 +28,8 @@ _SUMMARIES = {
     "report": "Make a page on a tuning run or on a comparison.",
     "watch": "Serve a page on a tuning run that goes on.",
     "devices": "Show drivers, devices, targets, and this machine's peak.",
+    "doctor": "Say what on this machine makes times doubtful, or a run fail.",
+    "completion": "Have the shell complete commands and options.",
     "measure": "Measure on this machine what a run on another asks for.",
     "db": "List, export, import and prune the database.",
     "replay": "Score search strategies on spaces that were measured.",

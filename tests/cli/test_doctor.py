@@ -90,7 +90,8 @@ def test_bash_completes_commands_and_options(home: Path) -> None:
     script = run("completion", "bash").stdout + (
         "\nCOMP_WORDS=(tilewright doc); COMP_CWORD=1; _tilewright_completion tilewright"
         '\necho "${COMPREPLY[@]}"'
-        "\nCOMPREPLY=(); COMP_WORDS=(tilewright tune --max); COMP_CWORD=2; _tilewright_completion tilewright"
+        "\nCOMPREPLY=(); COMP_WORDS=(tilewright tune --max); COMP_CWORD=2"
+        "\n_tilewright_completion tilewright"
         '\necho "${COMPREPLY[@]}"\n'
     )
     environment = {**os.environ, "PATH": f"{home}:{os.environ['PATH']}"}

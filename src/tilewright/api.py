@@ -90,4 +90,6 @@ def tune(
         listener(Note(text))
     for text in request.warnings:
         listener(Note(text, warning=True))
-    return TuningSession(request.program, request.options, listener).run()
+    result = TuningSession(request.program, request.options, listener).run()
+    assert isinstance(result, TuneResult)
+    return result

@@ -87,6 +87,13 @@ def test_custom_stages_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert "finalist: " in again
 
 
+def test_session_stages(tmp_path: Path) -> None:
+    out = run("session_stages.py", "--max-trials", "2", "--output", "tuned", cwd=tmp_path)
+    assert re.search(r"_196x1024x256_f32: 2 trials, \d failed, (tuned|default kept)", out)
+    assert re.search(r"the program is \d+\.\d\d times as fast", out)
+    assert (tmp_path / "tuned" / "program.vmfb").exists()
+
+
 def test_space_alone(tmp_path: Path) -> None:
     out = run("space_alone.py", cwd=tmp_path)
     assert "rejected by registers: 16x64 needs 69 of 32 registers" in out

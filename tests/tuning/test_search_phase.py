@@ -22,7 +22,9 @@ from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.search_phase import search
-from tilewright.tuning.task_search import compile_limit_s
+from tilewright.tuning.session_stages import ALL_STAGES, SessionStages, compile_limit_s
+
+EVERY = SessionStages.of(ALL_STAGES)
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def test_the_trials_go_where_the_time_is(tmp_path: Path, store: Database) -> Non
     hot = played_task(tmp_path, "hot", 1e-2, 0.9, sizes=500)
     warm = played_task(tmp_path, "warm", 1e-3, 0.08, sizes=500)
     cold = played_task(tmp_path, "cold", 1e-5, 0.001, sizes=500)
-    search(context, [played_variant(hot, warm, cold)], [1.1e-2])
+    search(context, EVERY, [played_variant(hot, warm, cold)], [1.1e-2])
     assert len(hot.trials) > len(warm.trials) > 0
     assert cold.trials == []
     assert len(hot.trials) + len(warm.trials) == store.count_trials(context.run_id) == 40
@@ -60,7 +62,7 @@ def test_a_grid_covers_the_whole_space_with_the_trials_that_there_are(
     context, _ = played_context(tmp_path, store, max_trials=16, strategy="GridTuner")
     began(store, context)
     task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=160)
-    search(context, [played_variant(task)], [1e-3])
+    search(context, EVERY, [played_variant(task)], [1e-3])
     tried = sorted(int(dict(trial.configuration.items)["tile"]) for trial in task.trials)
     assert len(tried) == 16
     gaps = [b - a for a, b in itertools.pairwise(tried)]
@@ -72,7 +74,7 @@ def test_a_small_space_is_tried_once_and_no_more(tmp_path: Path, store: Database
     context, _ = played_context(tmp_path, store, max_trials=40)
     began(store, context)
     task = played_task(tmp_path, "a", 1e-3, 0.9, sizes=6)
-    search(context, [played_variant(task)], [1e-3])
+    search(context, EVERY, [played_variant(task)], [1e-3])
     tried = [t.configuration["tile"] for t in task.trials]
     assert sorted(tried) == [2, 3, 4, 5, 6], "the compiler's own choice is known already"
 
@@ -92,7 +94,7 @@ def test_what_fails_is_a_trial(tmp_path: Path, store: Database) -> None:
     )
     began(store, context)
     task = played_task(tmp_path, "a", 1e-3, 0.9)
-    search(context, [played_variant(task)], [1e-3])
+    search(context, EVERY, [played_variant(task)], [1e-3])
     assert [t.status for t in task.trials] == [
         Status.OK,
         Status.CRASHED,
@@ -111,7 +113,7 @@ def test_a_run_that_goes_on_counts_what_was_done(tmp_path: Path, store: Database
         context, events = played_context(tmp_path / folder, store, max_trials=limit)
         context.run_id = began(store, context) if folder == "one" else 1
         task = played_task(tmp_path / folder, "a", 1e-3, 0.9, sizes=200)
-        search(context, [played_variant(task)], [1e-3])
+        search(context, EVERY, [played_variant(task)], [1e-3])
     assert len(task.trials) == 16
     assert len({t.configuration for t in task.trials}) == 16
     assert [e.done for e in events if isinstance(e, TrialDone)] == list(range(11, 17))
@@ -134,7 +136,7 @@ def test_what_was_tuned_before_is_reused(
         earlier,
     )
     began(store, context)
-    search(context, [prepared], [1e-3])
+    search(context, EVERY, [prepared], [1e-3])
     assert task.reused == reused
     if reused:
         (trial,) = task.trials
@@ -158,7 +160,7 @@ def test_a_stop_ends_the_search(tmp_path: Path, store: Database) -> None:
         return 1e-3
 
     context.benchmark = PlayedBenchmark(time)  # type: ignore[assignment]
-    search(context, [played_variant(task)], [1e-3])
+    search(context, EVERY, [played_variant(task)], [1e-3])
     assert len(task.trials) == 3
     assert not list(task.folder.glob("*.vmfb"))
 
@@ -181,7 +183,7 @@ def test_a_search_begins_with_what_too_few_trials_of_an_earlier_run_found(
     result = TaskResult(best, 2e-3, 1e-3, 1.9, 2.1, "float64 NumPy", 2)
     store.record_result(store.task_id(task.key), result, began(store, context))
     began(store, context)
-    search(context, [played_variant(task)], [1e-3])
+    search(context, EVERY, [played_variant(task)], [1e-3])
     assert not task.reused
     assert task.trials[0].configuration == best
     assert len(task.trials) == 12

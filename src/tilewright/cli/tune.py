@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,12 +18,10 @@ from tilewright.target import parse_target
 
 if TYPE_CHECKING:
     from tilewright.cli.view import RunView
+    from tilewright.tuning.compile_only import CompileOnlyResult
     from tilewright.tuning.request import TuneRequest
     from tilewright.tuning.result import TuneResult
     from tilewright.tuning.session import TuningSession
-
-
-T = TypeVar("T")
 
 
 @click.command(
@@ -60,13 +58,14 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     dispatch and, on CPUs, kernels of our own are tried on this machine. A choice is kept only when
     the results are right and it is faster beyond the noise, alone and in the whole program.
     """
+    from tilewright.tuning.compile_only import CompileOnlyResult
     from tilewright.tuning.request import make_request
 
     request = make_request(program, {k: None if v == () else v for k, v in given.items()})
-    if request.options.compile_only:
-        _compile_only(request)
+    result = _run(request)
+    if isinstance(result, CompileOnlyResult):
+        _print_compiled(result, request)
         return
-    result: TuneResult = _run(request, lambda session: session.run())
     page = _report(result, request) if report else None
     if request.options.json:
         output.print_json(result.to_json())
@@ -76,10 +75,9 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     print_summary(result, output.console(), page)
 
 
-def _compile_only(request: TuneRequest) -> None:
+def _print_compiled(result: CompileOnlyResult, request: TuneRequest) -> None:
     from tilewright.tuning.compile_only import summary_lines
 
-    result = _run(request, lambda session: session.compile_only())
     if request.options.json:
         output.print_json(result.to_json())
         return
@@ -102,7 +100,7 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
         return None
 
 
-def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
+def _run(request: TuneRequest) -> TuneResult | CompileOnlyResult:
     from tilewright.tuning.context import Interrupted
     from tilewright.tuning.events import Event, Note
     from tilewright.tuning.session import TuningSession
@@ -122,7 +120,7 @@ def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
                 view.listen(Note(text))
             for text in request.warnings:
                 view.listen(Note(text, warning=True))
-            return do(session)
+            return session.run()
     except (KeyboardInterrupt, Interrupted) as error:
         raise Interruption(
             "interrupted: no results were written; --resume goes on with the trials so far"

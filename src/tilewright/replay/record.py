@@ -45,9 +45,9 @@ from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
 from tilewright.tuning.search_loop import SearchLoop
+from tilewright.tuning.session_stages import RUN_TIMEOUT_S, compile_limit_s
 from tilewright.tuning.stages import CandidateMeasurer, CompiledCandidate, DispatchCompiler, Stages
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.task_search import RUN_TIMEOUT_S, compile_limit_s
 
 RECORD_TIMING = TimingPolicy(
     warmup_max_s=0.02,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
-from tilewright.tuning.choices import Choices, settle
+from tilewright.tuning.choices import Choices, best_known, settle
 from tilewright.tuning.confirm import Confirmed, entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.entries import Entry, KernelEntry
@@ -198,6 +198,24 @@ def try_in_company(
         return nothing
     best.dropped = {key for key in found if key not in best.choices and key not in best.covered}
     return best
+
+
+def take_best(programs: Programs, base: Company) -> Company:
+    """The best that is known of each task, together, for sessions that confirm nothing: it is
+    compared with the default as a whole program, at the end.
+
+    Args:
+        programs: of the run: compiles and checks the whole program.
+        base: the program that the search went on from; it stays where there is nothing better.
+
+    Returns:
+        The choices with their program.
+    """
+    choices = settle(base.prepared, _known(base) | best_known(base.prepared))
+    if choices == base.choices:
+        return base
+    built = build_companies(programs, base.prepared, [choices], "best")
+    return built[0] if built else base
 
 
 def _configured(winners: Choices, confirmed: Sequence[Confirmed]) -> list[Choices]:

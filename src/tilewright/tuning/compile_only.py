@@ -30,13 +30,12 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
 from tilewright.tuning.proof import ProofFailure, prove
-from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
+from tilewright.tuning.session_stages import Compiling
+from tilewright.tuning.stages import CompiledCandidate, CompileStage
 from tilewright.tuning.task import DispatchTask
 
 SUMMARY = "summary.json"
 DEFAULT_SAMPLES = 64
-# Of processor time: this tells whether candidates compile, not whether they do so soon.
-_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,14 @@ class CompileOnlyResult:
         }
 
 
-def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -> CompileOnlyResult:
+def compile_only(
+    context: RunContext, compiling: Compiling, prepared: PreparedVariant, source: Path
+) -> CompileOnlyResult:
     """Sample, compile, count and write summary.json and the manifest.
 
     Args:
         context: the run.
+        compiling: the stage that compiles candidates.
         prepared: the tasks of the program's default variant.
         source: the user's file, for messages.
 
@@ -130,7 +132,7 @@ def compile_only(context: RunContext, prepared: PreparedVariant, source: Path) -
             context.note(f"{task.name}: not compiled, the time is up", warning=True)
             continue
         with context.phase("compile", f"candidates of {task.name}"):
-            found.append(_dispatch(context, task, samples))
+            found.append(_dispatch(context, compiling.compiler(context, task), task, samples))
     result = CompileOnlyResult(
         str(source),
         context.target.key,
@@ -194,10 +196,9 @@ def _has(space: Space, configuration: Configuration, knob: str, name: str) -> bo
     return (knob, name) in configuration.items and space.contains(configuration)
 
 
-def _dispatch(context: RunContext, task: DispatchTask, count: int) -> CompiledDispatch:
-    compiler = DispatchCompiler(
-        task, context.compilers, context.options.keep_candidates, _TIMEOUT_S
-    )
+def _dispatch(
+    context: RunContext, compiler: CompileStage, task: DispatchTask, count: int
+) -> CompiledDispatch:
     candidates = sample(task, count, context.options.seed)
     begin = time.monotonic()
     compiled: list[CompiledCandidate] = []

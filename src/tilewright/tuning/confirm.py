@@ -266,7 +266,8 @@ def _gain(task: DispatchTask) -> float:
 
 
 def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> list[Trial]:
-    """The trials that may be faster than the default, as the selector has them.
+    """The trials that may be faster than the default, as the selector has them. Those of a session
+    without a measure stage have no time.
 
     Of kernels and of configurations the best are among them: which of them is faster in the program
     shows only when they are compared there.
@@ -281,9 +282,8 @@ def _promising(context: RunContext, task: DispatchTask, selector: Selector) -> l
         trial
         for trial in chosen
         if trial.configuration != task.space.default
-        and trial.time_s is not None
         and task.default_s is not None
-        and trial.time_s < task.default_s
+        and (trial.time_s is None or trial.time_s < task.default_s)
     ]
 
 

@@ -19,6 +19,7 @@ from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
+from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import reuse_result, task_loop
@@ -62,7 +63,10 @@ class _Waiting:
 
 
 def search(
-    context: RunContext, prepared: Sequence[PreparedVariant], program_s: Sequence[float]
+    context: RunContext,
+    stages: SessionStages,
+    prepared: Sequence[PreparedVariant],
+    program_s: Sequence[float],
 ) -> None:
     """Try candidates for every task worth it, and leave the trials in the tasks.
 
@@ -71,6 +75,8 @@ def search(
 
     Args:
         context: the run, with its budget.
+        stages: what is done with candidates. Where nothing compiles them, there are those that
+            earlier runs found, if they are confirmed.
         prepared: the variants that are tuned, the fastest first.
         program_s: seconds of each.
     """
@@ -86,13 +92,17 @@ def search(
     sites = SharedSites(prepared)
     lessons = KernelLessons(context.store, context.run_id)
 
+    enough = max(1, fair // 2) if stages.compiling is not None else 1
+
     def begin(one: _Waiting) -> BudgetTask | None:
         """What trials are shared out to, unless an earlier result serves."""
-        if reuse_result(context, one.task, max(1, fair // 2)):
+        if reuse_result(context, one.task, enough):
             sites.hand_over(one.task, one.task.trials)
             return None
+        if stages.compiling is None:
+            return None
         name = f"{one.prepared.variant.name}/{one.task.name}"
-        loop = task_loop(context, one.task, lessons, expected)
+        loop = task_loop(context, stages, one.task, lessons, expected)
         running[name] = _Running(one.task, loop, name)
         if one.task.data is not None:
             lessons.tasks.append(one.task)

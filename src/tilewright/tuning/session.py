@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright import scratch
@@ -20,9 +21,9 @@ from tilewright.toolchain import check_versions
 from tilewright.trial import Configuration
 from tilewright.tuning import outputs
 from tilewright.tuning.choices import best_known, settle
-from tilewright.tuning.company import Company, Contender, Outcome, try_in_company
+from tilewright.tuning.company import Company, Contender, Outcome, take_best, try_in_company
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
-from tilewright.tuning.confirm import confirm, record_choices
+from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, measure_defaults
 from tilewright.tuning.event_log import recorded
@@ -46,7 +47,11 @@ from tilewright.tuning.programs import (
 )
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.search_phase import search
-from tilewright.tuning.stages import Selector
+from tilewright.tuning.session_stages import (
+    ALL_STAGES,
+    SessionStage,
+    SessionStages,
+)
 from tilewright.tuning.starts import make_starts
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variant_phase import choose_variants
@@ -63,7 +68,11 @@ _BEFORE_SEARCH = ("compile", "measure", "starts", "variants", "dispatches")
 class TuningSession:
     """One run of `tilewright tune`; see :func:`tilewright.tune` for what it takes.
 
-    `selector` picks the finalists of each task (default: the fastest different programs).
+    It is made of `stages`, any of them, each of which can be replaced: with all that there are it
+    searches, confirms what it found and hands back the fastest program. Without a confirm stage
+    the fastest trials are tried in the whole program as they were measured. Without a compile stage
+    what earlier runs found is confirmed, or, with a measure stage alone, the program's own
+    dispatches are measured. With a compile stage alone candidates are compiled and none is run.
     """
 
     def __init__(
@@ -71,14 +80,29 @@ class TuningSession:
         program: Path,
         options: TuneOptions,
         listener: Listener = ignore,
-        selector: Selector | None = None,
+        stages: Sequence[SessionStage] = ALL_STAGES,
     ) -> None:
+        """A session that has not begun.
+
+        Args:
+            program: MLIR or an ONNX model.
+            options: as `tilewright tune` takes them; `compile_only` leaves the compile stage alone.
+            listener: told what happens.
+            stages: what is done with candidates, each at most once.
+
+        Raises:
+            UserError: what the user can mend.
+        """
         check_versions()
+        self.stages = SessionStages.of(stages)
+        if options.compile_only:
+            self.stages = SessionStages(compiling=self.stages.compiling)
+        elif not self.stages.runs:
+            options = replace(options, compile_only=True)
         options.check_strategy()
         self.source = program
         self.options = options
         self.listener = listener
-        self.selector = selector
         self.target = parse_target(options.target, options.threads)
         outputs.check_writable(options.output)
         self._context: RunContext | None = None
@@ -95,11 +119,12 @@ class TuningSession:
         if self._context is not None:
             self._context.toolchain.stop()
 
-    def run(self) -> TuneResult:
+    def run(self) -> TuneResult | CompileOnlyResult:
         """Do everything, and leave nothing behind where that fails.
 
         Returns:
-            What was found, which is in the result folder too.
+            What was found, which is in the result folder too; of a session that runs nothing, what
+            became of its candidates.
 
         Raises:
             UserError: what the user can mend.
@@ -107,26 +132,22 @@ class TuningSession:
         """
         cpu_start = time.process_time()
         with self._opened() as context:
-            return self._run(context, cpu_start)
+            if self.stages.runs:
+                return self._run(context, cpu_start)
+            return self._compile_only(context)
 
-    def compile_only(self) -> CompileOnlyResult:
-        """Compile candidates of every dispatch and run none; needs no device.
-
-        Returns:
-            How many compile and why others do not.
-
-        Raises:
-            UserError: what the user can mend.
-        """
-        with self._opened() as context:
-            with context.phase("compile", "the program to its dispatches"):
-                use_given_arguments(context)
-                extraction = extract(context)
-            with context.phase("dispatches", "reading the dispatches"):
-                prepared = read_tasks(context, extraction)
-            result = compile_only(context, prepared, self.source)
-            context.emit(RunEnded("finished"))
-            return result
+    def _compile_only(self, context: RunContext) -> CompileOnlyResult:
+        """Compile candidates of every dispatch and run none; needs no device."""
+        compiling = self.stages.compiling
+        assert compiling is not None
+        with context.phase("compile", "the program to its dispatches"):
+            use_given_arguments(context)
+            extraction = extract(context)
+        with context.phase("dispatches", "reading the dispatches"):
+            prepared = read_tasks(context, extraction)
+        result = compile_only(context, compiling, prepared, self.source)
+        context.emit(RunEnded("finished"))
+        return result
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[RunContext]:
@@ -181,8 +202,11 @@ class TuningSession:
             with context.phase("dispatches", "reading the dispatches"):
                 first = read_tasks(context, extraction)
             outcome = Outcome(default, default_s)
-            starts = make_starts(programs, outcome, first)
-            chosen = choose_variants(programs, outcome, first, starts)
+            if self.stages.searches:
+                starts = make_starts(programs, self.stages, outcome, first)
+                chosen = choose_variants(programs, outcome, first, starts)
+            else:
+                chosen = [Contender(Company(first, default), default_s)]
             self._tune(context, programs, outcome, first, chosen)
             result = outputs.finish(programs, outcome, cpu_start)
             measured = result.program
@@ -229,17 +253,25 @@ class TuningSession:
         if not any(p.tasks for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
-            search(context, [one.company.prepared for one in chosen], [m.time_s for m in chosen])
-        _say_if_nothing_was_tried(context, outcome)
+            prepared = [one.company.prepared for one in chosen]
+            if self.stages.compiling is not None or self.stages.confirming is not None:
+                search(context, self.stages, prepared, [one.time_s for one in chosen])
+        if self.stages.searches:
+            _say_if_nothing_was_tried(context, outcome)
         for done, contender in enumerate(chosen):
             base, ahead = contender.company, len(chosen) - done
-            with context.phase("confirm", contender.variant):
-                confirmed = confirm(context, _unconfirmed(base), self.selector, ahead)
+            confirming, confirmed = self.stages.confirming, list[Confirmed]()
+            if confirming is not None:
+                with context.phase("confirm", contender.variant):
+                    confirmed = confirming.confirm(context, _unconfirmed(base), ahead)
             outcome.confirmed += confirmed
             left = context.left_for("company")
             within = None if left is None else left / ahead
             with context.phase("company", contender.variant):
-                company = try_in_company(programs, confirmed, base, within)
+                if confirming is not None:
+                    company = try_in_company(programs, confirmed, base, within)
+                else:
+                    company = take_best(programs, base)
             outcome.companies.append(company)
             record_choices(context, base.prepared, company.choices, confirmed)
 

@@ -29,7 +29,8 @@ from tilewright.tuning.prepare import PreparedVariant, take_apart
 from tilewright.tuning.programs import Programs
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
-from tilewright.tuning.stages import CompiledCandidate, DispatchCompiler
+from tilewright.tuning.session_stages import SessionStages
+from tilewright.tuning.stages import CompiledCandidate, CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import openings, reuse_result, task_loop
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
@@ -42,11 +43,14 @@ _OF_TRIALS, _OF_TIME = 0.5, 0.7
 _BATCH = 8
 
 
-def make_starts(programs: Programs, outcome: Outcome, first: PreparedVariant) -> list[Company]:
+def make_starts(
+    programs: Programs, stages: SessionStages, outcome: Outcome, first: PreparedVariant
+) -> list[Company]:
     """A program with kernels for each layout, from measured defaults of the sketches.
 
     Args:
         programs: of the run: builds the programs.
+        stages: what compiles and measures kernels.
         outcome: gets the variants whose dispatches were measured, and why there is no start.
         first: the dispatches of the compiler's own variant, with its sites.
 
@@ -65,7 +69,7 @@ def make_starts(programs: Programs, outcome: Outcome, first: PreparedVariant) ->
             break
         prepared = _prepare(programs, outcome, first, layout)
         if prepared is not None:
-            start = _start(programs, outcome, prepared, len(layouts))
+            start = _start(programs, stages, outcome, prepared, len(layouts))
             starts += [start] if start is not None else []
         took_s = time.monotonic() - begin
     return starts
@@ -129,7 +133,11 @@ def _prepare(
 
 
 def _start(
-    programs: Programs, outcome: Outcome, prepared: PreparedVariant, shared_by: int
+    programs: Programs,
+    stages: SessionStages,
+    outcome: Outcome,
+    prepared: PreparedVariant,
+    shared_by: int,
 ) -> Company | None:
     """The program with the best kernel of each site; None where there is none."""
     context = programs.context
@@ -137,7 +145,7 @@ def _start(
     with context.phase("starts", name):
         limit = context.options.max_trials
         most = None if limit is None else max(1, int(_OF_TRIALS * limit) // shared_by)
-        _try_openings(context, prepared, most)
+        _try_openings(context, stages, prepared, most)
         choices = settle(prepared, best_known(prepared, _WORTH))
         if not choices:
             return None
@@ -167,7 +175,9 @@ class _Compiled:
         return [by[one] for one in configurations]
 
 
-def _try_openings(context: RunContext, prepared: PreparedVariant, most: int | None) -> None:
+def _try_openings(
+    context: RunContext, stages: SessionStages, prepared: PreparedVariant, most: int | None
+) -> None:
     """Try what each sketch takes for best of every task, unless an earlier run's result serves.
 
     Candidates of several tasks are compiled together. Trials of a task are there for the search.
@@ -178,7 +188,7 @@ def _try_openings(context: RunContext, prepared: PreparedVariant, most: int | No
     for task in prepared.tasks:
         task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
         if not reuse_result(context, task, enough):
-            loop = task_loop(context, task)
+            loop = task_loop(context, stages, task)
             loops.append((task, loop, openings(context, task, task.trials)))
     ranks = ((rank, number) for number, one in enumerate(loops) for rank in range(len(one[2])))
     taken = Counter(number for _, number in sorted(ranks)[:most])
@@ -203,12 +213,7 @@ def _try_group(
 ) -> None:
     """Compile the candidates of several tasks, then measure them."""
     began = time.monotonic()
-    compilers: list[tuple[DispatchCompiler, list[Job[Any, Any]]]] = []
-    for _, loop, given in loops:
-        assert isinstance(loop.stages.compiler, DispatchCompiler)
-        compilers.append((loop.stages.compiler, loop.stages.compiler.jobs(given)))
-    results = iter(context.compilers.run([job for _, jobs in compilers for job in jobs]))
-    made = [compiler.compiled([next(results) for _ in jobs]) for compiler, jobs in compilers]
+    made = _compile_group(context, [(loop.stages.compiler, given) for _, loop, given in loops])
     for (task, loop, given), candidates in zip(loops, made, strict=True):
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
@@ -219,6 +224,19 @@ def _try_group(
     tried = sum(map(len, made))
     if tried:
         context.deadlines.took(TRYING, time.monotonic() - began, tried)
+
+
+def _compile_group(
+    context: RunContext, given: Sequence[tuple[CompileStage, list[Configuration]]]
+) -> list[list[CompiledCandidate]]:
+    """The candidates of several compile stages: together where the pool is theirs."""
+    compilers: list[tuple[DispatchCompiler, list[Job[Any, Any]]]] = []
+    for stage, configurations in given:
+        if not isinstance(stage, DispatchCompiler):
+            return [one.compile(theirs) for one, theirs in given]
+        compilers.append((stage, stage.jobs(configurations)))
+    results = iter(context.compilers.run([job for _, jobs in compilers for job in jobs]))
+    return [compiler.compiled([next(results) for _ in jobs]) for compiler, jobs in compilers]
 
 
 def _batch(context: RunContext) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from tilewright.measure.timing import TimingPolicy
 from tilewright.search.interface import Strategy, create_strategy, find_strategy
 from tilewright.search.transfer import Experience
 from tilewright.space.generators import KERNEL_MEMBER
@@ -16,32 +14,10 @@ from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.experience import KernelLessons, experience
 from tilewright.tuning.search_loop import SearchLoop
-from tilewright.tuning.stages import (
-    CandidateMeasurer,
-    DispatchCompiler,
-    OpeningFirst,
-    Stages,
-    discard,
-)
+from tilewright.tuning.session_stages import NotMeasured, SessionStages
+from tilewright.tuning.stages import OpeningFirst, Stages, discard
 from tilewright.tuning.task import DispatchTask
 
-# What a trial is compiled and measured with; finalists are measured again with more care.
-SEARCH_TIMING = TimingPolicy(
-    warmup_max_s=0.02,
-    warmup_max_calls=3,
-    min_samples=5,
-    max_samples=20,
-    target=0.02,
-    max_s=0.045,
-    min_sample_s=500e-6,
-    drop_factor=2.0,
-    hopeless_factor=1.2,
-)
-# A candidate that takes this much longer to compile than the default has bodies unrolled beyond
-# what caches and registers hold; it gets no more time than many others need together.
-_COMPILE_LEAST_S, _COMPILE_MOST_S = 1.0, 60.0
-_COMPILE_FACTOR = 4.0
-RUN_TIMEOUT_S = 60.0
 # How far behind the best that is known of the task a member may be for it to be searched: a sketch
 # by what it takes for best, the pipelines by the compiler's own choice.
 _SKETCH_BEHIND, _PIPELINE_BEHIND = 4.0, 16.0
@@ -124,6 +100,7 @@ def openings(
 
 def task_loop(
     context: RunContext,
+    stages: SessionStages,
     task: DispatchTask,
     lessons: KernelLessons | None = None,
     trials: int | None = None,
@@ -132,6 +109,7 @@ def task_loop(
 
     Args:
         context: the run.
+        stages: what compiles candidates, and what measures them, if any does.
         task: gets the trials.
         lessons: what trials of other tasks with kernels teach.
         trials: how many the task is expected to get.
@@ -159,16 +137,10 @@ def task_loop(
             trials=trials,
         )
 
-    compiler = DispatchCompiler(
-        task,
-        context.compilers,
-        context.options.keep_candidates,
-        timeout_s=compile_limit_s(task),
-    )
-    timing = replace(SEARCH_TIMING, prime=context.target.is_gpu)
-    tester = task.tester(context.benchmark, RUN_TIMEOUT_S)
-    kernels = task.kernel_tester(context.benchmark, RUN_TIMEOUT_S)
-    measurer = CandidateMeasurer(tester, timing, task.baseline, task.name, kernels)
+    assert stages.compiling is not None
+    compiler = stages.compiling.compiler(context, task)
+    measuring = stages.measuring
+    measurer = NotMeasured() if measuring is None else measuring.measurer(context, task)
 
     def record(trial: Trial) -> None:
         context.store.record_trial(context.run_id, task.store_id, trial)
@@ -231,15 +203,3 @@ def _experience(
             shapes = "another shape" if len(found) == 1 else f"{len(found)} other shapes"
             context.note(f"{task.name}: the search begins with what trials of {shapes} taught")
     return found
-
-
-def compile_limit_s(task: DispatchTask) -> float:
-    """How long a candidate may take to compile, by how long its default takes.
-
-    Args:
-        task: its default has been compiled.
-
-    Returns:
-        Seconds of processor time.
-    """
-    return min(_COMPILE_MOST_S, max(_COMPILE_LEAST_S, _COMPILE_FACTOR * task.compile_s))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from tilewright import words
 from tilewright.workload import LAYOUT_KINDS
 
 
@@ -144,6 +146,37 @@ class TuneResult:
         ]
         moved = sum(spent for kind, spent in times if kind in LAYOUT_KINDS)
         return moved / max(sum(spent for _, spent in times), 1e-9)
+
+    def _repr_html_(self) -> str:
+        """The result as notebooks show it: what was gained, and the dispatches, hottest first."""
+        program, times = self.program, words.significant
+        gain = words.times(program.speedup) if self.improved else "no gain"
+        head = (
+            f"<p><b>{times(program.default_ms)} ms to {times(program.tuned_ms)} ms: {gain}</b> "
+            f"({words.interval(*program.speedup_ci)}), {escape(program.variant)}, in "
+            f"{escape(str(self.output))}</p>"
+        )
+        timed = [one for one in self.dispatches if one.default_ms is not None]
+        columns = ("dispatch", "runs", "share", "default ms", "tuned ms", "speed-up", "now")
+        rows = [columns] + [
+            (
+                one.name,
+                str(one.count),
+                words.share(one.share),
+                times(one.default_ms),
+                times(one.tuned_ms),
+                words.times(one.speedup),
+                one.kernel.sketch if one.kernel else one.status,
+            )
+            for one in sorted(timed, key=lambda one: -one.share)
+        ]
+        cells = [
+            "".join(f"<{kind}>{escape(text)}</{kind}>" for text in row)
+            for kind, row in zip(("th", *["td"] * len(timed)), rows, strict=True)
+        ]
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        # What a notebook shows is kept in its file: no scripts, nothing fetched.
+        return f"{head}<table>{body}</table>"
 
     def to_json(self) -> dict[str, Any]:
         """What summary.json holds.

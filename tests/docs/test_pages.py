@@ -68,6 +68,11 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert anchor in headings(file), f"{page.name}: {target}"
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(_LINK.findall((ROOT / "README.md").read_text()))
+    assert not [page.name for page in PAGES[1:] if f"docs/{page.name}" not in linked]
+
+
 def test_the_links_are_seen() -> None:
     assert sum(len(_LINK.findall(page.read_text())) for page in PAGES) > 40
 

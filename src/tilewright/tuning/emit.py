@@ -360,7 +360,9 @@ def try_attributes(state: WorkerState, request: TryRequest) -> dict[str, Arrival
         source = module.get_asm().encode()
     write_whole(request.path, source)
     text = compiler.compile(source, compile_to=CONFIGURED_PHASE, name=request.path.name)
-    functions = configured_functions(parse_module(compiler, text))
+    # The functions live as long as their module.
+    configured = parse_module(compiler, text)
+    functions = configured_functions(configured)
     return {one.function: _arrival(one, functions.get(one.function)) for one in request.wanted}
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import warm_start
 from tilewright.ir.session import set_global_options
 from tilewright.measure.compile_worker import GLOBAL_OPTIONS
 
@@ -35,6 +37,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others stay in their order behind them."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+# What a pool does with its workers, from their start to their end, is tested there.
+STARTED_ANEW = TESTS / "measure"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Workers are forked from a process that has imported everything."""
+    if STARTED_ANEW in request.path.parents or not warm_start.AVAILABLE:
+        yield
+        return
+    with warm_start.warm_workers():
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

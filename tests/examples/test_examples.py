@@ -12,20 +12,14 @@ import pytest
 
 import tilewright
 from tilewright.tuning.request import make_request
+from warm_start import run_warm
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(script: str, *arguments: str, cwd: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / script, *arguments],
-        cwd=cwd,
-        env={**os.environ, "TILEWRIGHT_DB": str(cwd / "trials.db")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {**os.environ, "TILEWRIGHT_DB": str(cwd / "trials.db")}
+    done = run_warm(arguments, script=EXAMPLES / script, folder=cwd, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -27,12 +27,14 @@ COMMANDS = (
     "db",
     "replay",
     "watch",
+    "config",
     "doctor",
     "completion",
 )
 ALL = [
     *([name] for name in COMMANDS),
     *(["spec", name] for name in ("merge", "check", "show")),
+    ["config", "show"],
     *(["profile", name] for name in ("generate", "compile", "run")),
     *(["compare", name] for name in ("run", "diff")),
     *(["db", name] for name in ("list", "export", "import", "prune")),

@@ -28,6 +28,7 @@ _SUMMARIES = {
     "report": "Make a page on a tuning run or on a comparison.",
     "watch": "Serve a page on a tuning run that goes on.",
     "devices": "Show drivers, devices, targets, and this machine's peak.",
+    "config": "Show what options a run has that are not on its command line.",
     "doctor": "Say what on this machine makes times doubtful, or a run fail.",
     "completion": "Have the shell complete commands and options.",
     "measure": "Measure on this machine what a run on another asks for.",

@@ -59,9 +59,11 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     the results are right and it is faster beyond the noise, alone and in the whole program.
     """
     from tilewright.tuning.compile_only import CompileOnlyResult
+    from tilewright.tuning.project import find_project
     from tilewright.tuning.request import make_request
 
-    request = make_request(program, {k: None if v == () else v for k, v in given.items()})
+    asked = {k: None if v == () else v for k, v in given.items()}
+    request = make_request(program, asked, find_project(Path.cwd()))
     result = _run(request)
     if isinstance(result, CompileOnlyResult):
         _print_compiled(result, request)

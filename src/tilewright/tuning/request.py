@@ -17,6 +17,7 @@ from tilewright.search.interface import strategy_names
 from tilewright.tiling import LEVELS
 from tilewright.tuning.config_file import CLASSIC_KNOBS, ConfigFile, read_config
 from tilewright.tuning.options import TuneOptions, option_table, read_fields
+from tilewright.tuning.project import ProjectFile
 from tilewright.workload import ROLES, Dim, Workload
 
 CONFIG_NAME = "auto-scheduler.cfg"
@@ -40,7 +41,11 @@ class TuneRequest:
     notes: tuple[str, ...] = ()
 
 
-def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any]) -> TuneRequest:
+def make_request(
+    program: str | os.PathLike[str] | None,
+    given: Mapping[str, Any],
+    project: ProjectFile | None = None,
+) -> TuneRequest:
     """The request for a program and options by their field name in :class:`TuneOptions`.
 
     What is None was not given. A text is read as on the command line; `parameters` may be a mapping
@@ -51,11 +56,14 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
     Args:
         program: a path; None where a configuration file names it.
         given: options by field; None was not given.
+        project: of a project's own file, for what neither is given nor in a configuration file.
 
     Returns:
         The program, its options, and remarks for the user.
     """
-    values = read_fields(given)
+    asked = read_fields(given)
+    project = project or ProjectFile()
+    values = {**_read_project(project), **asked}
     config = values.pop("config", None)
     notes: tuple[str, ...] = ()
     if config is None and Path(CONFIG_NAME).is_file():
@@ -66,8 +74,13 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
             notes = (f"{CONFIG_NAME} is not read: a program is given (--config {CONFIG_NAME})",)
     if isinstance(config, Path):
         config = _read_config(config, need_input=program is None)
+    if config is not None:
+        # These the configuration file may say; what is asked for goes before it.
+        for name, said in (("strategy", config.tuner), ("max_trials", config.n_trial)):
+            if said is not None and name not in asked:
+                values.pop(name, None)
     options = TuneOptions(**values)
-    _check_compile_only(options, values)
+    _check_compile_only(options, asked)
     warnings: tuple[str, ...] = ()
     if config is not None:
         options = options.with_config(config)
@@ -79,6 +92,14 @@ def make_request(program: str | os.PathLike[str] | None, given: Mapping[str, Any
             + (str(config.path) if config is not None else f"a file {CONFIG_NAME} here")
         )
     return TuneRequest(Path(program), options, warnings, notes)
+
+
+def _read_project(project: ProjectFile) -> dict[str, Any]:
+    """The values of a project's options; a fault in one names the file."""
+    try:
+        return read_fields(project.given)
+    except UserError as error:
+        raise UserError(f"{project.path}: {error}") from error
 
 
 def _check_compile_only(options: TuneOptions, given: Mapping[str, Any]) -> None:

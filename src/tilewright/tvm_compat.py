@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -242,13 +243,11 @@ def main(arguments: Sequence[str]) -> int:
         print("usage: python -m tilewright.tvm_compat PROGRAM [ARGUMENT...]", file=sys.stderr)
         return 0 if arguments else 2
     program, sys.argv = arguments[0], list(arguments)
-    try:
-        run(program)
-    except FileNotFoundError as error:
-        if error.filename != program:
-            raise
+    if not Path(program).is_file():
         print(f"error: no file '{program}'", file=sys.stderr)
         return 1
+    try:
+        run(program)
     except (UserError, ImportError, AttributeError) as error:
         said = str(error)
         if not isinstance(error, UserError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.schedule import nest
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Const, Expr, index, substitute, variables
+from tilewright.schedule.expr import Const, Expr, index
 from tilewright.schedule.nest import Load, Stmt, expressions, inner
 from tilewright.schedule.nest import statements as all_statements
 from tilewright.schedule.types import BOOL, INDEX, bits
@@ -161,31 +161,22 @@ def expanded(program: nest.LoopProgram) -> nest.LoopProgram:
 
 
 def _expanded(stmt: Stmt, arithmetic: Arithmetic) -> Stmt:
-    def inside(part: Stmt | Expr) -> Stmt | Expr | None:
-        return _expanded(part, arithmetic) if isinstance(part, nest.For) else None
+    def simple(part: Stmt | Expr) -> Stmt | Expr | None:
+        if isinstance(part, Expr):
+            return arithmetic.simplify(part)
+        if isinstance(part, nest.If) and isinstance(part.condition, Const):
+            return part.then if part.condition.value else part.otherwise or nest.Seq(())
+        return None
 
-    if not isinstance(stmt, nest.For):
-        return transform(stmt, inside)
-    loop = unroll_marked(stmt)
-    body = _expanded(loop.body, arithmetic)
-    if loop.kind != nest.UNROLLED or loop.extent * statements(body) > _MOST_SHOWN:
-        return replace(loop, body=body)
-
-    def iteration(number: int) -> Stmt:
-        values: dict[Expr, Expr] = {loop.var: index(number)}
-
-        def changed(part: Stmt | Expr) -> Stmt | Expr | None:
-            if isinstance(part, Expr):
-                has = loop.var in variables(part)
-                return arithmetic.simplify(substitute(part, values)) if has else part
-            if isinstance(part, nest.If):
-                condition = changed(part.condition)
-                if isinstance(condition, Const):
-                    chosen = part.then if condition.value else part.otherwise
-                    return nest.Seq(()) if chosen is None else transform(chosen, changed)
+    def written_out(part: Stmt | Expr) -> Stmt | None:
+        if not isinstance(part, nest.For):
             return None
+        loop = unroll_marked(part)
+        # Loops within that this one's pragmas say are unrolled are so only now.
+        body = loop.body if loop.body is part.body else transform(loop.body, written_out)
+        if loop.kind != nest.UNROLLED or loop.extent * statements(body) > _MOST_SHOWN:
+            return replace(loop, body=body)
+        bodies = (transform(body, {loop.var: index(number)}.get) for number in range(loop.extent))
+        return nest.flat(*(transform(made, simple) for made in bodies))
 
-        made: Stmt = transform(body, changed)
-        return made
-
-    return nest.flat(*map(iteration, range(loop.extent)))
+    return transform(stmt, written_out)

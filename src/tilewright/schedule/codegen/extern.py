@@ -169,12 +169,20 @@ def _operand(type_: ir.Type, arg: Const | tuple[BufferView, int], where: str) ->
         if not rank or lead < 0 or any(extent > 1 for extent in view.shape[:lead]):
             raise ScheduleError(f"{where}: it takes {type_}, is given a region {list(view.shape)}")
         made = part_of(view.flat, view.offset, view.shape[lead:], view.strides[lead:])
+        # Which memory it is in only the kernel knows: the function is one for all.
+        type_ = ir.MemRefType.get(
+            type_.shape,
+            type_.element_type,
+            layout=type_.layout,
+            memory_space=ir.MemRefType(made.type).memory_space,
+        )
         if made.type != type_:
             try:
-                made = memref.CastOp(type_, made).result
-                made.owner.verify()
+                cast = memref.CastOp(type_, made)
+                cast.operation.verify()
             except ir.MLIRError:
                 raise ScheduleError(f"{where}: it takes {type_}, is given {made.type}") from None
+            made = cast.result
     if made.type != type_:
         raise ScheduleError(f"{where}: it takes {type_}, is given {made.type}")
     return made

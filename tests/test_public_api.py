@@ -57,9 +57,10 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
 def test_tune_takes_every_option_as_a_keyword() -> None:
     parameters = inspect.signature(tilewright.tune).parameters
     fields = {f.name for f in dataclasses.fields(TuneOptions)}
-    # `json` is about printing; a time limit is given with or without a unit; what only compiles has
-    # another result, and is a method of the session.
-    assert fields - {"json", "time_limit_s", "compile_only"} <= set(parameters)
+    # `json` is about printing; a time limit is given with or without a unit; what only compiles, or
+    # looks, has another result, and is a method of the session; events go to `on_event`.
+    other = {"json", "time_limit_s", "compile_only", "dry_run", "events"}
+    assert fields - other <= set(parameters)
     assert {"time_limit", "on_event"} <= set(parameters)
     for parameter in list(parameters.values())[1:]:
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY

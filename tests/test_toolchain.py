@@ -238,6 +238,22 @@ def test_a_directory_without_tools(tmp_path: Path) -> None:
             Toolchain(tmp_path)
 
 
+def test_a_compiler_of_another_version_is_refused_with_both(tmp_path: Path) -> None:
+    own = Toolchain().version()
+    assert "3.13" in own
+    other = fake_tool(tmp_path / "other", "echo IREE compiler version 2.1.0 @ abc")
+    with pytest.raises(UserError) as refused:
+        other.check_same("old.cfg: [Env] iree_bin")
+    message = str(refused.value)
+    assert message.startswith(f"old.cfg: [Env] iree_bin: {other.iree_compile} is IREE compiler ver")
+    assert "version 2.1.0 @ abc" in message
+    assert own in message
+    with pytest.raises(UserError, match="no compiler that tells its version"):
+        fake_tool(tmp_path / "silent", "exit 1").check_same("--iree-bin silent")
+    fake_tool(tmp_path / "same", f"echo '{own}'").check_same("--iree-bin same")
+    Toolchain().check_same("")
+
+
 def test_the_installed_versions_are_right() -> None:
     check_versions()
     found = versions()

@@ -36,10 +36,13 @@ def tune(
     only: str | None = None,
     threads: int | None = None,
     config: Path | ConfigFile | None = None,
+    iree_bin: Path | None = None,
     db: Path | None = None,
     resume: bool = False,
     fresh: bool = False,
     keep_candidates: Path | None = None,
+    no_verify: bool = False,
+    verbose: bool = False,
     output: Path = DEFAULT_OUTPUT,
     runner: str | None = None,
     device: str | None = None,
@@ -69,6 +72,9 @@ def tune(
     db: the database (default: `$TILEWRIGHT_DB`, else the user's data directory).
     resume: go on with the last unfinished run; fresh: do not reuse earlier results.
     keep_candidates: a folder for every candidate's MLIR and compile command.
+    iree_bin: IREE's tools, which must be of the installed version (default: the installed ones).
+    no_verify: check no results; everything that is written out says so.
+    verbose: tell each trial in full (`TrialDone.detail`).
     output: a folder that is new or holds an earlier result.
     runner: where to measure when not on this machine, `dir:PATH` or `ssh:HOST[:PATH]`.
     device: the device there, as IREE's `--device=` takes it (default: the target's).

@@ -157,12 +157,13 @@ class CompileJob:
 class Toolchain:
     """IREE's command line compiler; may be used from several threads at once.
 
-    `iree_bin`: a directory with other IREE tools than those of the installed package.
+    `iree_bin`: a directory with other IREE tools than those of the installed package; `asker` says
+    who wants it, for messages.
     Raises UserError when there is no `iree-compile` that can be run.
     """
 
-    def __init__(self, iree_bin: Path | None = None) -> None:
-        self.iree_compile = _find(iree_bin)
+    def __init__(self, iree_bin: Path | None = None, asker: str = "iree_bin") -> None:
+        self.iree_compile = _find(iree_bin, asker)
         self._serial = itertools.count()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -286,6 +287,27 @@ class Toolchain:
         lines = [line.strip() for line in result.stdout.splitlines() if "IREE" in line]
         return lines[-1] if lines else ""
 
+    def check_same(self, asker: str) -> None:
+        """See whether this compiler is of the version that candidates are compiled with: these are
+        made by the installed package's, whichever tools a user has beside it.
+
+        Args:
+            asker: who wants this compiler; begins the message.
+
+        Raises:
+            UserError: it is of another version; it names both.
+        """
+        installed = Toolchain()
+        if self.iree_compile == installed.iree_compile:
+            return
+        mine, own = self.version(), installed.version()
+        if mine != own:
+            raise UserError(
+                f"{asker}: {self.iree_compile} is {mine or 'no compiler that tells its version'}, "
+                f"the installed package is {own}, which compiles the candidates: use tools of that "
+                f"version, or leave this out"
+            )
+
     def check_processor(self, name: str) -> None:
         """See whether LLVM knows a processor.
 
@@ -353,12 +375,12 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _find(iree_bin: Path | None) -> Path:
+def _find(iree_bin: Path | None, asker: str) -> Path:
     if iree_bin is not None:
         found = iree_bin / IREE_COMPILE
         if not found.is_file() or not os.access(found, os.X_OK):
             raise UserError(
-                f"iree_bin: '{iree_bin}' has no {IREE_COMPILE} that can be run; give a directory "
+                f"{asker}: '{iree_bin}' has no {IREE_COMPILE} that can be run; give a directory "
                 "with IREE's tools, or leave it out to use the installed package's"
             )
         return found.resolve()

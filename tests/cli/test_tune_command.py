@@ -134,6 +134,7 @@ def test_every_option_reaches_the_run(stand_in: type[Session], tmp_path: Path) -
         "--iree-flag=--iree-opt-level=O2", "--iree-flag", "--x", "--variants", "default,mine=--y",
         "--only", "matmul", "--threads", "2", "--config", str(config), "--db", "t.db",
         "--resume", "--fresh", "--keep-candidates", "kept", "-o", "result", "--json",
+        "--iree-bin", "tools", "--no-verify", "--verbose",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     options: TuneOptions = stand_in.asked["options"]
@@ -159,6 +160,9 @@ def test_every_option_reaches_the_run(stand_in: type[Session], tmp_path: Path) -
         keep_candidates=Path("kept"),
         output=Path("result"),
         json=True,
+        iree_bin=Path("tools"),
+        no_verify=True,
+        verbose=True,
     )
     assert [str(p) for p in options.parameters] == [f"model={weights}"]
     assert [str(v) for v in options.variants or ()] == ["default", "mine=--y"]

@@ -131,6 +131,34 @@ def test_a_resumed_run_does_not_count_earlier_trials_as_speed() -> None:
     assert progress.trials_per_s == pytest.approx(5)
 
 
+def test_a_trial_in_full() -> None:
+    """The block of IREE's first profiler, with the line that compiles it and the best so far."""
+    detail = events.TrialDetail(
+        "contraction 8x8x8 f32", "Expert: tile 4", "iree-compile a.mlir", 2_000_000
+    )
+    written: list[str] = []
+    view = PlainView(RunProgress(clock=Clock()), written.append)
+    view.listen(dataclasses.replace(trial(5, 2e-3), detail=detail))
+    assert written[:10] == [
+        "-" * 64,
+        "Trial         : 5 of 100",
+        "Dispatch      : matmul (default)",
+        "Operation     : contraction 8x8x8 f32",
+        "Configuration : Expert: tile 4",
+        "Compile       : iree-compile a.mlir",
+        "Result        : ok",
+        "Runtime(ms)   : 2.00",
+        "GFLOPs        : 1.00",
+        "Best so far   : 2.00 ms, 1.00 GFLOPs",
+    ]
+    assert "new best" in written[10]
+    written.clear()
+    view.listen(dataclasses.replace(trial(6, 2e-3, Status.CRASHED), detail=detail))
+    assert "Result        : crashed" in written
+    assert "Runtime(ms)   : -" in written
+    assert len(written) == 10
+
+
 def test_plain_lines() -> None:
     clock, lines = Clock(), []
     view = PlainView(RunProgress(None, clock), lines.append)

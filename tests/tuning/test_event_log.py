@@ -31,7 +31,16 @@ ALL = [
     events.DispatchesRanked(
         "default", (events.DispatchRow("d0", "matmul", 2, 0.5, 1e-3, None, 1e9, "a note"),)
     ),
-    events.TrialDone("d0", TRIAL, 1.5e-3, 2e-3, 3, 64, "default"),
+    events.TrialDone(
+        "d0",
+        TRIAL,
+        1.5e-3,
+        2e-3,
+        3,
+        64,
+        "default",
+        events.TrialDetail("contraction 8x8x8 f32", "tile 4", "iree-compile a.mlir", 1024),
+    ),
     events.WinnerFound("d0", 1.3, 1.2, 1.4, "tile_m 8", True),
     events.RunEnded("finished", "", 3.0, 1.0),
 ]
@@ -51,6 +60,7 @@ def test_what_is_read_is_what_was_written(event: events.Event) -> None:
         assert found.trial.configuration == TRIAL.configuration
         assert (found.trial.status, found.trial.time_s) == (Status.OK, 1.5e-3)
         assert (found.task, found.best_s, found.done) == ("d0", 1.5e-3, 3)
+        assert found.detail == event.detail
     else:
         assert found == event
 

@@ -152,6 +152,8 @@ SAME_RUN: dict[str, object] = {
     "device": "cuda://0",
     "runner": "dir:there",
     "compile_only": True,
+    "dry_run": True,
+    "verbose": True,
     "json": True,
     "config": ConfigFile(Path("a.cfg")),
 }
@@ -168,6 +170,8 @@ OTHER_RUN: dict[str, object] = {
     "only": "x",
     "kernels": "only",
     "accuracy": "relaxed",
+    "iree_bin": Path("tools"),
+    "no_verify": True,
     "threads": 1,
     "strategy_options": ("pool=64",),
     "config": ConfigFile(Path("a.cfg"), restrictions={"tile_m": (8,)}),
@@ -223,8 +227,8 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--function", "--input", "--parameters", "--iree-flag", "--variants", "--kernels",
         "--accuracy", "--only",
         "--threads", "--config", "--db", "--resume", "--fresh", "--keep-candidates", "--output",
-        "--device", "--runner", "--compile-only",
-        "--json",
+        "--device", "--runner", "--compile-only", "--iree-bin", "--no-verify", "--dry-run",
+        "--verbose", "--json",
         "--events",
     }  # fmt: skip
     for spec in option_table():

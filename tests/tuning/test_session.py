@@ -22,6 +22,7 @@ from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning.config_file import read_config
+from tilewright.tuning.dry_run import plan_lines
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
 from tilewright.tuning.how_to_run import ways_to_run
 from tilewright.tuning.options import TuneOptions
@@ -304,6 +305,68 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
     assert any("block_dim_x has no effect" in note for note in result.notes)
     assert any("tile_m = 4096 has no effect" in note for note in result.notes)
     assert (tmp_path / "matmul.csv").read_text() == (tmp_path / "out/trials.csv").read_text()
+
+
+def test_a_run_that_checks_nothing_says_so_in_all_that_it_writes(
+    program: Path, tmp_path: Path, finished: tuple[Path, TuneResult, list[Event]]
+) -> None:
+    events: list[Event] = []
+    kept = tmp_path / "kept"
+    db = finished[0] / "tilewright.db"
+    given = options(
+        tmp_path, max_trials=3, no_verify=True, verbose=True, keep_candidates=kept, db=db
+    )
+    result = tune(program, given, events.append)
+    assert not result.program.verified
+    assert "not compared" in result.program.outputs
+    assert {d.verification for d in result.dispatches} == {"nothing (--no-verify)"}
+    assert any("--no-verify" in note for note in result.notes)
+    folder = tmp_path / "out"
+    for name in ("run.log", "command.txt", "summary.json", "manifest.json"):
+        assert "no-verify" in (folder / name).read_text().replace("no_verify", "no-verify"), name
+    rows = trials_of(tmp_path)
+    assert [row["message"] for row in rows if row["status"] == "ok"]
+    assert all("not verified" in row["message"] for row in rows if row["status"] == "ok")
+    assert not any("reusing" in note for note in result.notes), "not what was checked, nor back"
+    # Verbose: each trial with the file that it was compiled from.
+    details = [e.detail for e in events if isinstance(e, TrialDone)]
+    assert len(details) == 3
+    for detail in details:
+        assert detail is not None
+        source = Path(shlex.split(detail.command)[1])
+        assert source.parent == kept / "default" / result.dispatches[0].name
+        assert "lowering_config" in source.read_text()
+        assert detail.flops == 2 * 96 * 80 * 112
+        assert detail.configuration
+
+
+def test_a_dry_run_tries_and_writes_nothing(program: Path, tmp_path: Path) -> None:
+    given = options(tmp_path, dry_run=True, kernels="on", max_trials=20)
+    result = TuningSession(program, given).dry_run()
+    (dispatch,) = result.dispatches
+    assert "contraction 96x112x80 f32" in dispatch.workload
+    assert dispatch.space_points == pytest.approx(sum(dispatch.spaces.values()), rel=0.1)
+    assert any(name.startswith("kernel-") for name in dispatch.spaces)
+    assert 1 < len(dispatch.first) == len(set(dispatch.first)) <= 8
+    assert dispatch.first[0].startswith("kernel tiles")
+    assert result.trials == 20
+    assert result.minutes > 0
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "tilewright.db").exists()
+    text = "\n".join(plan_lines(result))
+    assert dispatch.name in text
+    assert "20 trials by random" in text
+    assert "nothing is run" in text
+
+
+def test_tools_of_another_version_are_refused(program: Path, tmp_path: Path) -> None:
+    other = tmp_path / "tools" / "iree-compile"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho IREE compiler version 2.1.0\n")
+    other.chmod(0o755)
+    with pytest.raises(UserError, match=r"--iree-bin .* version 2\.1\.0, .* version 3\.13\."):
+        tune(program, options(tmp_path, iree_bin=other.parent))
+    assert not (tmp_path / "out").exists()
 
 
 def test_candidates_are_kept_when_asked_for_and_without_kernels_none_is_one(

@@ -11,7 +11,7 @@ from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tiling import CompilationInfo, Translation
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.stages import (
     CandidateMeasurer,
@@ -190,6 +190,15 @@ class TestMeasurer:
         assert trial.phase_s["measure"] == pytest.approx(6e-3 * 4)
         (_, path, asked), _ = bench.asked
         assert (path, asked["repeats"], asked["best_s"]) == ("x.vmfb", 4, 5e-3)
+
+    def test_what_is_not_verified_is_timed_and_says_so(self, tmp_path):
+        bench = Bench(GOOD)
+        tester = CandidateTester(bench, Reference("inputs", None, method=NOT_VERIFIED), 4, 60.0)
+        compiled = CompiledCandidate(config(1), Status.OK, "x.vmfb", "digest", "", 0.5)
+        trial = CandidateMeasurer(tester, TimingPolicy()).measure(compiled, None)
+        assert (trial.status, trial.time_s) == (Status.OK, GOOD.time_s)
+        assert trial.message == "not verified"
+        assert [what for what, *_ in bench.asked] == ["time"]
 
     def test_a_wrong_result_has_no_time(self, tmp_path):
         trial = measure(tmp_path, Bench(GOOD, [Verdict(True), Verdict(False)]))

@@ -40,7 +40,7 @@ def module_options(function: F) -> F:
             "--timeout", "timeout_s", metavar="DURATION",
             help="For one run, such as 90s or 10m (default: 10m).",
         ),
-        tuning_options("target", "iree_flags"),
+        tuning_options("target", "iree_flags", "iree_bin"),
         input_type_option,
         click.option(
             "--spec", metavar="FILE", type=PATH,

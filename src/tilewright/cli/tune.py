@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tilewright.tuning.result import TuneResult
     from tilewright.tuning.session import TuningSession
 
+T = TypeVar("T")
+
 
 @click.command(
     name="tune",
@@ -34,6 +36,7 @@ Examples:
   tilewright tune model.mlir --parameters model=weights.irpa
   tilewright tune model.mlir --variants default,mine=--iree-opt-level=O3
   tilewright tune                       (reads auto-scheduler.cfg, if it is here)
+  tilewright tune matmul.mlir --dry-run
   tilewright tune matmul.mlir --target cuda:sm_80 --compile-only
   tilewright tune matmul.mlir --target cuda:sm_80 --runner dir:measurements
 
@@ -64,7 +67,10 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
 
     asked = {k: None if v == () else v for k, v in given.items()}
     request = make_request(program, asked, find_project(Path.cwd()))
-    result = _run(request)
+    if request.options.dry_run:
+        _dry_run(request)
+        return
+    result = _run(request, lambda session: session.run())
     if isinstance(result, CompileOnlyResult):
         _print_compiled(result, request)
         return
@@ -75,6 +81,17 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     from tilewright.cli.summary import print_summary
 
     print_summary(result, output.console(), page)
+
+
+def _dry_run(request: TuneRequest) -> None:
+    from tilewright.tuning.dry_run import plan_lines
+
+    result = _run(request, lambda session: session.dry_run())
+    if request.options.json:
+        output.print_json(result.to_json())
+        return
+    for line in plan_lines(result):
+        click.echo(line)
 
 
 def _print_compiled(result: CompileOnlyResult, request: TuneRequest) -> None:
@@ -102,7 +119,7 @@ def _report(result: TuneResult, request: TuneRequest) -> Path | None:
         return None
 
 
-def _run(request: TuneRequest) -> TuneResult | CompileOnlyResult:
+def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
     from tilewright.tuning.context import Interrupted
     from tilewright.tuning.events import Event, Note
     from tilewright.tuning.session import TuningSession
@@ -122,7 +139,7 @@ def _run(request: TuneRequest) -> TuneResult | CompileOnlyResult:
                 view.listen(Note(text))
             for text in request.warnings:
                 view.listen(Note(text, warning=True))
-            return session.run()
+            return do(session)
     except (KeyboardInterrupt, Interrupted) as error:
         raise Interruption(
             "interrupted: no results were written; --resume goes on with the trials so far"

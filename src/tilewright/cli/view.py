@@ -167,6 +167,15 @@ class RunView(ABC):
             style: a colour, where there are colours.
         """
 
+    def show(self, lines: list[str]) -> None:
+        """Show lines that belong together.
+
+        Args:
+            lines: without ends.
+        """
+        for line in lines:
+            self.tell(line)
+
     def listen(self, event: events.Event) -> None:
         """Take an event in, and tell what is to stay of it.
 
@@ -174,6 +183,8 @@ class RunView(ABC):
             event: what happened.
         """
         match event:
+            case events.TrialDone() if event.detail is not None:
+                self.show(trial_block(event, event.detail))
             case events.Note(text, warning):
                 self.tell(f"warning: {text}" if warning else text, "yellow" if warning else "")
             case events.ProgramMeasured():
@@ -181,6 +192,33 @@ class RunView(ABC):
             case events.WinnerFound():
                 name = self.progress.label(event.variant, event.task)
                 self.tell(winner_line(event, name), "green" if event.kept else "")
+
+
+def trial_block(event: events.TrialDone, detail: events.TrialDetail) -> list[str]:
+    """A trial in full, in the form of IREE's first dispatch profiler.
+
+    Args:
+        event: of the trial.
+        detail: what it was of.
+    """
+    trial = event.trial
+    entries = [
+        ("Trial", f"{event.done} of {event.limit}"),
+        ("Dispatch", event.task + (f" ({event.variant})" if event.variant else "")),
+        ("Operation", detail.workload),
+        ("Configuration", detail.configuration),
+        ("Compile", detail.command),
+        ("Result", f"{trial.status}{': ' + trial.message if trial.message else ''}"),
+        ("Runtime(ms)", words.milliseconds(trial.time_s)),
+        ("GFLOPs", _gflops(detail.flops, trial.time_s)),
+        ("Best so far", f"{words.milliseconds(event.best_s)} ms, "
+         f"{_gflops(detail.flops, event.best_s)} GFLOPs"),
+    ]  # fmt: skip
+    return ["-" * 64, *(f"{name:<14}: {text}" for name, text in entries)]
+
+
+def _gflops(flops: int, seconds: float | None) -> str:
+    return f"{flops / seconds / 1e9:.2f}" if flops and seconds else "-"
 
 
 def program_line(event: events.ProgramMeasured) -> str:
@@ -233,6 +271,8 @@ class PlainView(RunView):
             event: what happened.
         """
         new_best = self.progress.add(event)
+        if isinstance(event, events.TrialDone) and event.detail is not None:
+            super().listen(event)
         match event:
             case events.PhaseStarted(name, detail):
                 self.tell(f"{name}: {detail}" if detail else name)
@@ -240,10 +280,20 @@ class PlainView(RunView):
                 self.tell(f"dispatches of the variant {variant}:")
                 for row in rows:
                     self._write(f"           {row_line(row)}")
-            case events.TrialDone() if new_best:
-                self.tell(self._best_line(event))
+            case events.TrialDone():
+                if new_best:
+                    self.tell(self._best_line(event))
             case _:
                 super().listen(event)
+
+    def show(self, lines: list[str]) -> None:
+        """Write the lines as they are.
+
+        Args:
+            lines: without ends.
+        """
+        for line in lines:
+            self._write(line)
 
     def tell(self, text: str, style: str = "") -> None:
         """Write a line, with the time.

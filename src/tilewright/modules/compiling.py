@@ -256,7 +256,10 @@ def compiled_program(
     with open_program(
         path,
         parse_target(tuned.target, options.threads) if tuned else module_target(options),
-        TuneOptions(iree_flags=tuned.iree_flags if tuned else options.iree_flags),
+        TuneOptions(
+            iree_flags=tuned.iree_flags if tuned else options.iree_flags,
+            iree_bin=options.iree_bin,
+        ),
         input_type=options.input_type,
     ) as opened:
         strategy = find_strategy(opened, tuned, entry) if tuned else None

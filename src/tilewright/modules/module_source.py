@@ -30,6 +30,7 @@ TIMEOUT_S = 600.0
 _COMPILING = {
     "target": "--target",
     "iree_flags": "--iree-flag",
+    "iree_bin": "--iree-bin",
     "input_type": "--input-type",
     "spec": "--spec",
     "compile_to": "--compile-to",
@@ -44,16 +45,17 @@ class ModuleOptions:
     """How a program is compiled and where it runs. Making one checks the values (UserError).
 
     device: the runtime's, as IREE's `--device=` takes it; None: this CPU. threads: None for one on
-    each core. spec: a tuning spec, a result folder or a transform-dialect library. save: where what
-    was compiled goes, in `output_format`, or as IR after the phase `compile_to` (`END`: the module
-    itself; nothing is run then either). dump_phases: a folder for the IR after every phase.
-    timeout_s: for one run of the program.
+    each core. iree_bin: a directory with IREE's tools. spec: a tuning spec, a result folder or a
+    transform-dialect library. save: where what was compiled goes, in `output_format`, or as IR
+    after the phase `compile_to` (`END`: the module itself; nothing is run then either).
+    dump_phases: a folder for the IR after every phase. timeout_s: for one run of the program.
     """
 
     target: str | None = None
     threads: int | None = None
     device: str | None = None
     iree_flags: tuple[str, ...] = ()
+    iree_bin: Path | None = None
     input_type: str | None = None
     spec: Path | None = None
     compile_to: str | None = None
@@ -132,6 +134,7 @@ def read_options(given: Mapping[str, Any]) -> ModuleOptions:
 _READ: dict[str, tuple[Callable[[Any, str], Any], str]] = {
     "threads": (read_count, "--threads"),
     "iree_flags": (read_texts, "--iree-flag"),
+    "iree_bin": (read_path, "--iree-bin"),
     "spec": (read_path, "--spec"),
     "dump_phases": (read_path, "--dump-phases"),
     "save": (read_path, "--save"),

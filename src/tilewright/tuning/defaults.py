@@ -18,7 +18,7 @@ from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.target import parse_target
 from tilewright.trial import Status
-from tilewright.tuning.candidate_trial import CandidateTester, Reference
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
@@ -223,7 +223,10 @@ def _reference_request(
 ) -> ReferenceRequest:
     seed = _seed(context.options.seed, task.workload.key)
     terms = math.prod(d.size for d in task.workload.dims if d.reduction)
-    return ReferenceRequest(task.dispatch, task.flags, seed, task.folder, terms, sensitivity)
+    verify = not context.options.no_verify
+    return ReferenceRequest(
+        task.dispatch, task.flags, seed, task.folder, terms, sensitivity, verify
+    )
 
 
 def _site_request(
@@ -233,7 +236,8 @@ def _site_request(
     seed = _seed(context.options.seed, task.site.digest)
     terms = math.prod(d.size for d in task.workload.dims if d.reduction)
     folder = task.folder / "site"
-    return SiteDataRequest(task.site.site, task.flags, seed, folder, terms, sensitivity)
+    verify = not context.options.no_verify
+    return SiteDataRequest(task.site.site, task.flags, seed, folder, terms, sensitivity, verify)
 
 
 def _tester(context: RunContext, task: DispatchTask) -> CandidateTester:
@@ -262,6 +266,8 @@ def _time_default(context: RunContext, task: DispatchTask) -> str:
         # What is asked for in a round does not know what came before it, nor on which device.
         task.baseline.every = 0
     assert task.reference is not None
+    if task.reference.method == NOT_VERIFIED:
+        return ""
     if task.reference.expected is None:
         problem = _independent_reference(context, task)
         if problem:

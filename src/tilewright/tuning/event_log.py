@@ -221,6 +221,8 @@ def _event(kind: type[Event], data: dict[str, Any]) -> Event:
             message=trial["message"],
             origin=trial["origin"],
         )
+        if data.get("detail") is not None:
+            data["detail"] = events.TrialDetail(**data["detail"])
     elif kind is events.DispatchesRanked:
         data["rows"] = tuple(events.DispatchRow(**row) for row in data["rows"])
     return kind(**data)

@@ -95,9 +95,21 @@ class DispatchesRanked(Event):
 
 
 @dataclass(frozen=True)
+class TrialDetail:
+    """What a trial was of, for who wants to see each: `command` compiles it, `flops` are the
+    operations of one execution."""
+
+    workload: str
+    configuration: str
+    command: str
+    flops: int
+
+
+@dataclass(frozen=True)
 class TrialDone(Event):
     """A candidate was tried. `done` and `limit` count trials of the whole run. Dispatches of
-    different variants may have the same name: `variant` tells them apart."""
+    different variants may have the same name: `variant` tells them apart. `detail`: of verbose
+    runs."""
 
     task: str
     trial: Trial
@@ -106,6 +118,7 @@ class TrialDone(Event):
     done: int
     limit: int
     variant: str = ""
+    detail: TrialDetail | None = None
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ def open_program(
     Args:
         path: MLIR or an ONNX model.
         target: what it is to be compiled for.
-        options: of those, `function` and the directory of tools of a configuration file decide
-            how the program is read; by default none is given.
+        options: of those, `function` and the directory of tools decide how the program is read; by
+            default none is given.
         input_type: its dialect, where it cannot be told from the program.
         listener: is told what is noted of the program.
 
@@ -146,7 +146,8 @@ def open_program(
     """
     check_versions()
     options = options or TuneOptions()
-    toolchain = Toolchain(options.config.iree_bin if options.config else None)
+    toolchain = Toolchain(*options.tools)
+    toolchain.check_same(options.tools[1])
     if not target.is_gpu and target.cpu != "host":
         toolchain.check_processor(target.cpu)
     with (
@@ -187,7 +188,7 @@ def open_benchmark(
     Returns:
         A device of this machine, several, or another machine's.
     """
-    if options.compile_only:
+    if options.compile_only or options.dry_run:
         # The device of the target need not be there.
         return Benchmark(DeviceOptions("local-sync"))
     if options.runner is not None:

@@ -183,6 +183,13 @@ class TuneOptions:
         "configuration file, as of the auto-scheduler that tilewright succeeds",
         read=_config_or_path,
     )
+    iree_bin: Path | None = _option(
+        None,
+        "DIR",
+        "IREE's tools to compile with, of the installed version (default: the installed ones)",
+        identifies=True,
+        read=read_path,
+    )
     db: Path | None = _option(
         None, "FILE", "the database (default: $TILEWRIGHT_DB)", read=read_path
     )
@@ -205,6 +212,17 @@ class TuneOptions:
         measures=True,
     )
     compile_only: bool = _option(False, "", "compile --max-trials candidates (64), run nothing")
+    no_verify: bool = _option(
+        False,
+        "",
+        "check no results, which everything that is written out then says",
+        identifies=True,
+        measures=True,
+    )
+    dry_run: bool = _option(
+        False, "", "show what would be tried, in which order, and run nothing", measures=True
+    )
+    verbose: bool = _option(False, "", "show each trial with its compile command")
     output: Path = _option(
         DEFAULT_OUTPUT, "DIR", "where the results are written", short="-o", read=read_path
     )
@@ -297,6 +315,15 @@ class TuneOptions:
             max_trials=config.n_trial if self.max_trials is None else self.max_trials,
         )
 
+    @property
+    def tools(self) -> tuple[Path | None, str]:
+        """The directory with the IREE tools that the user wants, and who says so."""
+        if self.iree_bin is not None:
+            return self.iree_bin, f"--iree-bin {self.iree_bin}"
+        if self.config is not None and self.config.iree_bin is not None:
+            return self.config.iree_bin, f"{self.config.path}: [Env] iree_bin"
+        return None, ""
+
     def selects(self, dispatch: str) -> bool:
         """Whether `--only` leaves this dispatch in.
 
@@ -333,7 +360,7 @@ class TuneOptions:
         data["dispatch_restrictions"] = [
             [d.pattern, dict(d.restrictions)] for d in config.dispatch_restrictions
         ]
-        data["iree_bin"] = str(config.iree_bin or "")
+        data["iree_bin"] = str(self.tools[0] or "")
         return data
 
     def digest(self) -> str:

@@ -39,6 +39,7 @@ SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
 TRIALS = "trials.csv"
 PREPROCESSING = "preprocessing_spec.mlir"
+UNVERIFIED = "no results were checked (--no-verify): what is faster here may compute something else"
 _NOT_SEARCHED = "its variant was compared as a whole and not searched"
 # Files that only some results have: those of an earlier one would be taken for this one's.
 _STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
@@ -269,13 +270,19 @@ def _given(context: RunContext, build: Build) -> tuple[str, ...]:
 def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> None:
     """The spec of the program; one without entries, which changes nothing, where it has none."""
     if final.build.spec is not None:
-        shutil.copyfile(final.build.spec, path)
+        _copy_spec(context, final.build.spec, path)
         return
     own = PreparedVariant(outcome.default.variant, ())
     prepared = final.company.prepared if final.company else own
     (problem,) = write_specs(context, [spec_request(context, prepared, (), path)])
     if problem:
         raise RuntimeError(f"a spec without entries cannot be written: {problem}")
+
+
+def _copy_spec(context: RunContext, spec: Path, path: Path) -> None:
+    """A spec as it was compiled with, with a comment where its results were not compared."""
+    mark = f"// {UNVERIFIED}\n" if context.options.no_verify else ""
+    path.write_bytes(mark.encode() + spec.read_bytes())
 
 
 def _summarise(
@@ -299,7 +306,7 @@ def _summarise(
             tuned_ms=tuned_ms,
             speedup=speedup,
             speedup_ci=interval,
-            verified=not final.wrong,
+            verified=not (final.wrong or context.options.no_verify),
             variant=final.build.variant.name,
             variants=dict(outcome.variants),
             largest_error=final.worst.error if final.worst is not None else None,
@@ -336,12 +343,13 @@ def _write_files(
     variant_flags = final.build.as_compiled.flags
     preprocessing = preprocessing_spec(variant_flags)
     if preprocessing is not None:
-        shutil.copyfile(preprocessing, staging / PREPROCESSING)
+        _copy_spec(context, Path(preprocessing), staging / PREPROCESSING)
         variant_flags = relocate_preprocessing(variant_flags, destination / PREPROCESSING)
     variant = replace(final.build.variant, flags=variant_flags)
     flags = (*context.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")
     command = programs.toolchain.command_line(source, destination / VMFB, flags)
-    told = [command, *(f"# {line}" for line in lines(result.runs))]
+    marks = [UNVERIFIED] if context.options.no_verify else []
+    told = [command, *(f"# {line}" for line in (*marks, *lines(result.runs)))]
     (staging / "command.txt").write_text("\n".join(told) + "\n")
     (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")
     tables.write_trials(context, outcome, staging / TRIALS)

@@ -441,6 +441,9 @@ def _task(
     """A task for a dispatch, or for a site of several; the caller knows the template."""
     # The flags, besides the target's, that decide which code is made.
     decisive = (*without_preprocessing(prepared.variant.flags), *opened.options.iree_flags)
+    if opened.options.no_verify:
+        # What was not checked is not taken over by a run that checks.
+        decisive = (*decisive, "--no-verify")
     flags = flags_key(decisive)
     if site is not None:
         flags = kernels_key(flags, site.digest)

@@ -17,7 +17,7 @@ from tilewright.measure.inputs import InputSet, index_bounds, write_inputs
 from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
-from tilewright.tuning.candidate_trial import CandidateTester, Reference, Tested
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
@@ -154,7 +154,12 @@ class Programs:
         return outputs.message if isinstance(outputs, WorkerFailure) else ""
 
     def _tester(self) -> CandidateTester:
-        reference = Reference(self.inputs, self.expected, reduction_length=PROGRAM_REDUCTION_LENGTH)
+        reference = Reference(
+            self.inputs,
+            self.expected,
+            reduction_length=PROGRAM_REDUCTION_LENGTH,
+            method=NOT_VERIFIED if self.context.options.no_verify else "",
+        )
         return CandidateTester(
             self.benchmark,
             reference,

@@ -22,7 +22,7 @@ from tilewright.measure.jobs import WorkerState
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.verify import is_float_type
 from tilewright.site import Site
-from tilewright.tuning.candidate_trial import Reference
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, Reference
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.worker_tasks import parse_module
 
@@ -43,7 +43,7 @@ class ReferenceRequest:
 
     `with_sensitivity`: find out as well how much each result moves with the inputs' last digit,
     which takes a few evaluations more. `terms`: what is taken for the length of its sums where that
-    cannot be read from it.
+    cannot be read from it. `verify`: whether results are wanted at all.
     """
 
     dispatch: ExtractedDispatch
@@ -52,6 +52,7 @@ class ReferenceRequest:
     folder: Path
     terms: int
     with_sensitivity: bool = False
+    verify: bool = True
 
 
 def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
@@ -75,6 +76,8 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
         bounds=index_bounds(dict(dispatch.limits)),
         values=dict(dispatch.values),
     )
+    if not request.verify:
+        return Reference(inputs, None, method=NOT_VERIFIED)
     compiler = session(state, request.flags)
     module = parse_module(compiler, dispatch.file.read_bytes())
     values = load_arguments(inputs)
@@ -124,6 +127,7 @@ class SiteDataRequest:
     folder: Path
     terms: int
     with_sensitivity: bool = False
+    verify: bool = True
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,7 @@ def make_site_data(state: WorkerState, request: SiteDataRequest) -> SiteData:
             request.folder,
             request.terms,
             request.with_sensitivity,
+            request.verify,
         ),
     )
     compiler = session(state, request.flags)

@@ -14,13 +14,14 @@ from tilewright.search.budget import BudgetTask, TrialAllocator
 from tilewright.trial import Trial
 from tilewright.tuning.confirm import TRYING, confirm_s
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.events import TrialDone
+from tilewright.tuning.events import TrialDetail, TrialDone
 from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
+from tilewright.tuning.stages import DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import reuse_result, task_loop
 
@@ -156,7 +157,7 @@ def search(
             if allocation is None:
                 break
             chosen = running[allocation.task]
-            chosen.loop.observe = observer(context, chosen.task, done, limit)
+            chosen.loop.observe = observer(context, chosen.task, chosen.loop, done, limit)
             began = time.monotonic()
             trials = chosen.loop.batch(_in_time(context, allocation.trials))
             if trials:
@@ -241,12 +242,15 @@ def _allocatable(context: RunContext, task: DispatchTask, name: str, weight: flo
     )
 
 
-def observer(context: RunContext, task: DispatchTask, before: int, limit: int) -> Observer:
+def observer(
+    context: RunContext, task: DispatchTask, loop: SearchLoop, before: int, limit: int
+) -> Observer:
     """Tells the listener every trial, counting from those done before the batch.
 
     Args:
         context: the run.
         task: whose trials they are.
+        loop: that tries them.
         before: how many the run has done.
         limit: how many it does at most.
     """
@@ -255,6 +259,19 @@ def observer(context: RunContext, task: DispatchTask, before: int, limit: int) -
     def observe(trial: Trial, best_s: float | None) -> None:
         assert task.default_s is not None
         done = next(counter)
-        context.emit(TrialDone(task.name, trial, best_s, task.default_s, done, limit, task.variant))
+        detail = _detail(task, loop, trial) if context.options.verbose else None
+        context.emit(
+            TrialDone(task.name, trial, best_s, task.default_s, done, limit, task.variant, detail)
+        )
 
     return observe
+
+
+def _detail(task: DispatchTask, loop: SearchLoop, trial: Trial) -> TrialDetail:
+    """What a trial was of, with the line that compiles it."""
+    compiler = loop.stages.compiler
+    command = ""
+    if isinstance(compiler, DispatchCompiler):
+        command = compiler.command(trial.configuration)
+    flops = task.workload.flops
+    return TrialDetail(task.workload.name, task.describe(trial.configuration), command, flops)

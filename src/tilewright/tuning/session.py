@@ -26,6 +26,7 @@ from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
 from tilewright.tuning.defaults import MEASURING, measure_defaults
+from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extract_tasks import Extraction
@@ -104,7 +105,8 @@ class TuningSession:
         self.options = options
         self.listener = listener
         self.target = parse_target(options.target, options.threads)
-        outputs.check_writable(options.output)
+        if not options.dry_run:
+            outputs.check_writable(options.output)
         self._context: RunContext | None = None
         self._stop_requested = False
 
@@ -136,29 +138,43 @@ class TuningSession:
                 return self._run(context, cpu_start)
             return self._compile_only(context)
 
+    def dry_run(self) -> DryRunResult:
+        """See what a run would try; needs no device, and writes nothing.
+
+        Returns:
+            Dispatches, spaces, the first candidates, and how long it would take.
+
+        Raises:
+            UserError: what the user can mend.
+        """
+        with self._opened() as context:
+            return dry_run(context, self._read(context), self.source)
+
     def _compile_only(self, context: RunContext) -> CompileOnlyResult:
         """Compile candidates of every dispatch and run none; needs no device."""
         compiling = self.stages.compiling
         assert compiling is not None
+        result = compile_only(context, compiling, self._read(context), self.source)
+        context.emit(RunEnded("finished"))
+        return result
+
+    def _read(self, context: RunContext) -> PreparedVariant:
+        """The tasks of the default variant, of which nothing is measured."""
         with context.phase("compile", "the program to its dispatches"):
             use_given_arguments(context)
             extraction = extract(context)
         with context.phase("dispatches", "reading the dispatches"):
-            prepared = read_tasks(context, extraction)
-        result = compile_only(context, compiling, prepared, self.source)
-        context.emit(RunEnded("finished"))
-        return result
+            return read_tasks(context, extraction)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[RunContext]:
         """The program with workers, database and device; all are closed again."""
+        idle = self.options.compile_only or self.options.dry_run
         with (
             recorded(self.source, self.options.target, self.options, self.listener) as listener,
             scratch.folder() as own,
             # Nothing is stored where nothing is measured.
-            Database.open(
-                own / "unused.db" if self.options.compile_only else self.options.db
-            ) as store,
+            Database.open(own / "unused.db" if idle else self.options.db) as store,
             open_program(self.source, self.target, self.options, listener=listener) as opened,
             contextlib.closing(
                 open_benchmark(opened.target, self.options, lambda text: listener(Note(text)))
@@ -182,6 +198,8 @@ class TuningSession:
                 f"{self.source}: {program.stripped} configurations in the input were removed; "
                 "they would hide the dispatches that they are on"
             )
+        if self.options.no_verify:
+            context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
             extraction = extract(context)
             programs = self._programs(context, extraction)

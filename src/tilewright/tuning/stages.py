@@ -24,7 +24,7 @@ from tilewright.site import KernelChoice
 from tilewright.sketch.candidate import CompiledKernel
 from tilewright.sketch.candidate_tasks import compile_flags, compile_kernel
 from tilewright.trial import Configuration, Status, Trial
-from tilewright.tuning.candidate_trial import CandidateTester
+from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import compile_candidate
 
@@ -244,6 +244,7 @@ class DispatchCompiler:
     keep: Path | None = None
     timeout_s: float = 30.0
     _count: int = field(default=0, init=False)
+    _stems: dict[Configuration, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._count = len(self.task.trials)
@@ -272,9 +273,29 @@ class DispatchCompiler:
         jobs: list[Job[Any, Any]] = []
         for configuration in configurations:
             self._count += 1
-            job = self._job(configuration, f"candidate_{self._count:05d}")
+            self._stems[configuration] = f"candidate_{self._count:05d}"
+            job = self._job(configuration, self._stems[configuration])
             jobs.append(replace(job, tag=configuration, processor_time=True))
         return jobs
+
+    def command(self, configuration: Configuration) -> str:
+        """The line of `iree-compile` that makes the program of a configuration.
+
+        Args:
+            configuration: one that was compiled.
+
+        Returns:
+            The line, with the file's place where candidates are kept.
+        """
+        stem = self._stems.get(configuration, "candidate")
+        folder = self._kept_folder()
+        return self._command(stem if folder is None else str(folder / stem), configuration)
+
+    def _command(self, stem: str, configuration: Configuration) -> str:
+        flags: Sequence[str] = (f"--compile-from={CONFIGURED_PHASE}", *self.task.flags)
+        if self.task.kernel(configuration) is not None:
+            flags = compile_flags(self.task.flags)
+        return f"iree-compile {stem}.mlir {' '.join(flags)} -o {stem}.vmfb"
 
     def compiled(self, results: Sequence[Result[Any]]) -> list[CompiledCandidate]:
         """The candidates that the pool made.
@@ -301,19 +322,21 @@ class DispatchCompiler:
         kernel = self.task.kernel(configuration)
         if kernel is not None:
             asked = self.task.kernel_request(
-                vmfb, kernel, self._kept_kernel(stem, kernel), programs
+                vmfb, kernel, self._kept_kernel(stem, configuration, kernel), programs
             )
             return Job(compile_kernel, asked, self.timeout_s)
         request = self.task.request(
             vmfb,
             self.task.lower(configuration),
-            keep=self._kept_path(stem),
+            keep=self._kept_path(stem, configuration),
             splice=True,
             programs=programs,
         )
         return Job(compile_candidate, request, self.timeout_s)
 
-    def _kept_kernel(self, stem: str, choice: KernelChoice) -> Path | None:
+    def _kept_kernel(
+        self, stem: str, configuration: Configuration, choice: KernelChoice
+    ) -> Path | None:
         """Where a kernel's code goes; beside it are its loops and the calls that schedule them."""
         folder = self._kept_folder()
         if folder is None or self.task.site is None:
@@ -322,9 +345,7 @@ class DispatchCompiler:
             made = self.task.site.kernel(choice)
             (folder / f"{stem}.loops").write_text(made.lower().text)
             (folder / f"{stem}.py").write_text(made.schedule.trace().to_python())
-        flags = " ".join(compile_flags(self.task.flags))
-        command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
-        (folder / f"{stem}.txt").write_text(command + "\n")
+        (folder / f"{stem}.txt").write_text(self._command(stem, configuration) + "\n")
         return folder / f"{stem}.mlir"
 
     def _kept_folder(self) -> Path | None:
@@ -334,13 +355,11 @@ class DispatchCompiler:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _kept_path(self, stem: str) -> Path | None:
+    def _kept_path(self, stem: str, configuration: Configuration) -> Path | None:
         folder = self._kept_folder()
         if folder is None:
             return None
-        flags = " ".join((f"--compile-from={CONFIGURED_PHASE}", *self.task.flags))
-        command = f"iree-compile {stem}.mlir {flags} -o {stem}.vmfb"
-        (folder / f"{stem}.txt").write_text(command + "\n")
+        (folder / f"{stem}.txt").write_text(self._command(stem, configuration) + "\n")
         return folder / f"{stem}.mlir"
 
 
@@ -395,6 +414,8 @@ class CandidateMeasurer:
             binary=compiled.digest,
             phase_s={"compile": compiled.seconds},
         )
+        if tested.ok and tester.reference.method == NOT_VERIFIED:
+            trial = replace(trial, message=f"{tested.message}; not verified".lstrip("; "))
         found = tested.measurement
         if found is None:
             return trial

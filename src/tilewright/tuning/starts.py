@@ -219,7 +219,7 @@ def _try_group(
         loop.stages.compiler = _Compiled(candidates)
         # What has been compiled is soon measured.
         loop.stop = lambda: context.stopping
-        loop.observe = observer(context, task, done, context.options.trial_limit)
+        loop.observe = observer(context, task, loop, done, context.options.trial_limit)
         loop.try_all(given)
     tried = sum(map(len, made))
     if tried:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tilewright.trial import Configuration
-from tilewright.tuning.choices import settle
+from tilewright.tuning.choices import expected_s, settle
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
@@ -71,3 +71,15 @@ def test_a_kernel_for_several_is_taken_at_equal_times(seconds: float, taken: str
     prepared = variant(dispatch("a", 1.0), dispatch("b", 1.0), chain("c", 2.0, a=1, b=1))
     parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
     assert taken in settle(prepared, parts | {"c": (OTHER, seconds)})
+
+
+def test_the_time_that_choices_let_expect() -> None:
+    prepared = variant(
+        dispatch("a", 1.0, count=3), dispatch("b", 4.0), chain("c", 1.0, a=2, count=2)
+    )
+    assert expected_s(prepared, {}) == pytest.approx(7.0)
+    assert expected_s(prepared, {"a": (ONE, 0.5)}) == pytest.approx(5.5)
+    # Two of the three runs of `a` are the kernel's.
+    found = {"a": (ONE, 0.9), "c": (OTHER, 0.5)}
+    assert expected_s(prepared, found) == pytest.approx(0.9 + 4.0 + 2 * 0.5)
+    assert expected_s(prepared, found | {"c": (OTHER, 3.0)}) == pytest.approx(3 * 0.9 + 4.0)

@@ -12,6 +12,7 @@ from tilewright.errors import UserError
 from tilewright.search.interface import DEFAULT_STRATEGY
 from tilewright.tuning.config_file import ConfigFile, DispatchRestrictions
 from tilewright.tuning.effort import EFFORTS
+from tilewright.tuning.goals import read_goals
 from tilewright.tuning.options import TuneOptions, option_table
 from tilewright.tuning.parse import (
     ParameterFile,
@@ -148,6 +149,7 @@ SAME_RUN: dict[str, object] = {
     "fresh": True,
     "keep_candidates": Path("k"),
     "events": Path("e.jsonl"),
+    "stop_at": read_goals("2x", "--stop-at"),
     "output": Path("elsewhere"),
     "device": "cuda://0",
     "runner": "dir:there",
@@ -230,6 +232,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--device", "--runner", "--compile-only", "--iree-bin", "--no-verify", "--dry-run",
         "--verbose", "--json",
         "--events",
+        "--stop-at",
     }  # fmt: skip
     for spec in option_table():
         default = getattr(TuneOptions(), spec.name)

@@ -20,7 +20,8 @@ from played_run import (
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
-from tilewright.tuning.events import TrialDone
+from tilewright.tuning.events import Note, TrialDone
+from tilewright.tuning.goals import GoalWatch, read_goals
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.session_stages import ALL_STAGES, SessionStages, compile_limit_s
 
@@ -54,6 +55,20 @@ def test_the_trials_go_where_the_time_is(tmp_path: Path, store: Database) -> Non
     assert [e.done for e in told] == list(range(1, 41))
     assert {e.limit for e in told} == {40}
     assert context.phase_s.keys() >= {"search.compile", "search.measure", "search.search"}
+
+
+def test_the_search_ends_where_a_goal_is_reached(tmp_path: Path, store: Database) -> None:
+    context, events = played_context(tmp_path, store, max_trials=60)
+    began(store, context)
+    task = played_task(tmp_path, "hot", 1e-2, 0.9, sizes=500)
+    goals = GoalWatch(read_goals("1.2x", "--stop-at"), 1.1e-2)
+    search(context, EVERY, [played_variant(task)], [1.1e-2], goals)
+    assert 0 < len(task.trials) < 60
+    assert task.best is not None
+    assert task.best.time_s is not None
+    assert task.best.time_s <= 1e-2 / 1.2
+    (note,) = [e.text for e in events if isinstance(e, Note)]
+    assert note.startswith("--stop-at 1.2x: about ")
 
 
 def test_a_grid_covers_the_whole_space_with_the_trials_that_there_are(

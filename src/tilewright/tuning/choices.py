@@ -55,6 +55,34 @@ def settle(prepared: PreparedVariant, found: Found) -> Choices:
     Returns:
         The choices.
     """
+    chosen, _ = _settled(prepared, found)
+    return chosen
+
+
+def expected_s(prepared: PreparedVariant, found: Found) -> float:
+    """Seconds of the tasks of a variant in one run of its program, with what would be chosen.
+
+    Args:
+        prepared: the variant.
+        found: as for `settle`.
+
+    Returns:
+        The sum of their times, each alone; what is no task does not count.
+    """
+    chosen, left = _settled(prepared, found)
+    seconds = 0.0
+    for task in prepared.tasks:
+        if task.is_chain:
+            if task.identity in chosen:
+                seconds += task.count * found[task.identity][1]
+        else:
+            own = task.default_s or 0.0
+            seconds += left[task.identity] * found.get(task.identity, (None, own))[1]
+    return seconds
+
+
+def _settled(prepared: PreparedVariant, found: Found) -> tuple[Choices, dict[str, int]]:
+    """The choices, and how often each dispatch runs beside the kernels for several."""
     # How often each dispatch still runs once the kernels that are chosen have taken its place.
     left = {task.identity: task.count for task in prepared.tasks if not task.is_chain}
     savings: list[tuple[float, DispatchTask, dict[str, int]]] = []
@@ -81,7 +109,7 @@ def settle(prepared: PreparedVariant, found: Found) -> Choices:
     for key, count in left.items():
         if count > 0 and key in found:
             chosen[key] = found[key][0]
-    return chosen
+    return chosen, left
 
 
 def _tasks(prepared: PreparedVariant, keys: Mapping[str, int]) -> list[DispatchTask]:

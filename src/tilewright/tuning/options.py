@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from tilewright.errors import UserError
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.effort import EFFORTS, Effort, find_effort
+from tilewright.tuning.goals import Goal, read_goals
 from tilewright.tuning.parse import (
     ParameterFile,
     as_given,
@@ -107,6 +108,13 @@ class TuneOptions:
         "time for the whole run, such as 90s, 10m or 1h30m",
         flag="--time-limit",
         read=read_duration,
+    )
+    stop_at: tuple[Goal, ...] = _option(
+        (),
+        "GOALS",
+        "end the search earlier: at 90%peak, at 2x the default's speed, after no-gain:5m",
+        read=read_goals,
+        measures=True,
     )
     strategy: str | None = _option(
         None, "NAME", "how to search (default: auto)", identifies=True, measures=True

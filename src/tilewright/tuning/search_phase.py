@@ -12,10 +12,12 @@ from threadpoolctl import threadpool_limits
 
 from tilewright.search.budget import BudgetTask, TrialAllocator
 from tilewright.trial import Trial
+from tilewright.tuning.choices import best_known, expected_s
 from tilewright.tuning.confirm import TRYING, confirm_s
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDetail, TrialDone
 from tilewright.tuning.experience import KernelLessons, space_to_json
+from tilewright.tuning.goals import GoalWatch
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
@@ -68,6 +70,7 @@ def search(
     stages: SessionStages,
     prepared: Sequence[PreparedVariant],
     program_s: Sequence[float],
+    goals: GoalWatch | None = None,
 ) -> None:
     """Try candidates for every task worth it, and leave the trials in the tasks.
 
@@ -80,6 +83,7 @@ def search(
             earlier runs found, if they are confirmed.
         prepared: the variants that are tuned, the fastest first.
         program_s: seconds of each.
+        goals: with which the search ends early.
     """
     running: dict[str, _Running] = {}
     tasks: list[BudgetTask] = []
@@ -140,9 +144,16 @@ def search(
     for name, known in running.items():
         if known.loop.trials:
             allocator.record(name, len(known.task.trials), known.loop.best_s)
+    at_first = [
+        (seconds, expected_s(one, best_known(one)))
+        for one, seconds in zip(prepared, program_s, strict=True)
+    ]
     # A strategy's linear algebra is small: a second thread of it would only wait, at full speed.
     with threadpool_limits(limits=1, user_api="blas"):
         while not context.out_of_time:
+            if goals is not None and (reached := goals.reached(*_expected(prepared, at_first))):
+                context.note(f"--stop-at {reached}; the search ends")
+                break
             _keep_for_the_end(context, prepared, [one.task for one in running.values()])
             for late in [w for w in waiting if w.share >= effort.min_share]:
                 waiting.remove(late)
@@ -171,6 +182,19 @@ def search(
     for chosen in running.values():
         for phase, seconds in chosen.loop.seconds.items():
             context.add_seconds(f"search.{phase}", seconds)
+
+
+def _expected(
+    prepared: Sequence[PreparedVariant], at_first: Sequence[tuple[float, float]]
+) -> tuple[float, int]:
+    """Seconds of the fastest variant's program with the best that is known now (what it took when
+    the search began, by how much faster its dispatches have become), and its operations."""
+    found = []
+    for one, (program_s, dispatches_s) in zip(prepared, at_first, strict=True):
+        gain = expected_s(one, best_known(one)) / dispatches_s if dispatches_s else 1.0
+        flops = sum(task.count * task.workload.flops for task in one.tasks if not task.is_chain)
+        found.append((gain * program_s, flops))
+    return min(found)
 
 
 def fair_trials(context: RunContext, prepared: Sequence[PreparedVariant]) -> int:

@@ -13,6 +13,7 @@ from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.ir.program import choose_function
 from tilewright.measure.inputs import argument_sizes
+from tilewright.measure.peak import machine_peak
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.runtime import Parameters
 from tilewright.store import Database, RunStatus
@@ -30,6 +31,7 @@ from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extract_tasks import Extraction
+from tilewright.tuning.goals import GoalWatch, check_goals
 from tilewright.tuning.opening import open_benchmark, open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import (
@@ -105,6 +107,7 @@ class TuningSession:
         self.options = options
         self.listener = listener
         self.target = parse_target(options.target, options.threads)
+        check_goals(options.stop_at, self.target)
         if not options.dry_run:
             outputs.check_writable(options.output)
         self._context: RunContext | None = None
@@ -273,7 +276,8 @@ class TuningSession:
         with context.phase("search"):
             prepared = [one.company.prepared for one in chosen]
             if self.stages.compiling is not None or self.stages.confirming is not None:
-                search(context, self.stages, prepared, [one.time_s for one in chosen])
+                goals = self._goals(outcome.default_s)
+                search(context, self.stages, prepared, [one.time_s for one in chosen], goals)
         if self.stages.searches:
             _say_if_nothing_was_tried(context, outcome)
         for done, contender in enumerate(chosen):
@@ -292,6 +296,13 @@ class TuningSession:
                     company = take_best(programs, base)
             outcome.companies.append(company)
             record_choices(context, base.prepared, company.choices, confirmed)
+
+    def _goals(self, default_s: float) -> GoalWatch:
+        goals = self.options.stop_at
+        peak = None
+        if any(goal.kind == "peak" for goal in goals):
+            peak = machine_peak(self.target.cores).gflops
+        return GoalWatch(goals, default_s, peak)
 
     def _prepare(
         self,

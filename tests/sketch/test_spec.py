@@ -7,11 +7,13 @@ from pathlib import Path
 import iree.runtime as rt
 import numpy as np
 import pytest
+from iree.compiler import ir
 
 from kernel_specs import (
     IDENTITY,
     PARALLEL,
     PRODUCT,
+    TARGET,
     Compiler,
     add,
     function,
@@ -28,6 +30,8 @@ from kernel_specs import (
 from tilewright import te
 from tilewright.errors import UserError
 from tilewright.ir.walk import symbols, walk
+from tilewright.schedule.codegen import executables_for
+from tilewright.schedule.codegen.module import context
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Packing
 
@@ -96,6 +100,34 @@ def square_kernel() -> SketchedKernel:
     six = te.const(6.0, "f32")
     z = te.compute((24, 34), lambda i, j: te.if_then_else(inside(j), y[i, j - 1], six), name="z")
     return plain_kernel(x, z)
+
+
+def kernel_functions(module: ir.Module) -> list[str]:
+    """The code of a module's kernels, whatever they are called, without the spec's mark."""
+    found = [op for op in walk(module.operation) if op.name == "func.func"]
+    for op in found:
+        op.attributes["sym_name"] = ir.StringAttr.get("kernel", op.context)
+        if "tilewright.kernel" in op.attributes:
+            del op.attributes["tilewright.kernel"]
+    return [str(op) for op in found]
+
+
+@pytest.mark.parametrize("kind", ["packed", "as it is", "several stages"])
+def test_a_candidate_has_the_code_that_the_spec_has(kind: str) -> None:
+    kernel = square_kernel() if kind == "several stages" else product_kernel(kind == "packed")
+    site = (
+        PRODUCT
+        if kind != "several stages"
+        else function("%x: tensor<24x32xf32>", "%z", "tensor<24x34xf32>", *SQUARE)
+    )
+    program = kernel.lower().program
+    with context():
+        target = ir.Attribute.parse('#hal.executable.target<"llvm-cpu", "embedded-elf-x86_64">')
+        candidate, _ = executables_for(program, TARGET, target, kernel.unaligned(program))
+        spec = ir.Module.parse(spec_of(spec_kernel("kernel", site, kernel)))
+        tried, shipped = kernel_functions(candidate), kernel_functions(spec)
+    assert tried
+    assert tried == shipped
 
 
 CHANGES = {

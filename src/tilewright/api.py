@@ -83,7 +83,7 @@ def tune(
     The result is what the command prints; nothing that beats the compiler's defaults is a result
     too (`result.improved` is False). Raises UserError for what the caller can mend; then nothing
     is written. To stop a run early, use :class:`tilewright.tuning.session.TuningSession` and its
-    `request_stop`; its `compile_only` compiles candidates and measures none.
+    `request_stop`; it takes stages of one's own, and with a compile stage alone measures nothing.
     """
     given = dict(locals())  # the arguments: nothing else is local yet
     from tilewright.tuning.session import TuningSession

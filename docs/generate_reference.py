@@ -49,6 +49,7 @@ PAGES = {
         "Tuning runs, their events, results and stages; inspecting and applying.",
         [
             "tuning.session",
+            "tuning.session_stages",
             "tuning.options",
             "tuning.events",
             "tuning.result",

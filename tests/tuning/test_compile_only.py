@@ -94,10 +94,14 @@ def test_the_old_configuration_file_holds_the_workgroup(program, tmp_path):
         3,
         "--keep-candidates",
         kept,
+        "--verbose",
         "--output",
         tmp_path / "out",
     )
     assert done.exit_code == 0, done.output
+    assert "Trial         : 3 of 3" in done.output
+    assert "Result        : ok" in done.output
+    assert f"Compile       : iree-compile {kept}" in done.output
     candidates = list(kept.rglob("*.mlir"))
     assert len(candidates) == 3
     for candidate in candidates:

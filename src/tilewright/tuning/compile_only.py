@@ -24,12 +24,14 @@ from tilewright.gpu import GpuCompilationInfo
 from tilewright.space.interface import Space
 from tilewright.space.knobs import ChoiceKnob
 from tilewright.toolchain import versions
-from tilewright.trial import Configuration, Status
+from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.confirm import configuration_claim
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.events import TrialDone
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
 from tilewright.tuning.proof import ProofFailure, prove
+from tilewright.tuning.search_phase import trial_detail
 from tilewright.tuning.session_stages import Compiling
 from tilewright.tuning.stages import CompiledCandidate, CompileStage
 from tilewright.tuning.task import DispatchTask
@@ -210,6 +212,8 @@ def _dispatch(
             break
         for one in compiler.compile(candidates[first : first + step]):
             compiled.append(one)
+            if context.options.verbose:
+                _tell(context, compiler, task, one, len(compiled), len(candidates))
             if one.status is Status.OK and one.artifact is not None and one.artifact.exists():
                 verdicts[one.digest] = _size_found(task, one)
                 one.artifact.unlink()
@@ -229,6 +233,21 @@ def _dispatch(
         applied=_applied(context, task, good),
         compile_s=time.monotonic() - begin,
     )
+
+
+def _tell(
+    context: RunContext,
+    compiler: CompileStage,
+    task: DispatchTask,
+    one: CompiledCandidate,
+    done: int,
+    limit: int,
+) -> None:
+    """Show a candidate that was compiled, as a trial without times."""
+    trial = Trial(one.configuration, one.status, message=one.message)
+    detail = trial_detail(task, compiler, trial)
+    unknown_s = float("inf")
+    context.emit(TrialDone(task.name, trial, None, unknown_s, done, limit, task.variant, detail))
 
 
 def _sizes(task: DispatchTask) -> dict[str, float]:

@@ -23,7 +23,7 @@ from tilewright.tuning.programs import end_s
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
-from tilewright.tuning.stages import DispatchCompiler
+from tilewright.tuning.stages import CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import reuse_result, task_loop
 
@@ -283,7 +283,8 @@ def observer(
     def observe(trial: Trial, best_s: float | None) -> None:
         assert task.default_s is not None
         done = next(counter)
-        detail = _detail(task, loop, trial) if context.options.verbose else None
+        verbose = context.options.verbose
+        detail = trial_detail(task, loop.stages.compiler, trial) if verbose else None
         context.emit(
             TrialDone(task.name, trial, best_s, task.default_s, done, limit, task.variant, detail)
         )
@@ -291,9 +292,14 @@ def observer(
     return observe
 
 
-def _detail(task: DispatchTask, loop: SearchLoop, trial: Trial) -> TrialDetail:
-    """What a trial was of, with the line that compiles it."""
-    compiler = loop.stages.compiler
+def trial_detail(task: DispatchTask, compiler: CompileStage, trial: Trial) -> TrialDetail:
+    """What a trial was of, with the line that compiles it.
+
+    Args:
+        task: that it is of.
+        compiler: that made its program.
+        trial: of a configuration of the task's space.
+    """
     command = ""
     if isinstance(compiler, DispatchCompiler):
         command = compiler.command(trial.configuration)

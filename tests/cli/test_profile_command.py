@@ -268,6 +268,19 @@ def test_mistakes_about_what_is_there(sweep: Path, args: tuple[str, ...], messag
     assert result.stderr.count("\n") == 1
 
 
+def test_tools_of_another_version_are_refused_with_both(tmp_path: Path) -> None:
+    tool = tmp_path / "tools" / "iree-compile"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho IREE compiler version 2.1.0\n")
+    tool.chmod(0o755)
+    for command in ("generate", "compile", "run"):
+        for option, place in (("--iree-bin", tool.parent), ("--build-dir", tmp_path)):
+            refused = run(tmp_path, command, option, str(place))
+            assert refused.exit_code == 2
+            assert f"{option} {place}: {tool} is IREE compiler version 2.1.0" in refused.stderr
+            assert "the installed package is IREE compiler version 3.13" in refused.stderr
+
+
 @pytest.mark.parametrize("pattern", [f"{NAME}_*_default", "*_default"])
 def test_a_shell_pattern_is_noted(folder: Path, pattern: str) -> None:
     result = run(folder, "compile", "--dispatches", pattern)

@@ -14,7 +14,7 @@ from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import TilewrightError, UserError
 from tilewright.files import check_writable_file
 from tilewright.target import Target, parse_target, usable_cores
-from tilewright.toolchain import check_versions
+from tilewright.toolchain import Toolchain, check_versions
 from tilewright.tuning.parse import parse_count, parse_duration
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ def _option(flag: str, metavar: str, help: str, **more: Any) -> Callable[[F], F]
     return click.option(flag, metavar=metavar, default=None, help=help, **more)
 
 
+def _check_tools(_context: click.Context, option: click.Parameter, given: str | None) -> None:
+    """UserError unless the tools that a user names are of the installed version."""
+    if given is not None:
+        asker = f"{option.opts[0]} {given}"
+        folder = Path(given).expanduser()
+        tools = folder / "tools" if option.name == "build_dir" else folder
+        Toolchain(tools, asker).check_same(asker)
+
+
 def _which(function: F) -> F:
     """The options that all three commands share: where the dispatches are, and which."""
     from tilewright.kernels.kinds import KINDS
@@ -54,6 +63,11 @@ def _which(function: F) -> F:
                        " slices along k; 1: in one piece.")(function)  # fmt: skip
     function = _option("--split-k-mode", "MODE", "How products are split along k: parallel (slices,"
                        " then their sum), none.")(function)  # fmt: skip
+    function = _option("--iree-bin", "DIR", "IREE's tools, which must be of the installed version:"
+                       " candidates are compiled with that.", expose_value=False,
+                       callback=_check_tools)(function)  # fmt: skip
+    function = _option("--build-dir", "DIR", "The same, of a build of IREE: they are in DIR/tools.",
+                       expose_value=False, callback=_check_tools)(function)  # fmt: skip
     which = f"Only these kinds, separated by commas: {', '.join(KINDS)}."
     function = _option("--kind", "LIST", which)(function)
     return click.option(

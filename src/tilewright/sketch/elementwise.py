@@ -24,6 +24,7 @@ from tilewright.sketch.access import (
     worth_keeping,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.pieces import piece_count, pieces_for, pieces_knob, shared_seconds
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -32,7 +33,6 @@ from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
-_PIECES_A_CORE = (1, 2, 4, 8, 16)
 # Vectors of a row up to which it is written out as a whole.
 _ROW_VECTORS = 8
 _MOST_UNROLLED = 128
@@ -48,9 +48,9 @@ class ElementwiseSketch(Sketch):
     large is read along another axis, both are tiled, so that reads and writes take whole cache
     lines. Stages that are costly and read more than once are computed before.
 
-    Knobs: `pieces`, how many pieces of work each core has; `vectors`, registers that one turn of
-    the innermost loop fills; `lines`, elements of a tile along the other axis; `shuffled`, whether
-    tiles are transposed in registers, or gathered.
+    Knobs: `pieces`, how many pieces of work each core has, 0: one in all; `vectors`, registers
+    that one turn of the innermost loop fills; `lines`, elements of a tile along the other axis;
+    `shuffled`, whether tiles are transposed in registers, or gathered.
     """
 
     name = "elementwise"
@@ -75,7 +75,7 @@ class ElementwiseSketch(Sketch):
         self._costly = sum(map(is_costly, pattern.body))
         lines = tuple(n for n in (1, 4, 8, 16, 32) if n == 1 or n <= self._lines)
         knobs = (
-            TileKnob("pieces", _PIECES_A_CORE),
+            pieces_knob(target),
             TileKnob("vectors", tuple(v for v in (1, 2, 4, 8) if self._fits(v)) or (1,)),
             TileKnob("lines", lines, effect=len(lines) > 1),
             BoolKnob("shuffled", (False, True) if shuffles else (False,), effect=shuffles),
@@ -94,6 +94,8 @@ class ElementwiseSketch(Sketch):
                 tiles, key=lambda t: abs(t[0] * self._lanes - 16) + abs(t[1] - 16)
             )
             start["shuffled"] = True
+        started = _numbers(Configuration.of(start))
+        start["pieces"] = pieces_for(self._one_core(started), 2, target)
         rules = (
             Constraint(
                 "whole tiles",
@@ -135,17 +137,23 @@ class ElementwiseSketch(Sketch):
 
     def _seconds(self, values: Mapping[str, int]) -> float:
         """Of a configuration, estimated."""
-        size, cores = prod(self._site.output.shape), self._target.cores
-        width = min(self._length, values["vectors"] * self._lanes)
-        turns = size / width
+        turns = -(-prod(self._site.output.shape) // self._width(values))
+        pieces = min(turns, piece_count(values["pieces"], self._target))
+        return shared_seconds(self._one_core(values), pieces, self._target, _PIECE_S)
+
+    def _width(self, values: Mapping[str, int]) -> int:
+        return min(self._length, values["vectors"] * self._lanes)
+
+    def _one_core(self, values: Mapping[str, int]) -> float:
+        """Seconds on one core."""
+        size = prod(self._site.output.shape)
+        turns = size / self._width(values)
         one = size / min(self._length, self._lanes) * (_VECTOR_S + self._costly * _FUNCTION_S)
         if self._across is not None:
             # A cache line that is read for each element; part of it is used again in a tile.
             moved = _MOVE_S / 2 if values["shuffled"] else _MOVE_S
             one += size * moved * (1 + 16 / min(16, values["lines"]))
-        pieces = min(turns, values["pieces"] * cores)
-        share = -(-pieces // cores) / pieces
-        return (one + turns * _TURN_S) * share + pieces / cores * _PIECE_S
+        return one + turns * _TURN_S
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
@@ -192,7 +200,7 @@ class ElementwiseSketch(Sketch):
         loops = [loop for loop in (*outer, around, line, inner) if loop is not None]
         stage.reorder(*loops)
         shared = stage.fuse(*outer) if len(outer) > 1 else outer[0]
-        part, place = stage.split(shared, nparts=values["pieces"] * self._target.cores)
+        part, place = stage.split(shared, nparts=piece_count(values["pieces"], self._target))
         stage.parallel(part)
         stage.vectorize(inner)
         return place if around is None else around

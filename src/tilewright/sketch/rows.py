@@ -24,6 +24,7 @@ from tilewright.sketch.access import (
     same_axes,
 )
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.pieces import piece_count, pieces_for, pieces_knob, shared_seconds
 from tilewright.sketch.row_chain import LAST_LANES, RowChain, reduce_in_lanes
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
@@ -33,7 +34,6 @@ from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
 ALONG, ACROSS = "along", "across"
-_PIECES_A_CORE = (1, 2, 4, 8, 16)
 # Seconds: what a piece of parallel work and the parts of a reduction in lanes cost besides the
 # elements; an operation on a vector register, and a function such as exp.
 _PIECE_S, _LANES_S, _VECTOR_S, _FUNCTION_S = 1e-6, 4e-9, 0.4e-9, 6e-9
@@ -45,7 +45,7 @@ class RowsSketch(Sketch):
     Knobs: `lanes`, whether vectors go along a row or across rows; `vectors`, registers of partial
     results (along), or of rows (across); `rows`, rows that are computed stage by stage together
     (along); `keep`, whether costly values that are used twice are kept in memory or computed again;
-    `pieces`, how many pieces of work each core has.
+    `pieces`, how many pieces of work each core has, 0: one in all.
     """
 
     name = "rows"
@@ -63,7 +63,7 @@ class RowsSketch(Sketch):
             TileKnob("vectors", tuple(v for v in (1, 2, 4, 8, 16) if v < registers)),
             TileKnob("rows", (1, 2, 4, 8)),
             BoolKnob("keep", effect=bool(chain.whole)),
-            TileKnob("pieces", _PIECES_A_CORE),
+            pieces_knob(target),
         ]
         start: dict[str, Value] = {
             "lanes": forms[0],
@@ -72,6 +72,8 @@ class RowsSketch(Sketch):
             "keep": True,
             "pieces": 4,
         }
+        one_core = self._cost.one_core(start)[0]
+        start["pieces"] = pieces_for(one_core, 4, target)
         self.space = space_near(
             self.name,
             knobs,
@@ -185,6 +187,12 @@ class _Cost:
 
     def seconds(self, values: Mapping[str, Value]) -> float:
         """Of a configuration."""
+        total, groups = self.one_core(values)
+        pieces = min(groups, piece_count(int(str(values["pieces"])), self.target))
+        return shared_seconds(total, pieces, self.target, _PIECE_S)
+
+    def one_core(self, values: Mapping[str, Value]) -> tuple[float, int]:
+        """Seconds on one core, and how many groups of rows can be shared out."""
         lanes, vectors = str(values["lanes"]), int(str(values["vectors"]))
         length = self._lengths[lanes]
         width = min(self.lanes, length)
@@ -198,9 +206,7 @@ class _Cost:
             groups = -(-self.rows // int(str(values["rows"])))
         else:
             groups = -(-self.rows // chunk)
-        pieces = min(groups, int(str(values["pieces"])) * self.target.cores)
-        turns = -(-pieces // self.target.cores)
-        return total * turns / pieces + turns * _PIECE_S
+        return total, groups
 
 
 class _Writer:
@@ -286,7 +292,7 @@ class _Writer:
     def _pieces(self, outer: list[IterVar]) -> IterVar:
         """Fuses the loops over rows, shares them out; returns the loop at which rows are made."""
         fused = self.output.fuse(*outer) if len(outer) > 1 else outer[0]
-        pieces = int(str(self.values["pieces"])) * self.target.cores
+        pieces = piece_count(int(str(self.values["pieces"])), self.target)
         piece, place = self.output.split(fused, nparts=pieces)
         self.output.parallel(piece)
         return place

@@ -57,6 +57,8 @@ _CHUNK_CYCLES = 100.0
 _WAITING = 0.4
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
+# Of waking the thread of another core, as in `pieces`.
+_WAKE_CYCLES = 24000.0
 # Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
 _LONG_CYCLES = 3e5
 _HELD_UP = 0.1
@@ -181,6 +183,8 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     block = in_turn * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
     waves = np.ceil(blocks / target.cores)
     total = waves * block + _DISPATCH_CYCLES
+    if target.cores > 1:
+        total = total + np.where(blocks > 1, _WAKE_CYCLES, 0.0)
     # What holds up a core holds up all that wait for its last piece.
     total = total + _HELD_UP * np.where(waves * block > _LONG_CYCLES, block, 0.0)
     # Parts apart are written, and read when they are added up.

@@ -145,6 +145,17 @@ def test_compiling_to_the_end_runs_nothing(folder: Path, tmp_path: Path) -> None
     assert "--compile-to end: gives a compiled module; name its file with --save" in result.stderr
 
 
+def test_a_trace_is_drawn(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "trace.svg"
+    result = run("trace", folder / "many.vmfb", "--function", "add", "-o", picture)
+    assert result.exit_code == 0, result.stderr
+    assert "add_dispatch_0" in result.stdout
+    assert picture.read_text().startswith("<svg ")
+    result = run("trace", folder / "many.vmfb", "--function", "add", "-o", tmp_path / "trace.png")
+    assert result.exit_code == 2
+    assert "is neither .svg nor .json; name one" in result.stderr
+
+
 def test_a_crash_is_one_line_and_status_2(folder: Path) -> None:
     for command in ("run", "bench"):
         result = run(command, folder / "crash.vmfb", "--input", "0")

@@ -23,6 +23,7 @@ _SUMMARIES = {
     "spec": "Merge, check and show tuning specs.",
     "run": "Run a function of a module or program.",
     "bench": "Time functions of a module or program.",
+    "trace": "Draw what a run of a module or program does over time.",
     "profile": "Generate, compile, verify and measure kernels of many kinds.",
     "compare": "Compare IREE, tuned and not, with other compilers and libraries.",
     "report": "Make a page on a tuning run or on a comparison.",

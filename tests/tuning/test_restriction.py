@@ -118,6 +118,14 @@ def test_threads_in_other_dimensions_alone_do_nothing(tmp_path: Path) -> None:
     assert "block_dim_y has no effect on matmul_0: its workgroups have one dimension" in note
 
 
+def test_the_depth_is_a_knob_where_iree_prefetches(tmp_path: Path) -> None:
+    one = recorded("matmul_f16_gfx942")
+    made = FileRestrictions(config(tmp_path, "pipeline_depth = [3]"))
+    stages = {values["prefetch_num_stages"] for values, _ in lowered(one, restrict(one, made))}
+    assert stages == {3}
+    assert made.notes == []
+
+
 def test_threads_in_two_dimensions_are_held_one_by_one(tmp_path: Path) -> None:
     one = recorded("matmul_f32_ampere")
     keys = "block_dim_x = [8,16]\nblock_dim_y = [4]\nblock_dim_z = [1]"

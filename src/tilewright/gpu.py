@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+from tilewright.attributes import Tree
 from tilewright.plain_data import fields_of, tupled
 from tilewright.tiling import CompilationInfo, DispatchTemplate, Translation
 
@@ -99,46 +100,12 @@ _PARTS: dict[str, type] = {"knobs": SmtKnob, "nodes": SmtNode, "assertions": Ass
 Entries = tuple[tuple[str, str], ...]
 """Names and the texts of attributes."""
 
-Tree = Any
-"""An attribute as lists, dictionaries and integers; what is none of these as its text.
-
-A dictionary with the key `ATTRIBUTE` is the attribute of that name with the other entries as its
-parameters.
-"""
-
+GPU_PIPELINE, SPIRV_PIPELINE = "#iree_gpu.pipeline", "#iree_gpu.spirv_pipeline"
 LOWERING_CONFIG = "lowering_config"
 # The pipeline option that says how many steps of operands are in flight.
 STAGES_OPTION = "prefetch_num_stages"
 DECOMPOSITION_CONFIG = "decomposition_config"
 EXPLICIT = -1
-ATTRIBUTE = "#"
-
-
-def render(tree: Tree) -> str:
-    """The text of the attribute that a tree stands for.
-
-    Args:
-        tree: dictionaries, lists, numbers and texts.
-    """
-    if isinstance(tree, bool):
-        return str(tree).lower()
-    if isinstance(tree, int):
-        return str(tree)
-    if isinstance(tree, list | tuple):
-        return f"[{', '.join(map(render, tree))}]"
-    if isinstance(tree, dict):
-        entries = ", ".join(
-            name if value == "unit" else f"{name} = {render(value)}"
-            for name, value in tree.items()
-            if name != ATTRIBUTE
-        )
-        kind = tree.get(ATTRIBUTE)
-        if kind is None:
-            return f"{{{entries}}}"
-        # Only this one writes its parameters as a dictionary.
-        inner = f"{{{entries}}}" if kind == "#iree_gpu.lowering_config" else entries
-        return f"{kind}<{inner}>"
-    return str(tree)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,23 @@ that template with another tiling of the root op, carried over to the other ops 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewright.attributes import (
+    ATTRIBUTE,
+    BODY,
+    UNIT,
+    Tree,
+    attribute,
+    named_value,
+    print_attribute,
+)
 from tilewright.plain_data import fields_of, tupled
+
+CPU_LOWERING_CONFIG, CPU_PIPELINE = "#iree_cpu.lowering_config", "#iree_cpu.pipeline"
 
 LEVELS = (
     "distribution",
@@ -29,6 +40,29 @@ DISTRIBUTION = LEVELS[0]
 REDUCTION_LEVELS = ("cache_reduction", "vector_reduction")
 
 PEELING = "enable_loop_peeling"
+
+
+def translation_info(
+    pipeline: Tree,
+    settings: Mapping[str, Tree],
+    workgroup_size: Sequence[int] = (),
+    subgroup_size: int = 0,
+) -> Tree:
+    """The attribute of a function that says how it becomes code.
+
+    Args:
+        pipeline: an attribute.
+        settings: of the pipeline, by name.
+        workgroup_size: threads in each dimension; empty where that is not said.
+        subgroup_size: 0 where it is not said.
+    """
+    parts = [named_value("pipeline", pipeline)]
+    if workgroup_size:
+        parts.append(named_value("workgroup_size", list(workgroup_size)))
+    if subgroup_size:
+        parts.append(named_value("subgroup_size", subgroup_size))
+    name = "#iree_codegen.translation_info"
+    return attribute(name, tuple(parts), *([dict(settings)] if settings else []))
 
 
 @dataclass(frozen=True)
@@ -70,10 +104,8 @@ class Tiling:
 
     def to_attribute(self) -> str:
         """The text of the `#iree_cpu.lowering_config` attribute."""
-        body = ", ".join(
-            f"{level} = [{', '.join(map(str, sizes))}]" for level, sizes in self.levels
-        )
-        return f"#iree_cpu.lowering_config<{body}>"
+        empty: dict[str, Tree] = {} if self.levels else {BODY: []}
+        return print_attribute({ATTRIBUTE: CPU_LOWERING_CONFIG, **empty, **dict(self.levels)})
 
     def to_json(self) -> list[Any]:
         """Plain data for JSON: each level with its sizes."""
@@ -103,11 +135,9 @@ class Translation:
 
     def to_attribute(self) -> str:
         """The text of the `#iree_codegen.translation_info` attribute."""
-        options = f", {{{', '.join(self.options)}}}" if self.options else ""
-        return (
-            "#iree_codegen.translation_info<pipeline = "
-            f"#iree_cpu.pipeline<{self.pipeline}>{options}>"
-        )
+        pipeline = attribute(CPU_PIPELINE, self.pipeline)
+        made = translation_info(pipeline, dict.fromkeys(self.options, UNIT))
+        return print_attribute(made)
 
     def __str__(self) -> str:
         return " ".join((self.pipeline, *self.options))

@@ -4,8 +4,9 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
+from tilewright.attributes import attribute, items_of, unquoted, value_of
 from tilewright.ir.gpu_constraints import option_name, pipeline_name
-from tilewright.ir.walk import parameters
+from tilewright.ir.walk import attribute_of, attribute_tree
 
 DEVICE = (
     '#hal.device.target<"local", [#hal.executable.target<"llvm-cpu", "elf", '
@@ -19,22 +20,19 @@ def context():
         yield context
 
 
-def test_parameters_one_after_another():
-    name, targets = parameters(ir.Attribute.parse(DEVICE), "#hal.device.target", "[]")
-    assert name.value == "local"
-    backend, form, entries = parameters(targets[0], "#hal.executable.target", "[]")
-    assert (backend.value, form.value, entries["cpu"].value) == ("llvm-cpu", "elf", "a>b")
+def test_an_attribute_is_read_and_made_again():
+    device = ir.Attribute.parse(DEVICE)
+    tree = attribute_tree(device)
+    name, targets = items_of(value_of(tree))
+    assert unquoted(name) == "local"
+    backend, form, entries = items_of(targets[0])
+    assert [unquoted(one) for one in (backend, form, entries["cpu"])] == ["llvm-cpu", "elf", "a>b"]
+    assert attribute_of(tree) == device
 
 
-def test_named_parameters():
-    text = "#iree_codegen.lowering_config<tile_sizes = [[1, 2]]>"
-    found = parameters(ir.Attribute.parse(text), "#iree_codegen.lowering_config", "{}")
-    assert [int(size.value) for size in found["tile_sizes"][0]] == [1, 2]
-
-
-def test_another_attribute_has_none():
-    assert parameters(ir.Attribute.parse("true"), "#hal.device.target", "[]") is None
-    assert parameters(ir.Attribute.parse(DEVICE), "#hal.device", "[]") is None
+def test_a_tree_that_is_no_attribute_is_told():
+    with pytest.raises(ValueError, match=r"'#iree_gpu\.pipeline<Nothing>' is no attribute"):
+        attribute_of(attribute("#iree_gpu.pipeline", "Nothing"))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
-from tilewright.gpu import Assertion, ConstraintProgram, SmtKnob, SmtNode
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.attributes import is_attribute, items_of
+from tilewright.gpu import SPIRV_PIPELINE, Assertion, ConstraintProgram, SmtKnob, SmtNode
+from tilewright.ir.walk import attribute_tree, string_attribute, walk
 
 EMIT_CONSTRAINTS = "--iree-codegen-emit-pipeline-constraints"
 CONSTRAINTS = "iree_codegen.smt.constraints"
@@ -233,11 +234,8 @@ def pipeline_name(pipeline: ir.Attribute) -> str:
     if isinstance(pipeline, iree_gpu.PipelineAttr):
         return str(iree_gpu.LoweringPipeline(pipeline.value).name)
     # The bindings have names for those of SPIR-V, and no class.
-    for one in iree_gpu.SPIRVLoweringPipeline:
-        text = f"#iree_gpu.spirv_pipeline<{one.name}>"
-        if ir.Attribute.parse(text, pipeline.context) == pipeline:
-            return str(one.name)
-    return ""
+    tree = attribute_tree(pipeline)
+    return str(items_of(tree)[0]) if is_attribute(tree, SPIRV_PIPELINE) else ""
 
 
 def _size(value: ir.Value) -> int:

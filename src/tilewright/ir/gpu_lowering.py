@@ -9,16 +9,14 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
+from tilewright.attributes import Tree, parameters_of, parse_attribute, print_attribute
 from tilewright.gpu import (
-    ATTRIBUTE,
     DECOMPOSITION_CONFIG,
     LOWERING_CONFIG,
     GpuCompilationInfo,
     GpuTemplate,
     MatrixInstruction,
     OwnChoice,
-    Tree,
-    render,
 )
 from tilewright.ir.gpu_constraints import (
     constraint_ops,
@@ -28,7 +26,7 @@ from tilewright.ir.gpu_constraints import (
     pipeline_name,
     read_constraints,
 )
-from tilewright.ir.walk import parameters
+from tilewright.ir.walk import attribute_of, attribute_tree
 from tilewright.tiling import DispatchTemplate, Translation
 
 TRANSLATION_INFO = "translation_info"
@@ -89,30 +87,10 @@ def gpu_template(
     )
 
 
-def attribute_tree(attribute: ir.Attribute) -> Tree:
-    """An attribute as lists, dictionaries and integers; see `gpu.Tree`."""
-    if isinstance(attribute, iree_gpu.LoweringConfigAttr):
-        entries = attribute_tree(attribute.attributes)
-        return {ATTRIBUTE: "#iree_gpu.lowering_config", **entries}
-    if isinstance(attribute, ir.DictAttr):
-        return {named.name: attribute_tree(named.attr) for named in attribute}
-    if isinstance(attribute, ir.ArrayAttr):
-        return [attribute_tree(one) for one in attribute]
-    if isinstance(attribute, ir.BoolAttr):
-        return bool(attribute.value)
-    if isinstance(attribute, ir.IntegerAttr) and str(attribute.type) == "i64":
-        return int(attribute.value)
-    name = "#iree_codegen.lowering_config"
-    named_parts = parameters(attribute, name, "{}")
-    if named_parts is not None:
-        return {ATTRIBUTE: name, **attribute_tree(named_parts)}
-    return str(attribute)
-
-
 def _summary(own: OwnChoice, lowering: Tree) -> str:
     if own.sizes or not isinstance(lowering, dict):
         return "; ".join(f"{name} {','.join(map(str, sizes))}" for name, sizes in own.sizes)
-    return ", ".join(f"{k} = {render(v)}" for k, v in lowering.items() if k != ATTRIBUTE)
+    return ", ".join(f"{k} = {print_attribute(v)}" for k, v in parameters_of(lowering).items())
 
 
 def _own_choice(
@@ -133,7 +111,7 @@ def _own_choice(
         str(info.pass_pipeline),
         tuple(sizes),
         tuple(entries),
-        tuple((name, render(value)) for name, value in _options(info).items()),
+        _option_texts(info),
         tuple(pair for pair in settings if pair[0] != _PIPELINE_OPTIONS),
         tuple(_match(op, info, root) for op in constraint_ops(function)),
         _intrinsics(function, root),
@@ -197,6 +175,13 @@ def _options(info: iree_codegen.TranslationInfoAttr) -> dict[str, ir.Attribute |
             values = {name: getattr(given, name) for name in _OPTION_NAMES}
             return {name: value for name, value in values.items() if value is not None}
     return {}
+
+
+def _option_texts(info: iree_codegen.TranslationInfoAttr) -> tuple[tuple[str, str], ...]:
+    given = _options(info).items()
+    return tuple(
+        (name, str(v) if isinstance(v, ir.Attribute) else print_attribute(v)) for name, v in given
+    )
 
 
 # Which values of the knobs give the compiler's own choice
@@ -317,7 +302,7 @@ def _edited(attribute: ir.Attribute, configuration: GpuCompilationInfo) -> ir.At
     entries = {n.name: n.attr for n in info.configuration or ()}
     if configuration.options:
         options: dict[str, Any] = dict(_options(info))
-        options.update((k, _option(k, v)) for k, v in configuration.options)
+        options.update((k, _option(v, context)) for k, v in configuration.options)
         entries[_PIPELINE_OPTIONS] = iree_gpu.PipelineOptionsAttr.get(**options, ctx=context)
     entries.update((k, _parse(v, context)) for k, v in configuration.settings)
     return iree_codegen.TranslationInfoAttr.get(
@@ -329,14 +314,10 @@ def _edited(attribute: ir.Attribute, configuration: GpuCompilationInfo) -> ir.At
     )
 
 
-def _option(name: str, text: str) -> Any:
-    if name == "reorder_workgroups_strategy":
-        return ir.Attribute.parse(f"#iree_gpu.reorder_workgroups_strategy<{text}>")
-    return text == "true" if text in ("true", "false") else int(text)
+def _option(text: str, context: ir.Context) -> Any:
+    value = parse_attribute(text)
+    return value if isinstance(value, bool | int) else attribute_of(value, context)
 
 
 def _parse(text: str, context: ir.Context) -> ir.Attribute:
-    try:
-        return ir.Attribute.parse(text, context)
-    except ir.MLIRError as error:
-        raise ValueError(f"'{text}' is no attribute: {error}") from None
+    return attribute_of(parse_attribute(text), context)

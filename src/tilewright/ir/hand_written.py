@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, builtin, flow, func, hal
 
+from tilewright.attributes import attribute
+from tilewright.ir.walk import attribute_of
+from tilewright.tiling import translation_info
+
 #: Bytes that buffers of the runtime are aligned to.
 ALIGNMENT = 64
 
@@ -79,8 +83,8 @@ def executable(
         The executable, without code.
     """
     flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
-    listed = ", ".join(f"#hal.pipeline.binding<storage_buffer, {flag}>" for flag in flags)
-    layout = ir.Attribute.parse(f"#hal.pipeline.layout<bindings = [{listed}]>")
+    listed = [attribute("#hal.pipeline.binding", "storage_buffer", flag) for flag in flags]
+    layout = attribute_of(attribute("#hal.pipeline.layout", bindings=listed))
     with ir.InsertionPoint(_place(name, target)):
         export = hal.ExecutableExportOp(
             name,
@@ -145,8 +149,5 @@ def dispatch(
 
 
 def _translation(workgroup_size: Sequence[int] | None, subgroup_size: int | None) -> ir.Attribute:
-    size = f" workgroup_size = {list(workgroup_size)}" if workgroup_size else ""
-    subgroup = f" subgroup_size = {subgroup_size}" if subgroup_size else ""
-    return ir.Attribute.parse(
-        f"#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline{size}{subgroup}>"
-    )
+    pipeline = attribute("#iree_codegen.no_pipeline")
+    return attribute_of(translation_info(pipeline, {}, workgroup_size or (), subgroup_size or 0))

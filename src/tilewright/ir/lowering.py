@@ -5,8 +5,15 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen
 
-from tilewright.ir.walk import parameters
-from tilewright.tiling import LEVELS, Tiling, Translation
+from tilewright.attributes import is_attribute, items_of, parameters_of, print_attribute
+from tilewright.ir.walk import attribute_tree
+from tilewright.tiling import (
+    CPU_LOWERING_CONFIG,
+    CPU_PIPELINE,
+    LEVELS,
+    Tiling,
+    Translation,
+)
 
 LOWERING_CONFIG = "lowering_config"
 TRANSLATION_INFO = "translation_info"
@@ -19,14 +26,6 @@ class UnreadableConfiguration(Exception):
 
     Such a dispatch keeps the compiler's own configuration.
     """
-
-
-def _body(attribute: ir.Attribute, name: str) -> ir.DictAttr:
-    """The parameters of a `name<name = value, …>` attribute of the CPU dialect."""
-    found = parameters(attribute, name, "{}")
-    if found is None:
-        raise UnreadableConfiguration(f"expected {name}<…>, got {attribute}")
-    return ir.DictAttr(found)
 
 
 def read_tiling(attribute: ir.Attribute) -> Tiling:
@@ -42,15 +41,16 @@ def read_tiling(attribute: ir.Attribute) -> Tiling:
         UnreadableConfiguration: it is of another kind, or has a level or size that is not modelled.
     """
     levels: dict[str, tuple[int, ...]] = {}
-    for named in _body(attribute, "#iree_cpu.lowering_config"):
-        if named.name not in LEVELS or not isinstance(named.attr, ir.ArrayAttr):
-            raise UnreadableConfiguration(f"{named.name} = {named.attr}")
-        sizes = []
-        for size in named.attr:
-            if not isinstance(size, ir.IntegerAttr):
-                raise UnreadableConfiguration(f"{named.name} has the size {size}")
-            sizes.append(size.value)
-        levels[named.name] = tuple(sizes)
+    tree = attribute_tree(attribute)
+    if not is_attribute(tree, CPU_LOWERING_CONFIG):
+        raise UnreadableConfiguration(f"expected {CPU_LOWERING_CONFIG}<…>, got {attribute}")
+    for name, sizes in parameters_of(tree).items():
+        if name not in LEVELS or not isinstance(sizes, list):
+            raise UnreadableConfiguration(f"{name} = {print_attribute(sizes)}")
+        for size in sizes:
+            if type(size) is not int:
+                raise UnreadableConfiguration(f"{name} has the size {print_attribute(size)}")
+        levels[name] = tuple(sizes)
     return Tiling.of(levels)
 
 
@@ -67,13 +67,12 @@ def read_translation(attribute: ir.Attribute) -> Translation:
         UnreadableConfiguration: it is not of the CPU backend, or has an option with a value.
     """
     info = iree_codegen.TranslationInfoAttr(attribute)
-    prefix = "#iree_cpu.pipeline"
-    text = str(info.pass_pipeline)
-    if not (text.startswith(prefix + "<") and text.endswith(">")):
-        raise UnreadableConfiguration(f"not a pipeline of the CPU backend: {text}")
+    pipeline = attribute_tree(info.pass_pipeline)
+    if not is_attribute(pipeline, CPU_PIPELINE):
+        raise UnreadableConfiguration(f"not a pipeline of the CPU backend: {info.pass_pipeline}")
     names = []
     for named in info.configuration or ():
         if not isinstance(named.attr, ir.UnitAttr):
             raise UnreadableConfiguration(f"the pipeline option {named.name} = {named.attr}")
         names.append(named.name)
-    return Translation(text[len(prefix) + 1 : -1], tuple(names))
+    return Translation(str(items_of(pipeline)[0]), tuple(names))

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from iree.compiler import ir
 
-from tilewright.ir.walk import parameters, walk
+from tilewright.attributes import (
+    Tree,
+    attribute,
+    is_attribute,
+    items_of,
+    quoted,
+    unquoted,
+    value_of,
+)
+from tilewright.ir.walk import attribute_of, attribute_tree, walk
 
 _TARGET = "#hal.executable.target"
 
@@ -19,11 +28,10 @@ def target_info(module: ir.Module) -> tuple[str, str, int]:
     """
     for op in walk(module.operation, lambda o: o.name == "hal.executable"):
         if op.name == "hal.executable.variant":
-            return _read_target(op.attributes["target"])
-        if op.name == "util.global" and "initial_value" in op.attributes:
-            for part in _parts(op.attributes["initial_value"], "#hal.device.target"):
-                if isinstance(part, ir.ArrayAttr) and len(part):
-                    return _read_target(part[0])
+            return _read_target(attribute_tree(op.attributes["target"]))
+        targets = _targets(op)
+        if targets:
+            return _read_target(targets[0])
     return "", "", 16
 
 
@@ -37,10 +45,9 @@ def executable_target(module: ir.Module) -> ir.Attribute:
         ValueError: it names no device.
     """
     for op in walk(module.operation):
-        if op.name == "util.global" and "initial_value" in op.attributes:
-            for part in _parts(op.attributes["initial_value"], "#hal.device.target"):
-                if isinstance(part, ir.ArrayAttr) and len(part):
-                    return part[0]
+        targets = _targets(op)
+        if targets:
+            return attribute_of(targets[0], module.context)
     raise ValueError("the module names no device")
 
 
@@ -55,33 +62,41 @@ def object_target(target: ir.Attribute, path: Path) -> ir.Attribute:
         Another one, the code for which is the same.
     """
     with target.context:
-        backend, _, config = ir.ArrayAttr(parameters(target, _TARGET, "[]"))
-        entries = {entry.name: entry.attr for entry in ir.DictAttr(config)}
-        entries["link_embedded"] = ir.BoolAttr.get(False)
-        entries["link_static"] = ir.BoolAttr.get(True)
-        entries["static_library_output"] = ir.StringAttr.get(str(path))
-        return ir.Attribute.parse(f'{_TARGET}<{backend}, "static", {ir.DictAttr.get(entries)}>')
+        backend, _, config = _parts(attribute_tree(target), _TARGET)
+        entries = {
+            **config,
+            "link_embedded": False,
+            "link_static": True,
+            "static_library_output": quoted(str(path)),
+        }
+        return attribute_of(attribute(_TARGET, backend, quoted("static"), entries))
 
 
-def _read_target(target: ir.Attribute) -> tuple[str, str, int]:
+def _targets(op: ir.Operation) -> list[Tree]:
+    """The executable targets of the device that an op makes a global of; none for another op."""
+    if op.name != "util.global" or "initial_value" not in op.attributes:
+        return []
+    # Other globals are constants, whose text can be a whole weight.
+    if str(ir.TypeAttr(op.attributes["type"]).value) != "!hal.device":
+        return []
+    device = attribute_tree(op.attributes["initial_value"])
+    lists = (part for part in _parts(device, "#hal.device.target") if isinstance(part, list))
+    return next((part for part in lists if part), [])
+
+
+def _read_target(target: Tree) -> tuple[str, str, int]:
     for part in _parts(target, _TARGET):
-        if isinstance(part, ir.DictAttr):
+        if isinstance(part, dict):
+            width = part.get("native_vector_size", 16)
             return (
-                _string(part, "cpu"),
-                _string(part, "cpu_features"),
-                _integer(part, "native_vector_size", 16),
+                unquoted(part.get("cpu", "")),
+                unquoted(part.get("cpu_features", "")),
+                width if isinstance(width, int) else 16,
             )
     return "", "", 16
 
 
-def _parts(attribute: ir.Attribute, name: str) -> list[ir.Attribute]:
-    found = parameters(attribute, name, "[]")
-    return [] if found is None else list(ir.ArrayAttr(found))
-
-
-def _string(attributes: ir.DictAttr, name: str) -> str:
-    return str(ir.StringAttr(attributes[name]).value) if name in attributes else ""
-
-
-def _integer(attributes: ir.DictAttr, name: str, otherwise: int) -> int:
-    return int(ir.IntegerAttr(attributes[name]).value) if name in attributes else otherwise
+def _parts(tree: Tree, name: str) -> list[Tree]:
+    """What an attribute has in it, if it has this name."""
+    plain = value_of(tree)
+    return items_of(plain) if is_attribute(plain, name) else []

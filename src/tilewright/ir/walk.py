@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 
 from iree.compiler import ir
 
+from tilewright.attributes import Tree, parse_attribute, print_attribute
+
 
 def walk(
     root: ir.Operation, enter: Callable[[ir.Operation], bool] | None = None
@@ -56,20 +58,30 @@ def string_attribute(operation: ir.Operation, name: str) -> str:
     return str(ir.StringAttr(operation.attributes[name]).value)
 
 
-def parameters(attribute: ir.Attribute, name: str, brackets: str) -> ir.Attribute | None:
-    """The parameters of a `#name<…>` attribute, parsed by MLIR.
+def attribute_tree(attribute: ir.Attribute) -> Tree:
+    """An attribute as plain data.
 
     Args:
-        attribute: any attribute; one with a type has that behind its parameters.
-        name: what the attribute is called, with its dialect: `#hal.executable.target`.
-        brackets: `[]` for parameters one after another, which become an array; `{}` for named ones,
-            which become a dictionary.
+        attribute: of any kind.
 
     Returns:
-        None for an attribute of another name.
+        See `tilewright.attributes`.
     """
-    body, closing, _ = str(attribute).rpartition(">")
-    if not closing or not body.startswith(f"{name}<"):
-        return None
-    inner = brackets[0] + body[len(name) + 1 :] + brackets[1]
-    return ir.Attribute.parse(inner, attribute.context)
+    return parse_attribute(str(attribute))
+
+
+def attribute_of(tree: Tree, context: ir.Context | None = None) -> ir.Attribute:
+    """The attribute that plain data stands for.
+
+    Args:
+        tree: see `tilewright.attributes`.
+        context: where it lives; by default the current one.
+
+    Raises:
+        ValueError: the compiler has no such attribute.
+    """
+    text = print_attribute(tree)
+    try:
+        return ir.Attribute.parse(text, context)
+    except ir.MLIRError as error:
+        raise ValueError(f"'{text}' is no attribute: {error}") from None

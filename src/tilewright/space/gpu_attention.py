@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.argument import dtype_of
-from tilewright.gpu import DECOMPOSITION_CONFIG
+from tilewright.attributes import attribute
+from tilewright.gpu import DECOMPOSITION_CONFIG, GPU_PIPELINE
 from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
 from tilewright.space.knobs import TileKnob
@@ -25,7 +26,7 @@ class _Attention(GpuPipeline):
     """What both have in common; `has` is in the configuration of both products."""
 
     name = "VectorDistribute.attention"
-    attribute = "#iree_gpu.pipeline<VectorDistribute>"
+    attribute = attribute(GPU_PIPELINE, "VectorDistribute")
     has = ""
 
     def declare(self) -> None:

@@ -34,6 +34,21 @@ def is_shared_out(shape: Sequence[Any], threads: Any, bits: int) -> Any:
     return good
 
 
+def is_whole(shape: Sequence[Any], threads: Any, bits: int) -> Any:
+    """Whether every thread copies the same number of full vectors of a tile, as prefetching it in
+    three stages or more takes: IREE 3.13 makes IR that is not valid where some threads have less.
+
+    Args:
+        shape: the tile: numbers, arrays of them or terms.
+        threads: of the workgroup.
+        bits: of an element.
+    """
+    points: Any = 1
+    for size in shape:
+        points = points * size
+    return points % (threads * max(1, _COPIED_BITS // bits)) == 0
+
+
 def _vectors(shape: Sequence[Any], threads: Any, widest: int) -> list[Any]:
     """What one thread copies at once along each loop."""
     points: Any = 1

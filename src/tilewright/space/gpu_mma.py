@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.argument import dtype_of
-from tilewright.gpu import GpuTiles
+from tilewright.attributes import attribute, parse_attribute
+from tilewright.gpu import GPU_PIPELINE, GpuTiles
 from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
@@ -39,7 +40,7 @@ class BatchedProduct(GpuPipeline):
     """For products by matrix intrinsics of two loops."""
 
     name = "TileAndFuse"
-    attribute = "#iree_gpu.pipeline<TileAndFuse>"
+    attribute = attribute(GPU_PIPELINE, "TileAndFuse")
     matrix = True
 
     def declare(self) -> None:
@@ -68,7 +69,7 @@ class BatchedProduct(GpuPipeline):
         self.tile(f"red_{k}", divisor_sizes(64, 64), tree["reduction"][k])
         self.knob(BoolKnob(BANK_CONFLICTS), options.get(_NO_CONFLICTS) != "true")
         if target.backend == ROCM:
-            self.tile(STAGES, STAGE_COUNTS, own_stages(options))
+            self.tile(STAGES, STAGE_COUNTS[:2], own_stages(options))
         self.waves()
         self.tiles = {i: f"wg_{i}" for i in (m, n)}
         tiles = (f"wg_{m}", f"sg_{m}", f"wg_{n}", f"sg_{n}")
@@ -137,13 +138,13 @@ class BatchedProduct(GpuPipeline):
 
     def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
         config = draft.tree(self.template.root)
-        config[INTRINSIC] = self.intrinsics[values[INTRINSIC]].attribute
+        config[INTRINSIC] = parse_attribute(self.intrinsics[values[INTRINSIC]].attribute)
         for level, loops in self.loops.items():
             for loop in loops:
                 config[level][loop] = values[f"{self.names[level]}_{loop}"]
-        draft.options[_NO_CONFLICTS] = "false" if values[BANK_CONFLICTS] else "true"
+        draft.options[_NO_CONFLICTS] = not values[BANK_CONFLICTS]
         if STAGES in values:
-            draft.options[STAGES] = str(values[STAGES])
+            draft.options[STAGES] = values[STAGES]
 
     def tiles_of(self, configuration: Configuration) -> GpuTiles:
         # Steps are in units of the intrinsic.

@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tilewright.attributes import Tree, attribute, parse_attribute, print_attribute, quoted
 from tilewright.gpu import (
     LOWERING_CONFIG,
     STAGES_OPTION,
     GpuCompilationInfo,
     GpuTemplate,
     GpuTiles,
-    Tree,
-    render,
 )
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint, declared
@@ -32,7 +31,7 @@ from tilewright.space.pipeline import Pipeline, Unfit, space_near
 from tilewright.space.search_space import SearchSpace
 from tilewright.space.terms import Term, product, term
 from tilewright.target import ROCM, GpuTarget
-from tilewright.tiling import Translation
+from tilewright.tiling import Translation, translation_info
 from tilewright.trial import Configuration, Value
 from tilewright.workload import Workload
 
@@ -71,30 +70,22 @@ class Draft:
     trees: dict[tuple[int, str], Tree]
     workgroup_size: tuple[int, ...]
     subgroup_size: int
-    options: dict[str, str]
-    settings: dict[str, str]
+    options: dict[str, Tree]
+    settings: dict[str, Tree]
 
     def tree(self, op: int, name: str = LOWERING_CONFIG) -> Tree:
         """An attribute of one op, to be changed."""
         return self.trees[op, name]
 
-    def translation_info(self, pipeline: str) -> str:
+    def translation_info(self, pipeline: Tree) -> str:
         """The text of the translation_info attribute."""
         settings = dict(self.settings)
         if self.options:
-            settings["gpu_pipeline_options"] = (
-                f"#iree_gpu.pipeline_options<{_listed(self.options)}>"
+            settings["gpu_pipeline_options"] = attribute(
+                "#iree_gpu.pipeline_options", **self.options
             )
-        subgroup = f" subgroup_size = {self.subgroup_size}" if self.subgroup_size else ""
-        return (
-            f"#iree_codegen.translation_info<pipeline = {pipeline} workgroup_size = "
-            f"[{', '.join(map(str, self.workgroup_size))}]{subgroup}"
-            f"{', {' + _listed(settings) + '}' if settings else ''}>"
-        )
-
-
-def _listed(entries: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = {text}" for name, text in entries.items())
+        made = translation_info(pipeline, settings, self.workgroup_size, self.subgroup_size)
+        return print_attribute(made)
 
 
 class GpuPipeline(Pipeline):
@@ -111,7 +102,7 @@ class GpuPipeline(Pipeline):
     a member.
     """
 
-    attribute: ClassVar[str]
+    attribute: ClassVar[Tree]
     matrix: ClassVar[bool] = False
 
     def __init__(self, template: GpuTemplate, workload: Workload, target: GpuTarget) -> None:
@@ -271,8 +262,8 @@ class GpuPipeline(Pipeline):
             {(i, name): copy.deepcopy(tree) for i, name, tree in self.template.trees},
             tuple(int(one.of(values)) for one in self.threads),
             self.subgroup_size,
-            dict(own.options),
-            dict(own.settings),
+            {name: parse_attribute(text) for name, text in own.options},
+            {name: parse_attribute(text) for name, text in own.settings},
         )
         self.write(draft, values)
         draft.settings.update(waves_setting(values))
@@ -312,7 +303,9 @@ class GpuPipeline(Pipeline):
             (),
             root=self.template.root,
             info=draft.translation_info(self.attribute),
-            attributes=tuple((i, name, render(tree)) for (i, name), tree in draft.trees.items()),
+            attributes=tuple(
+                (i, name, print_attribute(tree)) for (i, name), tree in draft.trees.items()
+            ),
             summary="; ".join(f"{k.name} {values[k.name]}" for k in self._knobs),
             workgroup_size=draft.workgroup_size,
         )
@@ -347,10 +340,10 @@ def waves_knob() -> Knob:
     return ChoiceKnob(WAVES, (0, 1, 2, 4))
 
 
-def waves_setting(values: Mapping[str, Value]) -> dict[str, str]:
+def waves_setting(values: Mapping[str, Value]) -> dict[str, Tree]:
     """What the translation says of the waves."""
     waves = values.get(WAVES)
-    return {"llvm_func_attrs": f'{{"amdgpu-waves-per-eu" = "{waves}"}}'} if waves else {}
+    return {"llvm_func_attrs": {"amdgpu-waves-per-eu": quoted(str(waves))}} if waves else {}
 
 
 def divisor_sizes(extent: int, limit: int) -> set[int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.gpu import LOWERING_CONFIG
+from tilewright.attributes import attribute
+from tilewright.gpu import GPU_PIPELINE, LOWERING_CONFIG
 from tilewright.space.constraints import Computed
 from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
 
@@ -21,7 +22,7 @@ class RowReduction(GpuPipeline):
     """For dispatches whose ops are all distributed along one loop."""
 
     name = "VectorDistribute.reduction"
-    attribute = "#iree_gpu.pipeline<VectorDistribute>"
+    attribute = attribute(GPU_PIPELINE, "VectorDistribute")
 
     def declare(self) -> None:
         tree, extents = self.tree, self.root.extents

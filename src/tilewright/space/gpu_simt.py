@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.attributes import attribute
+from tilewright.gpu import GPU_PIPELINE
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import PROMOTE, Draft, GpuPipeline, divisor_sizes
 from tilewright.space.knobs import BoolKnob
@@ -29,7 +31,7 @@ class ThreadTiles(GpuPipeline):
     """For dispatches whose own configuration has thread tiles."""
 
     name = "TileAndFuse.thread"
-    attribute = "#iree_gpu.pipeline<TileAndFuse>"
+    attribute = attribute(GPU_PIPELINE, "TileAndFuse")
 
     def declare(self) -> None:
         self.need(

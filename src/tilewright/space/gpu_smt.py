@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.argument import dtype_of
+from tilewright.attributes import ATTRIBUTE, Tree, attribute, parse_attribute, print_attribute
 from tilewright.gpu import (
     STAGES_OPTION,
     Assertion,
@@ -26,7 +27,7 @@ from tilewright.gpu import (
 )
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Computed, Constraint, declared
-from tilewright.space.gpu_copies import is_shared_out
+from tilewright.space.gpu_copies import is_shared_out, is_whole
 from tilewright.space.gpu_cost import columns, tile_prior
 from tilewright.space.gpu_pipeline import (
     BANK_CONFLICTS,
@@ -70,12 +71,13 @@ _INTRINSIC = "mma_idx"
 
 # Workgroups that share columns follow one another where the columns of the result take more cache
 # than its rows. The numbers are those of the dies of an MI300X and of the processors of one.
-_TRANSPOSE = "#iree_gpu.conditional_transpose<8, 38>"
+_TRANSPOSE = attribute("#iree_gpu.conditional_transpose", 8, 38)
 
 # Operands of attention (queries, keys, values) that go through shared memory, and how threads copy
 # one of them.
 _ALL_PROMOTED, _KEYS_PROMOTED = "0,1,2", "1,2"
-_THREADS = "#iree_gpu.derived_thread_config"
+_PROMOTED_OPERANDS = (1, 2)
+_THREADS = {ATTRIBUTE: "#iree_gpu.derived_thread_config"}
 _NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
 # Assertions with more combinations of values than this are not looked through for being redundant.
@@ -121,6 +123,7 @@ class StatedPipeline(Pipeline):
             *self._stated_rules(),
             *self._register_rules(),
             *self._copy_rules(),
+            *self._stage_rules(),
             *self._attention_rules(),
             *self._reorder_rules(),
             *self._whole_tile_rules(),
@@ -156,13 +159,19 @@ class StatedPipeline(Pipeline):
             # Only pipelines with pipeline options have these.
             yield BoolKnob(BANK_CONFLICTS)
             if self.target.backend == ROCM and STAGES not in self.free:
-                yield TileKnob(STAGES, STAGE_COUNTS)
+                # What is copied for a convolution is not known here.
+                plain = self.workload.kind == "contraction"
+                yield TileKnob(STAGES, STAGE_COUNTS if plain else STAGE_COUNTS[:2])
         # Of a convolution the workgroups' grid has more dimensions than the constraints' tiles say.
         if self.workload.kind == "contraction" and len(self._grid) == 2:
             yield ChoiceKnob(REORDER, _ORDERS)
         if self.target.backend == ROCM:
             yield waves_knob()
-        if self.workload.kind == "attention" and stated.get(PROMOTE) == "[0, 1, 2]":
+        if self.workload.kind == "attention" and parse_attribute(stated.get(PROMOTE, "[]")) == [
+            0,
+            1,
+            2,
+        ]:
             # The constraints fix it, the pipeline does not: queries can stay in registers.
             yield ChoiceKnob(PROMOTE, (_ALL_PROMOTED, _KEYS_PROMOTED))
 
@@ -349,6 +358,24 @@ class StatedPipeline(Pipeline):
             )
         return rules
 
+    def _stage_rules(self) -> list[Constraint]:
+        """Three stages are for copies that all threads share (see `gpu_copies`)."""
+        if STAGES not in self._extra_names or self.workload.kind != "contraction":
+            return []
+        whole = term(True)
+        for operand, shape in self._promoted_tiles().items():
+            bits = 8 * dtype_of(self.workload.element_types[operand]).itemsize
+            whole = whole & is_whole(shape, self._threads, bits)
+        condition = (variable(STAGES) <= 2) | whole
+        return [
+            declared(
+                "three stages copy whole tiles",
+                self._scope(condition, extras=(STAGES,)),
+                condition,
+                lambda *v: "some threads have less to copy than others",
+            )
+        ]
+
     def _promoted_tiles(self) -> dict[int, list[Any]]:
         """The tiles of promoted operands, outermost loop first, by the operand's position."""
         root = self.template.root_op
@@ -359,7 +386,9 @@ class StatedPipeline(Pipeline):
             tiles = [by_role.get(dim.role, 1) for dim in self.workload.dims]
         else:
             loops = range(len(self.program.dims))
-            tiles = [self._terms.get(f"wg_{i}", self._terms.get(f"red_{i}", 1)) for i in loops]
+            depth = self._shape("mma_idx", 2) if self._in_intrinsics else 1
+            steps = {i: self._terms[f"red_{i}"] * depth for i in loops if f"red_{i}" in self._terms}
+            tiles = [self._terms.get(f"wg_{i}", steps.get(i, 1)) for i in loops]
         found: dict[int, list[Any]] = {}
         count = 3 if self.workload.kind == "attention" else 2
         for operand, _ in enumerate(root.operand_inner[:count]):
@@ -535,18 +564,17 @@ class StatedPipeline(Pipeline):
     def configure(self, configuration: Configuration) -> GpuCompilationInfo:
         values = dict(configuration.items)
         assignment = self.assignment(values)
-        lowering: list[tuple[str, str]] = []
+        lowering: list[tuple[str, Tree]] = []
         if self.template.translation.pipeline == self.program.pipeline:
             lowering += [(k, v) for k, v in self.template.own.entries if v == "unit"]
         padding = self._padding(assignment)
         if padding:
-            lowering.append(("padding", f"[{', '.join(map(str, padding))}]"))
+            lowering.append(("padding", padding))
         if values.get(REORDER) == "transpose":
             lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
         if values.get(PROMOTE, _ALL_PROMOTED) != _ALL_PROMOTED:
-            operands = str(values[PROMOTE]).split(",")
-            lowering.append((PROMOTE, f"[{', '.join(operands)}]"))
-            lowering.append(("promotion_types", f"[{', '.join([_THREADS] * len(operands))}]"))
+            lowering.append((PROMOTE, list(_PROMOTED_OPERANDS)))
+            lowering.append(("promotion_types", [_THREADS for _ in _PROMOTED_OPERANDS]))
         shown = (f"{n} {values[n]}" for n in (*self.free, *self._extra_names))
         return GpuCompilationInfo(
             Translation(self.program.pipeline),
@@ -554,12 +582,12 @@ class StatedPipeline(Pipeline):
             root=self.template.root,
             ordinal=self.program.ordinal,
             assignment=tuple(sorted(assignment.items())),
-            lowering=tuple(lowering),
+            lowering=tuple((name, print_attribute(tree)) for name, tree in lowering),
             options=(
                 *(((_NO_CONFLICTS, "true"),) if values.get(BANK_CONFLICTS) is False else ()),
                 *(((STAGES, str(values[STAGES])),) if STAGES in self._extra_names else ()),
             ),
-            settings=tuple(waves_setting(values).items()),
+            settings=tuple((n, print_attribute(tree)) for n, tree in waves_setting(values).items()),
             summary="; ".join(shown),
             workgroup_size=tuple(assignment.get(n, 1) for n in _SIZES),
         )

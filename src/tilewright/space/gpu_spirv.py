@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tilewright.gpu import GpuTiles
+from tilewright.attributes import attribute, parse_attribute
+from tilewright.gpu import SPIRV_PIPELINE, GpuTiles
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import (
     Draft,
@@ -35,7 +36,7 @@ class _SpirvPipeline(GpuPipeline):
     serves: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        cls.attribute = f"#iree_gpu.spirv_pipeline<{cls.name}>"
+        cls.attribute = attribute(SPIRV_PIPELINE, cls.name)
         cls.serves = cls.serves or (cls.name,)
 
     def own_levels(self) -> list[list[int]]:
@@ -53,13 +54,13 @@ class _SpirvPipeline(GpuPipeline):
         settings = dict(self.template.own.settings)
         for name, values in ((DEPTH, depths), (STAGE, (0, 1))):
             if name in settings:
-                self.knob(ChoiceKnob(name, values), int(settings[name].partition(" ")[0]))
+                self.knob(ChoiceKnob(name, values), int(parse_attribute(settings[name])))
 
     def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
         draft.tree(self.template.root)["tile_sizes"] = self.levels(values)
         for name in (DEPTH, STAGE):
             if name in values:
-                draft.settings[name] = f"{values[name]} : i64"
+                draft.settings[name] = values[name]
 
     def levels(self, values: Mapping[str, Any]) -> list[list[int]]:
         """The tile sizes by level for values of the knobs; the compiler's own unless overridden."""

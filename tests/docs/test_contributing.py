@@ -131,7 +131,8 @@ def test_the_pipeline(copied: Path) -> None:
     program = copied / "sum.mlir"
     program.write_text(ELEMENTWISE)
     assert "Default: " in tilewright(copied, "inspect", str(program))
-    given = ("--max-trials", "8", "--variants", "default", "-o", "out")
+    given = ("--effort", "quick", "--max-trials", "6", "--kernels", "off", "-o", "out")
+    given = (*given, "--variants", "default")
     either = ("--strategy", "random", "--strategy-option", "by_pipeline=true")
     tilewright(copied, "tune", str(program), *given, *either)
     with open(copied / "out" / "trials.csv") as file:

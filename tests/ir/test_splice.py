@@ -84,6 +84,8 @@ def test_equal_to_a_whole_compile(name, flags):
         assert len(made) == pytest.approx(len(expected), abs=1024)
         np.testing.assert_array_equal(run(made, inputs), run(expected, inputs))
         tried += 1
+        if tried == 3:
+            break
     assert tried >= 2
 
 
@@ -104,7 +106,9 @@ def test_its_code_and_its_workgroups_are_those_of_the_whole():
         assert made == code
         assert made_counts == counts
         seen.add(str(counts))
-    assert len(seen) > 1
+        if len(seen) == 2:
+            break
+    assert len(seen) == 2
 
 
 def test_equal_code_is_known_before_it_is_compiled():
@@ -120,7 +124,9 @@ def test_equal_code_is_known_before_it_is_compiled():
             continue
         assert code.digest() == again.digest()
         programs[code.digest()] = spliced.host.finish(again)
-    assert len(programs) > 2
+        if len(programs) == 3:
+            break
+    assert len(programs) == 3
     assert len(set(programs.values())) == len(programs)
 
 

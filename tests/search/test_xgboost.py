@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import xgboost
 from synthetic import matmul, rugged, tiny
 
 from tilewright.search import create_strategy
@@ -14,6 +13,9 @@ COOLING = Cooling(iterations=60, temperature=1.0, early_stop=60)
 
 
 def ranker(objective="rank:pairwise", seed=0, rounds=60):
+    # Not at the top: every process that collects tests would import it.
+    import xgboost
+
     return Ranker(xgboost, objective=objective, rounds=rounds, depth=4, rate=0.2, seed=seed)
 
 

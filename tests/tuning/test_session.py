@@ -40,6 +40,8 @@ PROGRAM = """func.func @main(%a: tensor<96x80xf32>, %b: tensor<80x112xf32>) -> t
 }
 """
 
+TRIALS = 3
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -52,7 +54,7 @@ def options(folder: Path, **changes: object) -> TuneOptions:
     """A run of a few trials of one matmul as the compiler makes it, without kernels of our own."""
     given: dict[str, object] = {
         "effort": "quick",
-        "max_trials": 6,
+        "max_trials": TRIALS,
         "strategy": "random",
         "kernels": "off",
         "variants": (DEFAULT_VARIANT,),
@@ -153,7 +155,7 @@ class TestResultFolder:
             "status",
             "configuration",
         } <= dispatch.keys()
-        assert summary["trials_total"] == 6 == result.trials_total
+        assert summary["trials_total"] == TRIALS == result.trials_total
         assert summary["program"]["verified"] is True
         assert summary["wall_s"] > 0
         assert {"search", "main_process_cpu"} <= summary["phase_s"].keys()
@@ -162,7 +164,7 @@ class TestResultFolder:
         folder, _, events = finished
         rows = trials_of(folder)
         told = [e for e in events if isinstance(e, TrialDone)]
-        assert len(rows) == len(told) == 6
+        assert len(rows) == len(told) == TRIALS
         assert {row["status"] for row in rows} <= {str(s) for s in Status}
         knobs = [row["knobs"] for row in rows]
         assert len(set(knobs)) == len(knobs), "a configuration was tried twice"
@@ -278,7 +280,7 @@ def test_a_tuned_workload_is_reused_unless_fresh(
     assert again.trials_total == 0
     assert any("reusing" in note for note in again.notes)
     fresh = tune(program, options(tmp_path, db=db, fresh=True, seed=1))
-    assert fresh.trials_total == 6
+    assert fresh.trials_total == TRIALS
     first = [row["knobs"] for row in trials_of(folder)]
     assert [row["knobs"] for row in trials_of(tmp_path)] != first, "the seed decides what is tried"
 
@@ -290,14 +292,14 @@ def test_configuration_file_restricts_the_search(tmp_path: Path) -> None:
         "[Env]\ninput_file = matmul.mlir\n"
         f"output_file = {tmp_path / 'matmul.csv'}\n"
         "[SearchSpace]\ntile_m = [16,32,4096]\ntile_n = [16,48]\nblock_dim_x = [64]\n"
-        "[SearchStrategy]\ntuner = RandomTuner\nn_trial = 5\n"
+        "[SearchStrategy]\ntuner = RandomTuner\nn_trial = 3\n"
     )
     config = read_config(file, known_tuners=("RandomTuner", "random"))
     given = options(tmp_path, max_trials=None, strategy=None).with_config(config)
     assert config.input_file is not None
     result = tune(config.input_file, given)
     rows = trials_of(tmp_path)
-    assert len(rows) == 5
+    assert len(rows) == 3
     for row in rows:
         knobs = json.loads(row["knobs"])
         assert knobs["distribution_m"] in (16, 32)
@@ -456,7 +458,7 @@ def test_two_runs_at_once_share_a_database(program: Path, tmp_path: Path) -> Non
     with Database.open(tmp_path / "tilewright.db") as store:
         runs = store.runs()
         assert len(runs) == 2
-        assert [store.count_trials(run.id) for run in runs] == [6, 6]
+        assert [store.count_trials(run.id) for run in runs] == [TRIALS, TRIALS]
 
 
 def test_search_spaces_default_is_not_a_candidate(

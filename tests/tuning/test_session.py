@@ -22,7 +22,6 @@ from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning.config_file import read_config
-from tilewright.tuning.dry_run import plan_lines
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
 from tilewright.tuning.how_to_run import ways_to_run
 from tilewright.tuning.options import TuneOptions
@@ -340,25 +339,6 @@ def test_a_run_that_checks_nothing_says_so_in_all_that_it_writes(
         assert "lowering_config" in source.read_text()
         assert detail.flops == 2 * 96 * 80 * 112
         assert detail.configuration
-
-
-def test_a_dry_run_tries_and_writes_nothing(program: Path, tmp_path: Path) -> None:
-    given = options(tmp_path, dry_run=True, kernels="on", max_trials=20)
-    result = TuningSession(program, given).dry_run()
-    (dispatch,) = result.dispatches
-    assert "contraction 96x112x80 f32" in dispatch.workload
-    assert dispatch.space_points == pytest.approx(sum(dispatch.spaces.values()), rel=0.1)
-    assert any(name.startswith("kernel-") for name in dispatch.spaces)
-    assert 1 < len(dispatch.first) == len(set(dispatch.first)) <= 8
-    assert dispatch.first[0].startswith("kernel tiles")
-    assert result.trials == 20
-    assert result.minutes > 0
-    assert not (tmp_path / "out").exists()
-    assert not (tmp_path / "tilewright.db").exists()
-    text = "\n".join(plan_lines(result))
-    assert dispatch.name in text
-    assert "20 trials by random" in text
-    assert "nothing is run" in text
 
 
 def test_tools_of_another_version_are_refused(program: Path, tmp_path: Path) -> None:

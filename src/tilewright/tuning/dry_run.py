@@ -25,6 +25,7 @@ from tilewright.tuning.defaults import default_vmfb
 from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import openings
+from tilewright.tuning.variants import DEFAULT_VARIANT, applicable
 from tilewright.tuning.worker_tasks import compile_candidate
 
 # Candidates of each dispatch that are shown, and dispatches whose default is compiled for the time.
@@ -93,16 +94,17 @@ def dry_run(context: RunContext, prepared: PreparedVariant, source: Path) -> Dry
         limit = min(limit, options.effort_preset.trials_per_dispatch * len(tasks))
     trials = math.ceil(min(limit, points))
     each = max(1, trials // len(tasks))
+    variants = _variants(context, prepared)
     planned = tuple(_planned(context, task, each) for task in tasks)
     return DryRunResult(
         str(source),
         context.target.key,
         options.strategy_name,
-        tuple(one.name for one in options.chosen_variants),
+        variants,
         planned,
         tuple((one.name, one.reason) for one in prepared.skipped),
         trials,
-        _seconds(context, tasks, trials) / 60.0,
+        _seconds(context, tasks, trials, len(variants)) / 60.0,
     )
 
 
@@ -137,7 +139,19 @@ def _candidates(context: RunContext, task: DispatchTask, trials: int) -> Iterato
     yield from strategy.ask(_SHOWN)
 
 
-def _seconds(context: RunContext, tasks: list[DispatchTask], trials: int) -> float:
+def _variants(context: RunContext, prepared: PreparedVariant) -> tuple[str, ...]:
+    """The whole-program variants that would be compared, as far as the program tells: those of the
+    effort are for CPUs, and not for who restricts the search."""
+    options = context.options
+    restricted = options.config is not None and options.config.restricts
+    wanted = options.chosen_variants
+    if options.variants is None and (restricted or context.target.is_gpu):
+        wanted = (DEFAULT_VARIANT,)
+    fitting = (one.name for one in wanted if not one.flags or applicable(one, prepared.kinds))
+    return tuple(dict.fromkeys((DEFAULT_VARIANT.name, *fitting)))
+
+
+def _seconds(context: RunContext, tasks: list[DispatchTask], trials: int, variants: int) -> float:
     """A guess of what a run would take, by what compiling takes here."""
     options, cores = context.options, max(1, context.target.cores)
     program_s = sum(context.phase_s.values())
@@ -147,7 +161,7 @@ def _seconds(context: RunContext, tasks: list[DispatchTask], trials: int) -> flo
     compile_s = sum(seconds) / len(seconds) if seconds else 1.0
     finalists = len(tasks) * options.effort_preset.finalists
     whole = (
-        program_s * (_PROGRAMS + len(options.chosen_variants) / cores)
+        program_s * (_PROGRAMS + variants / cores)
         + trials * (compile_s / cores + _MEASURE_S)
         + finalists * (compile_s / cores + _CONFIRM_S)
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.errors import UserError
 from tilewright.tvm_compat import main, target_name
 
 ADDITION = """
@@ -111,3 +112,5 @@ def test_targets_by_their_names() -> None:
     assert target_name("cuda -arch=sm_90") == "cuda:sm_90"
     assert target_name("rocm") == "rocm:gfx942"
     assert target_name("cuda:sm_86") == "cuda:sm_86"
+    with pytest.raises(UserError, match=r"option '-mattr=\+avx2' \(allowed: -mcpu=, -arch=\)"):
+        target_name("llvm -mcpu=znver3 -mattr=+avx2")

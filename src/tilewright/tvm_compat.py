@@ -88,10 +88,16 @@ def target_name(target: Any) -> str:
 
     Returns:
         A name that `te.build` takes.
+
+    Raises:
+        UserError: it has options that mean nothing here.
     """
     kind, *options = (str(target) if target is not None else "llvm").split() or ["llvm"]
-    said = dict(option.lstrip("-").split("=", 1) for option in options if "=" in option)
-    which = said.get("mcpu") or said.get("arch")
+    which = ""
+    for option in options:
+        name, _, which = option.partition("=")
+        if name not in ("-mcpu", "-arch") or not which:
+            raise UserError(f"target '{target}': option '{option}' (allowed: -mcpu=, -arch=)")
     ours = _TARGETS.get(kind, kind)
     return f"{ours.partition(':')[0]}:{which}" if which and kind in _TARGETS else ours
 

@@ -112,6 +112,13 @@ def _attached_argument_of_many_workers(x: Setup) -> None:
     te.lower(x.s, [x.A, x.B, x.D, x.E])
 
 
+def _attached_argument_of_threads(x: Setup) -> None:
+    x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[0])
+    x.s[x.E].bind(x.E.op.axis[0], te.thread_axis("blockIdx.x"))
+    x.s[x.E].bind(x.E.op.axis[1], te.thread_axis("threadIdx.x"))
+    te.lower(x.s, [x.A, x.B, x.C, x.E])
+
+
 def _stale_attach(x: Setup) -> None:
     x.s[x.C].compute_at(x.s[x.E], x.E.op.axis[0])
     x.s[x.E].split(x.E.op.axis[0], 4)
@@ -173,6 +180,10 @@ MISUSES: dict[str, tuple[Callable[[Setup], Any], str]] = {
     "attached argument of many": (
         _attached_argument_of_many_workers,
         "compute_at of 'D': it is among the arguments.*'j' of 'E' would compute it several times",
+    ),
+    "attached argument of threads": (
+        _attached_argument_of_threads,
+        "compute_at of 'C': it is among the arguments.* the threads of threadIdx.x do not wait",
     ),
     "stale attach": (_stale_attach, "'i' of stage 'E' was split"),
     "inline reduction": (lambda x: x.s[x.C].compute_inline(), r"'C': it is a reduction \(over k\)"),

@@ -357,11 +357,12 @@ class Plan:
                     f"{where}, and '{leaf.name}' of '{outer.name}' would compute it several times "
                     "at once; leave it out of them, or compute it at root level"
                 )
-        bound = [leaf for leaf in plan.leaves if plan.thread(leaf) in THREAD_TAGS]
-        if bound:
+        outside = {outer.thread(leaf) for outer, leaf in plan.around()}
+        inside = (self._kernel_tags(plan) & set(THREAD_TAGS)) - outside
+        if inside:
             raise ScheduleError(
-                f"{where} in memory, which threads that compute it together do not see of each "
-                f"other; bind no axis ('{bound[0].name}'), or compute it at root level"
+                f"{where} in memory, and the threads of {min(inside)} do not wait for each other "
+                "there; compute it inside of what is bound to that, or at root level"
             )
 
     def _bind_leaf(self, plan: StagePlan, leaf: IterVar) -> None:

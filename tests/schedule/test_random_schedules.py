@@ -27,19 +27,28 @@ def arrays(case: Case, seed: int) -> list[Any]:
     return [rng.integers(-20, 20, t.shape) for t in case.inputs]
 
 
-def unscheduled(case: Case) -> LoopProgram:
-    return te.lower(te.create_schedule([t.op for t in case.outputs]), case.arguments).program
+def unscheduled(case: Case, arguments: list[te.Tensor]) -> LoopProgram:
+    return te.lower(te.create_schedule([t.op for t in case.outputs]), arguments).program
+
+
+def handed_over(rng: Random, case: Case) -> list[te.Tensor]:
+    """The arguments, sometimes with a tensor in between as well, wherever that is computed."""
+    stages = te.create_schedule([t.op for t in case.outputs]).stages
+    between = [t for s in stages if not s.is_placeholder for t in s.op.outputs]
+    more = [t for t in between if t not in case.outputs]
+    return [*case.arguments, *([rng.choice(more)] if more and rng.random() < 0.5 else [])]
 
 
 def check(seed: int, gpu: bool) -> None:
     rng = Random(seed)
     case = expression(rng)
     inputs = arrays(case, seed)
-    wanted = evaluate(unscheduled(case), inputs)
     scheduler = Scheduler(rng, case, gpu)
     scheduler.apply(rng.randint(1, 12))
+    arguments = handed_over(rng, case)
+    wanted = evaluate(unscheduled(case, arguments), inputs)
     try:
-        program = te.lower(scheduler.schedule, case.arguments).program
+        program = te.lower(scheduler.schedule, arguments).program
     except te.ScheduleError:
         return
     for made, order in ((program, "forward"), (program, "random"), (serialize(program), "random")):

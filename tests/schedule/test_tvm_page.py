@@ -1,4 +1,4 @@
-"""docs/tvm.md: its code runs."""
+"""docs/tvm.md: its code runs, and prints what it shows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tvm.md"
 @pytest.mark.skipif(not shutil.which("cc"), reason="no compiler of C")
 def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
+    text = PAGE.read_text()
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(block, names)
-    assert "gemv_update(C[" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "gemv_update(C[" in printed
+    (shown,) = re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)
+    assert shown in printed
+    for word in ("bar.sync", "ld.shared", "st.shared", ".maxntid 16, 1, 1"):
+        assert word in names["ptx"]

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import UserError
-from tilewright.gpu import GpuTiles
+from tilewright.gpu import STAGES_OPTION, GpuTiles
 from tilewright.kernels.kinds import EXAMPLE, parse_operation
 from tilewright.kernels.operation import Operation
 from tilewright.tiling import LEVELS, PEELING, Tiling, Translation
@@ -65,6 +65,7 @@ _GPU = re.compile(
 )
 # Knobs whose values are the tiles of the name.
 _TILE_KNOBS = ("wg", "workgroup", "red", "reduction")
+_STAGE_KNOBS = ("pipeline_depth", STAGES_OPTION)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class NamedGpuTiling:
         for name, value in values.items():
             if name.rpartition("_")[0] in _TILE_KNOBS or value is False or value == "none":
                 continue
-            if name == "pipeline_depth" and value == tiles.stages:
+            if name in _STAGE_KNOBS and value == tiles.stages:
                 continue
             if value == tiles.intrinsic:
                 words.append(tiles.intrinsic.removeprefix(f"{family}_"))

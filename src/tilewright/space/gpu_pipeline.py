@@ -56,7 +56,7 @@ _STEPS = ("reduction", "partial_reduction", "serial")
 
 # Stages in which copies to shared memory are prefetched. IREE 3.13 does so on AMD's GPUs alone (for
 # CUDA it takes the option and makes the same code), and makes no more of them.
-STAGES, STAGE_COUNTS = "prefetch_num_stages", (1, 2, 3)
+STAGES, STAGE_COUNTS = STAGES_OPTION, (1, 2, 3)
 
 # What no constraint says: a candidate of thousands of instructions in a row takes minutes to
 # compile.
@@ -286,7 +286,8 @@ class GpuPipeline(Pipeline):
             lists = inner if summed else outer
             sizes = [sizes[loop] for sizes in lists if loop < len(sizes) and sizes[loop]]
             found[summed].append(sizes[0] if sizes else 0)
-        stages = values.get("pipeline_depth", draft.options.get(STAGES_OPTION, 1))
+        stages = values.get(STAGES, draft.options.get(STAGES, 1))
+        stages = values.get("pipeline_depth", stages)
         intrinsics = self.template.own.intrinsics if self.matrix else ()
         return GpuTiles(
             tuple(found[False]),

@@ -18,7 +18,6 @@ import numpy as np
 from tilewright.argument import dtype_of
 from tilewright.attributes import ATTRIBUTE, Tree, attribute, parse_attribute, print_attribute
 from tilewright.gpu import (
-    STAGES_OPTION,
     Assertion,
     ConstraintProgram,
     GpuCompilationInfo,
@@ -546,18 +545,19 @@ class StatedPipeline(Pipeline):
         Args:
             configuration: a member of its space.
         """
-        numbers = self.assignment(dict(configuration.items))
+        values = dict(configuration.items)
+        numbers = self.assignment(values)
         knob = next((k for k in self.program.knobs if k.shapes and k.name in numbers), None)
         name = knob.options[numbers[knob.name]] if knob else ""
         in_intrinsics = knob is not None and self.program.pipeline == "TileAndFuse"
         unit = knob.shapes[numbers[knob.name]][2] if knob and in_intrinsics else 1
         steps = [n for n in numbers if n.startswith("red_")]
-        stages = numbers.get(STAGES_OPTION, dict(self.program.fixed).get(STAGES_OPTION, 1))
+        stages = values.get(STAGES, numbers.get(STAGES, 1))
         return GpuTiles(
             tuple(numbers[n] for n in self._grid.values())
             or tuple(numbers[n] for n in ("m_tile", "n_tile") if n in numbers),
             tuple(numbers[n] * unit for n in steps),
-            max(1, int(stages)),
+            max(1, int(str(stages))),
             name,
         )
 

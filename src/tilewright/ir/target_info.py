@@ -51,6 +51,21 @@ def executable_target(module: ir.Module) -> ir.Attribute:
     raise ValueError("the module names no device")
 
 
+def family_target(target: ir.Attribute) -> ir.Attribute:
+    """A target that stands for every processor of one family.
+
+    Args:
+        target: the `#hal.executable.target` of one of them.
+
+    Returns:
+        Another one, of which the triple alone is told.
+    """
+    with target.context:
+        backend, form, config = _parts(attribute_tree(target), _TARGET)
+        triple = {"target_triple": config["target_triple"]}
+        return attribute_of(attribute(_TARGET, backend, form, triple))
+
+
 def object_target(target: ir.Attribute, path: Path) -> ir.Attribute:
     """A target of IREE's for an object file with nothing but the code that is generated.
 

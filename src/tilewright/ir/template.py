@@ -33,6 +33,8 @@ from tilewright.tiling import DispatchTemplate, OpTemplate, Tiling, Translation
 from tilewright.workload import Workload
 
 _MARK = "tilewright.compute_op"
+# Of dispatches; the second of those whose code is linked (`ir/bitcode`).
+_FUNCTIONS = ("func.func", "llvm.func")
 
 _PROBE = f"""
 module attributes {{transform.with_named_sequence}} {{
@@ -97,8 +99,8 @@ def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
     return {
         f"{name}/{string_attribute(op, 'sym_name')}": op
         for name, executable in executables(module).items()
-        for op in walk(executable, lambda o: o.name != "func.func")
-        if op.name == "func.func" and len(op.regions[0].blocks)
+        for op in walk(executable, lambda o: o.name not in _FUNCTIONS)
+        if op.name in _FUNCTIONS and len(op.regions[0].blocks)
     }
 
 

@@ -72,7 +72,7 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     flags = compile_flags(request.flags)
     compiler = session(state, flags)
     module, kernels = executables_for(
-        program, target, _executable_target(state, flags), kernel.unaligned(program)
+        program, target, target_of(state, flags), kernel.unaligned(program)
     )
     packings = sorted(kernel.packings.items())
     digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
@@ -183,7 +183,13 @@ class _Targets(RecentlyUsed[tuple[str, ...], Any]):
 _PROBE = "func.func @main(%a: tensor<1xi8>) -> tensor<1xi8> { return %a : tensor<1xi8> }"
 
 
-def _executable_target(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
+def target_of(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
+    """IREE's attribute of what is compiled for, in the context of the compiler for these flags.
+
+    Args:
+        state: what the worker keeps.
+        flags: of `iree-compile`.
+    """
     from iree.compiler import ir
 
     from tilewright.ir.target_info import executable_target

@@ -3,7 +3,7 @@
 The spec has for each kernel its executables, a function that packs what is constant and dispatches
 them, a matcher of the site and the rewrite that puts the function's body in its place:
 
-    hal.executable.source private @tilewright_1f0c… { … no_pipeline … }
+    hal.executable.source private @tilewright_1f0c… <objects = … LLVM bitcode …> { … calls it … }
     util.func private @tilewright_1f0c…_call(%x: …, %w: …) -> … attributes {tilewright.kernel = …} {
       %0 = tensor.pad %w …   %1 = tensor.expand_shape %0 …   %2 = linalg.transpose ins(%1 …
       %3 = flow.dispatch @tilewright_1f0c…::@tilewright_1f0c…(%x, %2)
@@ -25,7 +25,7 @@ IREE hoists it, and evaluates it when it compiles or loads the program.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -72,12 +72,18 @@ class SpecKernel:
     target: Target
 
 
-def write_kernel_spec(kernels: Sequence[SpecKernel], header: Mapping[str, str]) -> str:
+def write_kernel_spec(
+    kernels: Sequence[SpecKernel],
+    header: Mapping[str, str],
+    compiled: Callable[[ir.Operation], None] | None = None,
+) -> str:
     """The text of a verified spec that computes sites with kernels.
 
     Args:
         kernels: each with a name and a site of its own.
         header: kept on the module (`tilewright.spec`).
+        compiled: puts compiled code in the place of an executable's (`sketch.spec_code`); without
+            it the code is MLIR.
 
     Returns:
         A module of the transform dialect, for `--iree-preprocessing-transform-spec-filename=`; it
@@ -97,7 +103,7 @@ def write_kernel_spec(kernels: Sequence[SpecKernel], header: Mapping[str, str]) 
                 if made.symbols in written:
                     other = written[made.symbols].kernel.name
                     raise UserError(f"kernels '{other}' and '{one.name}' are for one site")
-                made.define()
+                made.define(compiled)
                 written[made.symbols] = made
             _define_main(list(written.values()))
         library.add_helpers(module)
@@ -119,7 +125,7 @@ class _Written:
             raise UserError(f"site of kernel '{kernel.name}': {error}") from error
         self.symbols = KernelSymbols.of(self.pattern.digest)
 
-    def define(self) -> None:
+    def define(self, compiled: Callable[[ir.Operation], None] | None) -> None:
         """Define executables, function, matcher and rewrite."""
         lowered = self.kernel.kernel.lower()
         program = lowered.program
@@ -147,6 +153,9 @@ class _Written:
             "python": self.kernel.kernel.schedule.trace().to_python(),
         }
         store(function, texts, code)
+        if compiled is not None:
+            for one in code:
+                compiled(one.parent.parent)
         self.pattern.define_matcher(self.symbols.matcher)
         handles = [library.any_op(), library.any_value(), library.any_value()]
 

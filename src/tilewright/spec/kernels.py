@@ -140,7 +140,7 @@ def code_functions(executable: ir.Operation) -> list[ir.Operation]:
     for region in executable.regions:
         for block in region.blocks:
             for op in block.operations:
-                if op.operation.name == "func.func":
+                if op.operation.name in ("func.func", "llvm.func"):
                     found.append(op.operation)
                 elif op.operation.name in ("builtin.module", "hal.executable.variant"):
                     found += code_functions(op.operation)

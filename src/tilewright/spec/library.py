@@ -4,13 +4,14 @@ A spec is a transform dialect module whose `__kernel_config` IREE runs on the fu
 dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.write`):
 
     transform.named_sequence @__kernel_config(%func) {
-      %0 = transform.apply_registered_pass "…" to %func        // see PROLOGUE
-      transform.sequence %0 failures(suppress) {
+      %0 = transform.structured.match ops{["func.func"]} in %func    // see only_functions
+      %1 = transform.apply_registered_pass "…" to %0                 // see CPU_PROLOGUE
+      transform.sequence %1 failures(suppress) {
       ^bb0(%f):
         transform.include @tuned_0 failures(propagate) (%f)    // fails silently: not this dispatch
         transform.include @tuned_1 failures(propagate) (%f)
       }
-      transform.yield %0
+      transform.yield %1
     }
 """
 
@@ -38,6 +39,8 @@ ENTRY_POINT = "__kernel_config"
 PREPROCESSING_ENTRY_POINT = "__transform_main"
 #: Attributes on a program's module: how many convolutions of each shape a spec of ours found.
 IM2COL = "tilewright.im2col."
+# Of a dispatch.
+_FUNCTION = "func.func"
 #: A program's functions at the preprocessing phase.
 FUNCTION = "util.func"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
@@ -191,14 +194,24 @@ def define(
     Returns:
         The sequence.
     """
-    access = "transform.consumed" if consumes else "transform.readonly"
     sequence = transform.NamedSequenceOp(
-        name, list(types), list(results), arg_attrs=[{access: ir.UnitAttr.get()} for _ in types]
+        name, list(types), list(results), arg_attrs=accesses(len(types), consumes)
     )
     with ir.InsertionPoint(sequence.body):
         built = build(*sequence.body.arguments)
         transform.YieldOp(values(built))
     return sequence.operation
+
+
+def accesses(arguments: int, consumes: bool) -> ir.ArrayAttr:
+    """What a sequence says of its arguments.
+
+    Args:
+        arguments: their number.
+        consumes: whether it may consume them.
+    """
+    access = "transform.consumed" if consumes else "transform.readonly"
+    return ir.ArrayAttr.get([ir.DictAttr.get({access: ir.UnitAttr.get()})] * arguments)
 
 
 def values(built: ir.Value | Sequence[ir.Value] | None) -> list[ir.Value]:
@@ -249,6 +262,34 @@ def match(
     if ops:
         filters["ops"] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in ops])
     return structured.MatchOp(any_op(), root, **filters).result
+
+
+def only_functions(func: ir.Value) -> ir.Value:
+    """What the passes of an entry point are run on: nothing where the code is linked bitcode.
+
+    Kernels of ours are functions of LLVM's dialect then, on which a pass of IREE 3.13 crashes.
+
+    Args:
+        func: the handle of the function that the compiler runs the entry point on.
+
+    Returns:
+        A handle to it, or to nothing.
+    """
+    return match(func, [_FUNCTION])
+
+
+def is_only_functions(step: ir.Operation) -> bool:
+    """Whether a step of an entry point is what :func:`only_functions` emits.
+
+    Args:
+        step: the op.
+    """
+    names = [text(one) for one in step.attributes["ops"]] if "ops" in step.attributes else []
+    return (
+        step.name == "transform.structured.match"
+        and names == [_FUNCTION]
+        and "op_attrs" not in step.attributes
+    )
 
 
 def foreach(handle: ir.Value, build: Callable[[ir.Value], None]) -> None:
@@ -411,12 +452,12 @@ def _is_free(func: ir.Value) -> ir.Value:
 
 
 def _is_in_configured(op: ir.Value) -> ir.Value:
-    include(_HAS_MARK, [transform.GetParentOp(any_op(), op, op_name="func.func").result])
+    include(_HAS_MARK, [transform.GetParentOp(any_op(), op, op_name=_FUNCTION).result])
     return op
 
 
 def _has_mark(func: ir.Value) -> None:
-    marked = match(func, ["func.func"], {CONFIGURED: ir.UnitAttr.get()})
+    marked = match(func, [_FUNCTION], {CONFIGURED: ir.UnitAttr.get()})
     include(COUNT_OPS, [marked, integer(1)])
 
 

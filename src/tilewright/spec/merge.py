@@ -101,6 +101,9 @@ class _Merge:
 
         with ir.InsertionPoint(module.body):
             config = library.define_entry_point(steps, consumed)
+        uses = [use.owner.operation for use in config.regions[0].blocks[0].arguments[0].uses]
+        if all(library.is_only_functions(use) for use in uses):
+            config.attributes["arg_attrs"] = library.accesses(1, consumes=False)
         for spec in self.specs:
             for op in list(spec.regions[0].blocks[0].operations):
                 if library.symbol(op) != library.ENTRY_POINT:
@@ -121,8 +124,8 @@ class _Merge:
         guard = self._configures
         for step in steps:
             needed = True
-            if step.name == "transform.apply_registered_pass":
-                key = f"{step.attributes['pass_name']} {step.attributes['options']}"
+            if step.name == "transform.apply_registered_pass" or library.is_only_functions(step):
+                key = f"{step.name} {[(name, step.attributes[name]) for name in step.attributes]}"
                 needed = key not in self._passes
                 self._passes.add(key)
             elif is_entry_list(step):

@@ -135,6 +135,7 @@ def _build_entry_point(
     """`__kernel_config`: the prologue, then every entry on the function that it is run on."""
 
     def run(func: ir.Value) -> ir.Value:
+        func = library.only_functions(func) if prologue else func
         for name, options in prologue:
             func = transform.apply_registered_pass(
                 library.any_op(), func, name, options=dict(options)
@@ -148,7 +149,7 @@ def _build_entry_point(
                 transform.YieldOp()
         return func
 
-    library.define_entry_point(run, consumes=bool(prologue))
+    library.define_entry_point(run, consumes=False)
 
 
 # Producers of an operand that are copied into the comparison; every other producer that is not a
@@ -219,6 +220,8 @@ def check_dispatch(dispatch: MatchedDispatch, func: ir.Value) -> Sequence[ir.Val
         Handles to its compute ops, in order.
     """
     counts = _Counts()
+    # None where `library.only_functions` left none: matching in nothing would end the compilation.
+    counts.expect(library.COUNT_OPS, func, 1)
     tiled = library.match_tiled_ops(func)
     counts.expect(library.COUNT_OPS, tiled, len(dispatch.ops))
     library.include(library.UNCONFIGURED, [func])

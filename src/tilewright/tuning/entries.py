@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -214,6 +215,7 @@ class KernelEntry:
         from tilewright.schedule.build_tasks import with_processor
         from tilewright.sketch.candidate_tasks import sketched
         from tilewright.sketch.spec import SpecKernel, write_kernel_spec
+        from tilewright.sketch.spec_code import compile_into
 
         kernels = []
         for one in entries:
@@ -222,7 +224,7 @@ class KernelEntry:
             check_kernel(expression, kernel)
             target = with_processor(state, one.target)
             kernels.append(SpecKernel(one.name, one.site.read_bytes(), kernel, one.choice, target))
-        return write_kernel_spec(kernels, header)
+        return write_kernel_spec(kernels, header, partial(compile_into, state, flags))
 
     @staticmethod
     def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:

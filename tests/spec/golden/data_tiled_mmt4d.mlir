@@ -72,20 +72,21 @@ module attributes {tilewright.spec = {target = "llvm-cpu znver4"}, transform.wit
     transform.annotate %arg0 "tilewright.tuned" = %17 : !transform.any_op, !transform.any_param
     transform.yield 
   }
-  transform.named_sequence @__kernel_config(%arg0: !transform.any_op {transform.consumed}) -> !transform.any_op attributes {iree_codegen.tuning_spec_entrypoint} {
-    %0 = transform.apply_registered_pass "iree-codegen-materialize-device-encoding" to %arg0 : (!transform.any_op) -> !transform.any_op
-    %1 = transform.apply_registered_pass "iree-codegen-cpu-propagate-data-layout" to %0 : (!transform.any_op) -> !transform.any_op
-    %2 = transform.apply_registered_pass "iree-codegen-rematerialize-parallel-ops" to %1 : (!transform.any_op) -> !transform.any_op
-    %3 = transform.apply_registered_pass "iree-codegen-insert-batch-dim-for-batchless-conv" to %2 : (!transform.any_op) -> !transform.any_op
-    %4 = transform.apply_registered_pass "iree-llvmcpu-expand-f16-op-to-f32" to %3 : (!transform.any_op) -> !transform.any_op
-    %5 = transform.apply_registered_pass "iree-convert-accgemm-to-gemm" to %4 : (!transform.any_op) -> !transform.any_op
-    %6 = transform.apply_registered_pass "iree-codegen-erase-hal-descriptor-type-from-memref" to %5 : (!transform.any_op) -> !transform.any_op
-    %7 = transform.apply_registered_pass "iree-codegen-bufferize-dispatch-tensor-load-store" to %6 : (!transform.any_op) -> !transform.any_op
-    %8 = transform.apply_registered_pass "iree-codegen-combine-result-layout-transformation" with options = {"scope" = "dispatch-reshape"} to %7 : (!transform.any_op) -> !transform.any_op
-    transform.sequence %8 : !transform.any_op failures(suppress) {
+  transform.named_sequence @__kernel_config(%arg0: !transform.any_op {transform.readonly}) -> !transform.any_op attributes {iree_codegen.tuning_spec_entrypoint} {
+    %0 = transform.structured.match ops{["func.func"]} in %arg0 : (!transform.any_op) -> !transform.any_op
+    %1 = transform.apply_registered_pass "iree-codegen-materialize-device-encoding" to %0 : (!transform.any_op) -> !transform.any_op
+    %2 = transform.apply_registered_pass "iree-codegen-cpu-propagate-data-layout" to %1 : (!transform.any_op) -> !transform.any_op
+    %3 = transform.apply_registered_pass "iree-codegen-rematerialize-parallel-ops" to %2 : (!transform.any_op) -> !transform.any_op
+    %4 = transform.apply_registered_pass "iree-codegen-insert-batch-dim-for-batchless-conv" to %3 : (!transform.any_op) -> !transform.any_op
+    %5 = transform.apply_registered_pass "iree-llvmcpu-expand-f16-op-to-f32" to %4 : (!transform.any_op) -> !transform.any_op
+    %6 = transform.apply_registered_pass "iree-convert-accgemm-to-gemm" to %5 : (!transform.any_op) -> !transform.any_op
+    %7 = transform.apply_registered_pass "iree-codegen-erase-hal-descriptor-type-from-memref" to %6 : (!transform.any_op) -> !transform.any_op
+    %8 = transform.apply_registered_pass "iree-codegen-bufferize-dispatch-tensor-load-store" to %7 : (!transform.any_op) -> !transform.any_op
+    %9 = transform.apply_registered_pass "iree-codegen-combine-result-layout-transformation" with options = {"scope" = "dispatch-reshape"} to %8 : (!transform.any_op) -> !transform.any_op
+    transform.sequence %9 : !transform.any_op failures(suppress) {
     ^bb0(%arg1: !transform.any_op):
       include @tuned_0 failures(propagate) (%arg1) : (!transform.any_op) -> ()
     }
-    transform.yield %8 : !transform.any_op
+    transform.yield %9 : !transform.any_op
   }
 }

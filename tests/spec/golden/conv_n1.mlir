@@ -32,24 +32,25 @@ module attributes {tilewright.spec = {target = "llvm-cpu znver4"}, transform.wit
     transform.yield 
   }
   transform.named_sequence @tuned_0(%arg0: !transform.any_op {transform.readonly}) {
-    %0 = transform.structured.match interface{TilingInterface} in %arg0 : (!transform.any_op) -> !transform.any_op
-    %1 = transform.param.constant 2 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_ops failures(propagate) (%0, %1) : (!transform.any_op, !transform.param<i64>) -> ()
+    %0 = transform.param.constant 1 : i64 -> !transform.param<i64>
+    transform.include @tilewright_count_ops failures(propagate) (%arg0, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    %1 = transform.structured.match interface{TilingInterface} in %arg0 : (!transform.any_op) -> !transform.any_op
+    %2 = transform.param.constant 2 : i64 -> !transform.param<i64>
+    transform.include @tilewright_count_ops failures(propagate) (%1, %2) : (!transform.any_op, !transform.param<i64>) -> ()
     transform.include @tilewright_unconfigured failures(propagate) (%arg0) : (!transform.any_op) -> ()
-    %2:2 = transform.split_handle %0 : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
-    transform.include @tilewright_count_operands failures(propagate) (%2#0, %1) : (!transform.any_op, !transform.param<i64>) -> ()
-    %3 = transform.structured.match ops{["linalg.fill"]} attributes {} filter_result_type = tensor<1x7x7x16xf32> filter_operand_types = [f32, tensor<1x7x7x16xf32>] in %2#0 : (!transform.any_op) -> !transform.any_op
-    %4 = transform.param.constant 1 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_ops failures(propagate) (%3, %4) : (!transform.any_op, !transform.param<i64>) -> ()
-    %5 = transform.get_producer_of_operand %2#0[0] : (!transform.any_op) -> !transform.any_op
+    %3:2 = transform.split_handle %1 : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
+    transform.include @tilewright_count_operands failures(propagate) (%3#0, %2) : (!transform.any_op, !transform.param<i64>) -> ()
+    %4 = transform.structured.match ops{["linalg.fill"]} attributes {} filter_result_type = tensor<1x7x7x16xf32> filter_operand_types = [f32, tensor<1x7x7x16xf32>] in %3#0 : (!transform.any_op) -> !transform.any_op
+    transform.include @tilewright_count_ops failures(propagate) (%4, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    %5 = transform.get_producer_of_operand %3#0[0] : (!transform.any_op) -> !transform.any_op
     %inputs, %outputs = transform.iree.match.cast_compatible_dag_from_root %5 {
       %cst = arith.constant 0.000000e+00 : f32
     } : (!transform.any_op) -> (!transform.any_value, !transform.any_value)
     %6 = transform.param.constant 3 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_operands failures(propagate) (%2#1, %6) : (!transform.any_op, !transform.param<i64>) -> ()
-    %7 = transform.structured.match ops{["linalg.generic"]} attributes {indexing_maps = [#map, #map1, #map2], iterator_types = [#linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>]} filter_result_type = tensor<1x7x7x16xf32> filter_operand_types = [tensor<1x9x9x8xf32>, tensor<3x3x8x16xf32>, tensor<1x7x7x16xf32>] in %2#1 : (!transform.any_op) -> !transform.any_op
-    transform.include @tilewright_count_ops failures(propagate) (%7, %4) : (!transform.any_op, !transform.param<i64>) -> ()
-    transform.iree.match.regions %2#1 : !transform.any_op {
+    transform.include @tilewright_count_operands failures(propagate) (%3#1, %6) : (!transform.any_op, !transform.param<i64>) -> ()
+    %7 = transform.structured.match ops{["linalg.generic"]} attributes {indexing_maps = [#map, #map1, #map2], iterator_types = [#linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<parallel>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>, #linalg.iterator_type<reduction>]} filter_result_type = tensor<1x7x7x16xf32> filter_operand_types = [tensor<1x9x9x8xf32>, tensor<3x3x8x16xf32>, tensor<1x7x7x16xf32>] in %3#1 : (!transform.any_op) -> !transform.any_op
+    transform.include @tilewright_count_ops failures(propagate) (%7, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    transform.iree.match.regions %3#1 : !transform.any_op {
     ^bb0(%arg1: tensor<1x9x9x8xf32>, %arg2: tensor<3x3x8x16xf32>, %arg3: tensor<1x7x7x16xf32>):
       %14 = linalg.generic {indexing_maps = [#map, #map1, #map2], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]} ins(%arg1, %arg2 : tensor<1x9x9x8xf32>, tensor<3x3x8x16xf32>) outs(%arg3 : tensor<1x7x7x16xf32>) {
       ^bb0(%in: f32, %in_0: f32, %out: f32):
@@ -58,15 +59,15 @@ module attributes {tilewright.spec = {target = "llvm-cpu znver4"}, transform.wit
         linalg.yield %16 : f32
       } -> tensor<1x7x7x16xf32>
     }
-    %8 = transform.get_operand %2#1[2] : (!transform.any_op) -> !transform.any_value
-    %9 = transform.get_result %2#0[0] : (!transform.any_op) -> !transform.any_value
+    %8 = transform.get_operand %3#1[2] : (!transform.any_op) -> !transform.any_value
+    %9 = transform.get_result %3#0[0] : (!transform.any_op) -> !transform.any_value
     transform.include @tilewright_same_value failures(propagate) (%8, %9) : (!transform.any_value, !transform.any_value) -> ()
     %10 = transform.param.constant #translation -> !transform.any_param
     transform.annotate %arg0 "translation_info" = %10 : !transform.any_op, !transform.any_param
     %11 = transform.param.constant #config -> !transform.any_param
-    transform.annotate %2#0 "lowering_config" = %11 : !transform.any_op, !transform.any_param
+    transform.annotate %3#0 "lowering_config" = %11 : !transform.any_op, !transform.any_param
     %12 = transform.param.constant #config1 -> !transform.any_param
-    transform.annotate %2#1 "lowering_config" = %12 : !transform.any_op, !transform.any_param
+    transform.annotate %3#1 "lowering_config" = %12 : !transform.any_op, !transform.any_param
     %13 = transform.param.constant "conv_n1" -> !transform.any_param
     transform.annotate %arg0 "tilewright.tuned" = %13 : !transform.any_op, !transform.any_param
     transform.yield 

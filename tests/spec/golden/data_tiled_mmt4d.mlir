@@ -30,44 +30,45 @@ module attributes {tilewright.spec = {target = "llvm-cpu znver4"}, transform.wit
     transform.yield 
   }
   transform.named_sequence @tuned_0(%arg0: !transform.any_op {transform.readonly}) {
-    %0 = transform.structured.match interface{TilingInterface} in %arg0 : (!transform.any_op) -> !transform.any_op
-    %1 = transform.param.constant 3 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_ops failures(propagate) (%0, %1) : (!transform.any_op, !transform.param<i64>) -> ()
+    %0 = transform.param.constant 1 : i64 -> !transform.param<i64>
+    transform.include @tilewright_count_ops failures(propagate) (%arg0, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    %1 = transform.structured.match interface{TilingInterface} in %arg0 : (!transform.any_op) -> !transform.any_op
+    %2 = transform.param.constant 3 : i64 -> !transform.param<i64>
+    transform.include @tilewright_count_ops failures(propagate) (%1, %2) : (!transform.any_op, !transform.param<i64>) -> ()
     transform.include @tilewright_unconfigured failures(propagate) (%arg0) : (!transform.any_op) -> ()
-    %2:3 = transform.split_handle %0 : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
-    %3 = transform.param.constant 2 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_operands failures(propagate) (%2#0, %3) : (!transform.any_op, !transform.param<i64>) -> ()
-    %4 = transform.structured.match ops{["linalg.fill"]} attributes {} filter_result_type = tensor<3x4x16x16xf32> filter_operand_types = [f32, tensor<3x4x16x16xf32>] in %2#0 : (!transform.any_op) -> !transform.any_op
-    %5 = transform.param.constant 1 : i64 -> !transform.param<i64>
-    transform.include @tilewright_count_ops failures(propagate) (%4, %5) : (!transform.any_op, !transform.param<i64>) -> ()
-    %6 = transform.get_producer_of_operand %2#0[0] : (!transform.any_op) -> !transform.any_op
+    %3:3 = transform.split_handle %1 : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
+    %4 = transform.param.constant 2 : i64 -> !transform.param<i64>
+    transform.include @tilewright_count_operands failures(propagate) (%3#0, %4) : (!transform.any_op, !transform.param<i64>) -> ()
+    %5 = transform.structured.match ops{["linalg.fill"]} attributes {} filter_result_type = tensor<3x4x16x16xf32> filter_operand_types = [f32, tensor<3x4x16x16xf32>] in %3#0 : (!transform.any_op) -> !transform.any_op
+    transform.include @tilewright_count_ops failures(propagate) (%5, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    %6 = transform.get_producer_of_operand %3#0[0] : (!transform.any_op) -> !transform.any_op
     %inputs, %outputs = transform.iree.match.cast_compatible_dag_from_root %6 {
       %cst = arith.constant 0.000000e+00 : f32
     } : (!transform.any_op) -> (!transform.any_value, !transform.any_value)
-    transform.include @tilewright_count_operands failures(propagate) (%2#1, %1) : (!transform.any_op, !transform.param<i64>) -> ()
-    %7 = transform.structured.match ops{["linalg.mmt4d"]} attributes {} filter_result_type = tensor<3x4x16x16xf32> filter_operand_types = [tensor<3x32x16x1xf32>, tensor<4x32x16x1xf32>, tensor<3x4x16x16xf32>] in %2#1 : (!transform.any_op) -> !transform.any_op
-    transform.include @tilewright_count_ops failures(propagate) (%7, %5) : (!transform.any_op, !transform.param<i64>) -> ()
-    transform.iree.match.regions %2#1 : !transform.any_op {
+    transform.include @tilewright_count_operands failures(propagate) (%3#1, %2) : (!transform.any_op, !transform.param<i64>) -> ()
+    %7 = transform.structured.match ops{["linalg.mmt4d"]} attributes {} filter_result_type = tensor<3x4x16x16xf32> filter_operand_types = [tensor<3x32x16x1xf32>, tensor<4x32x16x1xf32>, tensor<3x4x16x16xf32>] in %3#1 : (!transform.any_op) -> !transform.any_op
+    transform.include @tilewright_count_ops failures(propagate) (%7, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    transform.iree.match.regions %3#1 : !transform.any_op {
     ^bb0(%arg1: tensor<3x32x16x1xf32>, %arg2: tensor<4x32x16x1xf32>, %arg3: tensor<3x4x16x16xf32>):
       %18 = linalg.mmt4d ins(%arg1, %arg2 : tensor<3x32x16x1xf32>, tensor<4x32x16x1xf32>) outs(%arg3 : tensor<3x4x16x16xf32>) -> tensor<3x4x16x16xf32>
     }
-    %8 = transform.get_operand %2#1[2] : (!transform.any_op) -> !transform.any_value
-    %9 = transform.get_result %2#0[0] : (!transform.any_op) -> !transform.any_value
+    %8 = transform.get_operand %3#1[2] : (!transform.any_op) -> !transform.any_value
+    %9 = transform.get_result %3#0[0] : (!transform.any_op) -> !transform.any_value
     transform.include @tilewright_same_value failures(propagate) (%8, %9) : (!transform.any_value, !transform.any_value) -> ()
-    transform.include @tilewright_count_operands failures(propagate) (%2#2, %3) : (!transform.any_op, !transform.param<i64>) -> ()
-    %10 = transform.structured.match ops{["linalg.unpack"]} attributes {inner_dims_pos = array<i64: 1, 0>, outer_dims_perm = array<i64: 1, 0>, static_inner_tiles = array<i64: 16, 16>} filter_result_type = tensor<64x48xf32> filter_operand_types = [tensor<3x4x16x16xf32>, tensor<64x48xf32>] in %2#2 : (!transform.any_op) -> !transform.any_op
-    transform.include @tilewright_count_ops failures(propagate) (%10, %5) : (!transform.any_op, !transform.param<i64>) -> ()
-    %11 = transform.get_operand %2#2[0] : (!transform.any_op) -> !transform.any_value
-    %12 = transform.get_result %2#1[0] : (!transform.any_op) -> !transform.any_value
+    transform.include @tilewright_count_operands failures(propagate) (%3#2, %4) : (!transform.any_op, !transform.param<i64>) -> ()
+    %10 = transform.structured.match ops{["linalg.unpack"]} attributes {inner_dims_pos = array<i64: 1, 0>, outer_dims_perm = array<i64: 1, 0>, static_inner_tiles = array<i64: 16, 16>} filter_result_type = tensor<64x48xf32> filter_operand_types = [tensor<3x4x16x16xf32>, tensor<64x48xf32>] in %3#2 : (!transform.any_op) -> !transform.any_op
+    transform.include @tilewright_count_ops failures(propagate) (%10, %0) : (!transform.any_op, !transform.param<i64>) -> ()
+    %11 = transform.get_operand %3#2[0] : (!transform.any_op) -> !transform.any_value
+    %12 = transform.get_result %3#1[0] : (!transform.any_op) -> !transform.any_value
     transform.include @tilewright_same_value failures(propagate) (%11, %12) : (!transform.any_value, !transform.any_value) -> ()
     %13 = transform.param.constant #translation -> !transform.any_param
     transform.annotate %arg0 "translation_info" = %13 : !transform.any_op, !transform.any_param
     %14 = transform.param.constant #config -> !transform.any_param
-    transform.annotate %2#0 "lowering_config" = %14 : !transform.any_op, !transform.any_param
+    transform.annotate %3#0 "lowering_config" = %14 : !transform.any_op, !transform.any_param
     %15 = transform.param.constant #config1 -> !transform.any_param
-    transform.annotate %2#1 "lowering_config" = %15 : !transform.any_op, !transform.any_param
+    transform.annotate %3#1 "lowering_config" = %15 : !transform.any_op, !transform.any_param
     %16 = transform.param.constant #config2 -> !transform.any_param
-    transform.annotate %2#2 "lowering_config" = %16 : !transform.any_op, !transform.any_param
+    transform.annotate %3#2 "lowering_config" = %16 : !transform.any_op, !transform.any_param
     %17 = transform.param.constant "data_tiled_mmt4d" -> !transform.any_param
     transform.annotate %arg0 "tilewright.tuned" = %17 : !transform.any_op, !transform.any_param
     transform.yield 

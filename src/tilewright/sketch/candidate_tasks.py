@@ -197,7 +197,8 @@ def target_of(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
     def make() -> ir.Attribute:
         compiler = session(state, flags)
         module = ir.Module.parse(_PROBE, compiler.context)
-        compiler.run(module.operation, None, "flow")
+        # Behind what reads the program: these flags say which dialect that is of.
+        compiler.run(module.operation, "input", "flow")
         return executable_target(module)
 
     found: ir.Attribute = state.get(_Targets).get(flags, make)

@@ -287,16 +287,21 @@ def _climbed(space: SearchSpace) -> Configuration:
         if height > starts.get(kind, (-np.inf,))[0]:
             starts[kind] = (float(height), one)
     found = sorted(starts.values(), key=lambda start: -start[0])[:_STARTS]
-    tops = [_top(space, one, rng) for one in (space.default, *(one for _, one in found))]
+    seen: set[Configuration] = set()
+    tops = [_top(space, one, rng, seen) for one in (space.default, *(one for _, one in found))]
     return max(tops, key=lambda top: top[0])[1]
 
 
 def _top(
-    space: SearchSpace, start: Configuration, rng: np.random.Generator
+    space: SearchSpace, start: Configuration, rng: np.random.Generator, seen: set[Configuration]
 ) -> tuple[float, Configuration]:
-    """The top of the prior's hill that a configuration stands on."""
+    """The top of the prior's hill that a configuration stands on: by another value of one knob as
+    long as one is better, else by steps in two. It is left at what another climb has `seen`."""
     best, height = start, float(space.prior_many([start])[0])
     for _ in range(_STEPS):
+        if best in seen:
+            break
+        seen.add(best)
         values = dict(best.items)
         others = [
             Configuration.of(values | {knob.name: knob.value(i)})
@@ -305,8 +310,10 @@ def _top(
         ]
         inside = space.contains_many(others)
         near = [one for one, valid in zip(others, inside, strict=True) if valid]
-        near += space.neighbours(best, rng, 2)
         heights = space.prior_many(near)
+        if not near or heights.max() <= height:
+            near = list(space.neighbours(best, rng, 2))
+            heights = space.prior_many(near)
         if not near or heights.max() <= height:
             break
         top = int(heights.argmax())

@@ -52,20 +52,19 @@ class FormedDispatch:
 
 
 def form_dispatches(
-    compiler: CompilerSession, ops: ProgramOps, module: ir.Operation, function: str | None
+    compiler: CompilerSession, ops: ProgramOps, copy: ir.Operation, function: str | None
 ) -> list[FormedDispatch]:
     """The dispatches that the compiler makes of a program, each where a run runs it.
 
     Args:
-        compiler: a session of whose context `module` is.
+        compiler: a session of whose context `copy` is.
         ops: those of the program.
-        module: the program at the phase `SITE_PHASE`; it is left as it is.
+        copy: of the program at the phase `SITE_PHASE`; it is taken to the flow phase.
         function: the entry point whose run is counted; by default every public one is run once.
 
     Raises:
         CompileError: the program does not compile.
     """
-    copy = module.operation.clone()
     marks: _Marks = {}
     with copy.context:
         for number, op in enumerate(program_ops(copy)):

@@ -45,7 +45,10 @@ class ProgramSite:
 
 
 def find_program_sites(
-    compiler: CompilerSession, module: ir.Operation, function: str | None = None
+    compiler: CompilerSession,
+    module: ir.Operation,
+    function: str | None = None,
+    copy: ir.Operation | None = None,
 ) -> list[ProgramSite]:
     """The sites of a program, equal ones counted together.
 
@@ -53,6 +56,7 @@ def find_program_sites(
         compiler: a session of whose context `module` is.
         module: the program at the phase `SITE_PHASE`; it is left as it is.
         function: the entry point whose run is counted; by default every public one is run once.
+        copy: of the module, for who wants the program at the flow phase, to which it is taken.
 
     Returns:
         One for every dispatch of the run, in their order; where none could be found, one with a
@@ -63,7 +67,8 @@ def find_program_sites(
         CompileError: the program does not compile.
     """
     ops = ProgramOps(module)
-    sites = _Sites(ops, SiteGroups(ops, form_dispatches(compiler, ops, module, function)))
+    copy = module.operation.clone() if copy is None else copy
+    sites = _Sites(ops, SiteGroups(ops, form_dispatches(compiler, ops, copy, function)))
     found: dict[object, ProgramSite] = {}
     for site in (*sites.single(), *sites.merged()):
         key = object() if site.alone is None else (site.alone.digest, site.constant)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 from tilewright.site import Site
+
+if TYPE_CHECKING:
+    from iree.compiler import ir
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,24 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
     Raises:
         CompileError: the program does not compile.
     """
+    return find_on_the_way(state, request)[0]
+
+
+def find_on_the_way(
+    state: WorkerState, request: FindSitesRequest
+) -> tuple[tuple[Site, ...], ir.Operation]:
+    """Find the sites of a program, and take it to the flow phase, by one compile for both.
+
+    Args:
+        state: the worker's.
+        request: see FindSitesRequest.
+
+    Returns:
+        What `find_sites` does, and the program's module.
+
+    Raises:
+        CompileError: the program does not compile.
+    """
     from tilewright.ir.signature import argument_type
     from tilewright.ir.site_dispatches import SITE_PHASE
     from tilewright.ir.sites import find_program_sites
@@ -47,9 +69,10 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
     compiler = session(state, request.flags)
     module = compiler.parse(request.program.read_bytes(), name=request.program.name)
     compiler.run(module, None, SITE_PHASE)
+    flow = module.operation.clone()
     request.folder.mkdir(parents=True, exist_ok=True)
     sites: list[Site] = []
-    for index, found in enumerate(find_program_sites(compiler, module, request.function)):
+    for index, found in enumerate(find_program_sites(compiler, module, request.function, flow)):
         name, path = _name(tuple(found.dispatches), {site.name for site in sites}), Path()
         alone = found.alone
         if alone is not None:
@@ -68,7 +91,7 @@ def find_sites(state: WorkerState, request: FindSitesRequest) -> tuple[Site, ...
                 runs=tuple(found.dispatches.values()),
             )
         )
-    return tuple(sites)
+    return tuple(sites), flow
 
 
 def _name(dispatches: tuple[str, ...], taken: set[str]) -> str:

@@ -12,6 +12,8 @@ from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
+from tilewright.site import Site
+from tilewright.sketch.site_tasks import FindSitesRequest, find_on_the_way
 from tilewright.tiling import DispatchTemplate
 from tilewright.tuning.worker_tasks import parse_module
 from tilewright.workload import Workload
@@ -36,7 +38,8 @@ class ExtractRequest:
 
     `declared`: the signatures of its functions as the source declares them. `function`: the entry
     point whose run is counted; by default all of them. `arguments`: the shape or value of each of
-    the function's arguments, for programs whose sizes are known at run time only.
+    the function's arguments, for programs whose sizes are known at run time only. `sites`: a folder
+    for the modules of its sites; None where these are not to be found.
     """
 
     program: Path
@@ -45,6 +48,7 @@ class ExtractRequest:
     declared: Mapping[str, Signature] | None = None
     function: str | None = None
     arguments: tuple[tuple[int, ...] | int | None, ...] = ()
+    sites: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,14 @@ class Extraction:
     of the processor (see `ir.target_info`).
 
     `limits`: the arguments of the function, by position, that are used as indices, and how large
-    these may be.
+    these may be. `sites`: None where they were not asked for.
     """
 
     dispatches: tuple[ExtractedDispatch, ...]
     signatures: dict[str, Any]
     processor: tuple[str, str, int] = ("", "", 16)
     limits: Mapping[int, int] = field(default_factory=dict)
+    sites: tuple[Site, ...] | None = None
 
 
 def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extraction:
@@ -127,7 +132,7 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
     from tilewright.ir.template import executables
 
     compiler, name = session(state, request.flags), request.program.name
-    text = compiler.compile(request.program.read_bytes(), compile_to=ISOLATED_PHASE, name=name)
+    text, sites = _to_dispatches(state, request)
     module = parse_module(compiler, text)
     text = compiler.compile(text, ISOLATED_PHASE, CONFIGURED_PHASE, name=name)
     program_code = parse_module(compiler, text)  # lives as long as its executables are used
@@ -168,7 +173,20 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
             )
         )
     limits = program_limits(module, body) if body is not None else {}
-    return Extraction(tuple(found), signatures, target_info(module), limits)
+    return Extraction(tuple(found), signatures, target_info(module), limits, sites)
+
+
+def _to_dispatches(
+    state: WorkerState, request: ExtractRequest
+) -> tuple[bytes, tuple[Site, ...] | None]:
+    """The program at the flow phase, and its sites where they are asked for."""
+    if request.sites is None:
+        source, name = request.program.read_bytes(), request.program.name
+        compiler = session(state, request.flags)
+        return compiler.compile(source, compile_to=ISOLATED_PHASE, name=name), None
+    wanted = FindSitesRequest(request.program, request.flags, request.sites, request.function)
+    sites, module = find_on_the_way(state, wanted)
+    return bytes(module.get_asm(binary=True)), sites
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.measure.compile_worker import session
@@ -112,12 +113,25 @@ class SiteFacts:
     reason: str = ""
 
 
-def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts, ...]:
+def sites_folder(opened: OpenProgram, variant: Variant) -> Path:
+    """Where the modules of a program's sites go.
+
+    Args:
+        opened: the program.
+        variant: as which it is compiled.
+    """
+    return opened.work / variant.name / "sites"
+
+
+def find_kernel_sites(
+    opened: OpenProgram, variant: Variant, known: tuple[Site, ...] | None = None
+) -> tuple[SiteFacts, ...]:
     """The sites of a program as a variant compiles it, translated as far as they can be.
 
     Args:
         opened: the program.
         variant: as which it is compiled.
+        known: its sites, where they have been found.
 
     Returns:
         All of them; none, with a note, where they cannot be found.
@@ -126,10 +140,13 @@ def find_kernel_sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts,
     request = FindSitesRequest(
         program.path,
         opened.flags(variant),
-        opened.work / variant.name / "sites",
+        sites_folder(opened, variant),
         opened.options.function,
     )
-    found = opened.compilers.ask(find_sites, request, _FIND_TIMEOUT_S)
+    found: tuple[Site, ...] | WorkerFailure
+    found = (
+        known if known is not None else opened.compilers.ask(find_sites, request, _FIND_TIMEOUT_S)
+    )
     if isinstance(found, WorkerFailure):
         opened.note(f"no kernels of our own: the sites are not found: {found.message}", True)
         return ()

@@ -13,7 +13,8 @@ from tilewright.errors import UserError
 from tilewright.ir.program import choose_function
 from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
-from tilewright.measure.pool import Job, Result, WorkerPool
+from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
+from tilewright.site import Site
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import TaskKey
 from tilewright.target import Target
@@ -26,7 +27,12 @@ from tilewright.tuning.extract_tasks import (
     configure_dispatch,
     extract_dispatches,
 )
-from tilewright.tuning.kernel_sites import SiteFacts, TunableSite, find_kernel_sites
+from tilewright.tuning.kernel_sites import (
+    SiteFacts,
+    TunableSite,
+    find_kernel_sites,
+    sites_folder,
+)
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.programs import program_inputs
 from tilewright.tuning.restriction import FileRestrictions
@@ -127,12 +133,15 @@ def nothing_to_tune(
     return UserError(f"{source}: no tunable dispatch ({'; '.join(reasons)})")
 
 
-def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extraction:
+def extract(
+    opened: OpenProgram, variant: Variant = DEFAULT_VARIANT, sites: bool = False
+) -> Extraction:
     """Compile a program to its dispatches, and note what the compiler makes of its types.
 
     Args:
         opened: the program; its target learns what the compiler knows of the processor.
         variant: as which it is compiled.
+        sites: find its sites as well, where kernels are tried: that takes no compile of its own.
 
     Returns:
         The dispatches, each in a file of the variant's folder.
@@ -141,8 +150,13 @@ def extract(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Extracti
         UserError: it does not compile; with the compiler's line.
     """
     job = extraction_job(opened, variant)
-    extraction = opened.run(job.task, job.request, _EXTRACT_TIMEOUT_S)
-    return learn(opened, extraction)
+    if sites and _no_kernels(opened) is None:
+        both = replace(job.request, sites=sites_folder(opened, variant))
+        extraction = opened.compilers.ask(job.task, both, _EXTRACT_TIMEOUT_S)
+        if not isinstance(extraction, WorkerFailure):
+            return learn(opened, extraction)
+        # What ails the one shall not cost the other.
+    return learn(opened, opened.run(job.task, job.request, _EXTRACT_TIMEOUT_S))
 
 
 def extraction_job(
@@ -227,7 +241,7 @@ def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> Prepa
     Raises:
         UserError: it does not compile.
     """
-    return read_tasks(opened, extract(opened, variant), variant)
+    return read_tasks(opened, extract(opened, variant, sites=True), variant)
 
 
 def read_tasks(
@@ -262,9 +276,11 @@ def read_all_tasks(
     jobs: list[Job[ConfigureRequest, DispatchFacts]] = []
     for opened, extraction in extracted:
         flags = without_preprocessing(opened.flags(variant))
-        restrictions = FileRestrictions(opened.options.config)
         prepared = PreparedVariant(
-            variant, flags, sites=_sites(opened, variant), restrictions=restrictions
+            variant,
+            flags,
+            sites=_sites(opened, variant, extraction.sites),
+            restrictions=FileRestrictions(opened.options.config),
         )
         wanted = _select(opened, extraction, prepared)
         for d in wanted:
@@ -294,31 +310,34 @@ def _note_restrictions(opened: OpenProgram, prepared: PreparedVariant) -> None:
             opened.note(text)
 
 
-def _sites(opened: OpenProgram, variant: Variant) -> tuple[SiteFacts, ...]:
-    """The sites that kernels of our own are tried for; none where they are not."""
+def _sites(
+    opened: OpenProgram, variant: Variant, known: tuple[Site, ...] | None
+) -> tuple[SiteFacts, ...]:
+    """The sites that kernels of our own are tried for; none where they are not, which is said."""
+    why = _no_kernels(opened)
+    if why is None:
+        return find_kernel_sites(opened, variant, known)
+    if why and why not in opened.notes:
+        opened.note(why)
+    return ()
+
+
+def _no_kernels(opened: OpenProgram) -> str | None:
+    """Why no kernels of our own are tried, '' where the user does not want any; None where they
+    are."""
     if opened.options.kernels == "off":
-        return ()
+        return ""
     if opened.target.is_gpu:
-        text = "kernels of our own are for CPUs: for this target the compiler's are tuned alone"
-        return _without_kernels(opened, text)
+        return "kernels of our own are for CPUs: for this target the compiler's are tuned alone"
     config = opened.options.config
     if config is not None and config.restricts and opened.options.kernels == "on":
-        text = f"{config.path} restricts the search: kernels of our own are left out"
-        return _without_kernels(opened, text)
+        return f"{config.path} restricts the search: kernels of our own are left out"
     if preprocessing_spec(opened.options.iree_flags) is not None:
-        text = (
+        return (
             f"--iree-flag={PREPROCESSING_FLAG}=... takes the place of the spec that kernels of "
             "our own need: they are left out"
         )
-        return _without_kernels(opened, text)
-    return find_kernel_sites(opened, variant)
-
-
-def _without_kernels(opened: OpenProgram, why: str) -> tuple[SiteFacts, ...]:
-    """No sites, which is said once."""
-    if why not in opened.notes:
-        opened.note(why)
-    return ()
+    return None
 
 
 def _configured(

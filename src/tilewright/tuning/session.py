@@ -165,7 +165,7 @@ class TuningSession:
         """The tasks of the default variant, of which nothing is measured."""
         with context.phase("compile", "the program to its dispatches"):
             use_given_arguments(context)
-            extraction = extract(context)
+            extraction = extract(context, sites=True)
         with context.phase("dispatches", "reading the dispatches"):
             return read_tasks(context, extraction)
 
@@ -204,11 +204,11 @@ class TuningSession:
         if self.options.no_verify:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
-            extraction = extract(context)
+            extraction = extract(context, sites=True)
             programs = self._programs(context, extraction)
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
-                extraction = extract(context)
+                extraction = extract(context, sites=True)
             default = programs.build(Build("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UserError(f"{self.source}: {default.error}")

@@ -29,8 +29,8 @@ RUN_TIMEOUT_S = 900.0
 # Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
 PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
 COMPARING = "comparing programs"
-# How much longer it takes with kernels, until that is known: their code is unrolled.
-_KERNELS_FACTOR = 2.0
+# How much longer it takes with kernels, until that is known: LLVM compiles unrolled code.
+_KERNELS_FACTOR = 1.5
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
 # Of the time limit, for one comparison of programs.

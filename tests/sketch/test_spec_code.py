@@ -25,6 +25,7 @@ from kernel_specs import (
     spec_kernel,
 )
 from tilewright import te
+from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.template import configured_functions, dispatch_functions
 from tilewright.ir.walk import string_attribute
 from tilewright.measure.jobs import WorkerState
@@ -34,7 +35,7 @@ from tilewright.sketch.spec_code import compile_into
 from tilewright.spec.join import join_specs
 from tilewright.spec.library import MARKER
 from tilewright.spec.merge import merge_specs
-from tilewright.spec.write import OpConfig, SpecEntry, write_spec
+from tilewright.spec.write import SpecEntry, write_spec
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.variants import PREPROCESSING_FLAG
 
@@ -130,9 +131,8 @@ def test_a_tuning_spec_with_passes_leaves_linked_code_alone(
     module = Compiler(tmp_path).module(program, kernels, "executable-configurations")
     (found,) = (one for one in configured_functions(module).values() if one.ops)
     with module.context, ir.Location.unknown():
-        ops = [OpConfig(*config) for config in enumerate(found.lowering_configs)]
-        info = str(found.translation_info)
-        entry = SpecEntry("log", found.function, info, tuple(ops))
+        attributes = DispatchAttributes.read(found.function, found.ops)
+        entry = SpecEntry("log", found.function, attributes)
         text = write_spec([entry])
     # A spec that is merged with one of another's keeps this, and runs its passes once.
     merged = merge_specs([text, text]).text

@@ -89,12 +89,12 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     blocked = context.options.effort_preset.blocked_layouts
     if context.options.variants is None and blocked:
         of += blocked_variants(context)[:blocked]
-    last = CHANNELS_LAST
-    if context.options.variants is None and last in of:
-        # It has what the other has, and more of it.
-        last = all_channels_last(context) or last
-        of = [last if variant == CHANNELS_LAST else variant for variant in of]
-    return sorted(of, key=lambda variant: variant != last)
+    of.sort(key=lambda variant: variant != CHANNELS_LAST)
+    if context.options.variants is None and CHANNELS_LAST in of:
+        # Mostly it is the better one. Not surely: channels that are concatenated are copied then.
+        whole = all_channels_last(context)
+        of = of if whole is None else [whole, *of]
+    return of
 
 
 def _convolves(facts: SiteFacts) -> bool:

@@ -21,6 +21,7 @@ WITH_COMMANDS = [page for page in PAGES if commands(page)]
 # Pages show efforts that a reader would choose; the tests have less time. What a page says itself
 # of variants and kernels comes later on the line, and counts.
 FEWER = {
+    "tilewright tune examples/mlp": "tilewright tune --only dispatch_1 examples/mlp",
     "tilewright tune": "tilewright tune --max-trials 1 --variants default --kernels off",
     "--runs 10": "--runs 2",
     "--points 16": "--points 6",

@@ -14,7 +14,15 @@ from tilewright.argument import dtype_of
 from tilewright.attributes import attribute
 from tilewright.gpu import DECOMPOSITION_CONFIG, GPU_PIPELINE
 from tilewright.space.constraints import Computed
-from tilewright.space.gpu_pipeline import Draft, GpuPipeline, divisor_sizes, multiples, powers
+from tilewright.space.gpu_copies import is_shared_out
+from tilewright.space.gpu_pipeline import (
+    PROMOTE,
+    Draft,
+    GpuPipeline,
+    divisor_sizes,
+    multiples,
+    powers,
+)
 from tilewright.space.knobs import TileKnob
 
 SUBGROUPS, LANES, VECTOR = "subgroups", "lanes_n", "vector"
@@ -74,7 +82,7 @@ class MatrixAttention(_Attention):
         ):
             own = self.tree[level][self.at[role]]
             self.tile(f"tile_{role}", multiples(unit, self.sizes[role], 256), own)
-        self.knob(TileKnob(SUBGROUPS, values=(1, 2, 4, 8)), subgroups)
+        self.knob(TileKnob(SUBGROUPS, values=(1, 2, 3, 4, 6, 8)), subgroups)
         k1, limit = self.sizes["k1"], self.target.workgroup_memory
         registers, threads = self.target.registers, self.target.subgroup
 
@@ -99,6 +107,20 @@ class MatrixAttention(_Attention):
             lambda m, n, k, s: m * (n + k) <= registers * s * threads,
             lambda m, n, k, s: f"{m * (n + k) // (s * threads)}, more than {registers}",
         )
+
+        # Queries, keys and values, rows by columns, where they go through shared memory.
+        copied = self.tree.get(PROMOTE, ())
+        for operand, rows, columns in ((0, "tile_m", ""), (1, "tile_k2", ""), (2, "tile_k2", "n")):
+            if operand in copied:
+                knobs = (rows, *(("tile_n",) if columns else ()), SUBGROUPS)
+                self.rule(
+                    f"threads share the copy of operand {operand}",
+                    knobs,
+                    lambda r, *c: is_shared_out(
+                        (r, c[0] if len(c) > 1 else k1), c[-1] * threads, 8 * element
+                    ),
+                    lambda *v: f"{v} cannot be shared out to the threads in whole vectors",
+                )
 
     def write(self, draft: Draft, values: Mapping[str, Any]) -> None:
         config = draft.tree(self.template.root)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.events import Listener, Note, ignore
+from tilewright.tuning.goals import Goal
 from tilewright.tuning.options import DEFAULT_OUTPUT
 from tilewright.tuning.parse import ParameterFile
 from tilewright.tuning.request import make_request
@@ -27,6 +28,7 @@ def tune(
     strategy_options: Mapping[str, object] | Iterable[str] = (),
     seed: int = 0,
     function: str | None = None,
+    stop_at: str | Iterable[str | Goal] = (),
     inputs: Iterable[str] = (),
     parameters: Mapping[str, Path] | Iterable[str | ParameterFile] = (),
     iree_flags: Iterable[str] = (),
@@ -56,6 +58,7 @@ def tune(
     effort: `quick`, `standard` or `thorough`.
     max_trials: candidates in the whole run, earlier parts of a resumed run included.
     time_limit: such as `"10m"`, or seconds.
+    stop_at: ends the search earlier: `"2x"`, `"90%peak"`, `"no-gain:5m"`, several with commas.
     strategy: how to search; seed: one seed, one order of candidates.
     strategy_options: options of the strategy, `{"plan_size": 64}` or `["plan_size=64"]`.
     function: the entry point (default: the only one).

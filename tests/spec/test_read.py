@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from iree.compiler import ir
 from spec_programs import (
@@ -103,7 +105,9 @@ def test_pipeline_options_are_shown() -> None:
             "#iree_codegen.translation_info<pipeline = #iree_cpu.pipeline<DoubleTilingExpert>, "
             "{enable_loop_peeling}>"
         )
-        text = write_spec([type(entry)(entry.name, entry.function, peeled, entry.op_configs)])
+        info = ir.Attribute.parse(peeled)
+        attributes = replace(entry.attributes, translation_info=info)
+        text = write_spec([replace(entry, attributes=attributes)])
     assert "enable_loop_peeling" in check_spec(text).entries[0].pipeline
 
 

@@ -12,6 +12,7 @@ from played_run import RIGHT, WRONG
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build, Programs, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
@@ -35,7 +36,11 @@ class Answers:
 
 def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:
     opened: Any = SimpleNamespace(
-        program=None, toolchain=None, work=folder, benchmark=Answers(answer)
+        program=None,
+        toolchain=None,
+        work=folder,
+        benchmark=Answers(answer),
+        options=TuneOptions(),
     )
     made = Programs(opened, "main", None, None, Parameters())  # type: ignore[arg-type]
     return made, Build("default", DEFAULT_VARIANT, None, folder / "p.vmfb")

@@ -124,9 +124,13 @@ class TestResultFolder:
         for one, line in zip(result.runs, told, strict=True):
             assert line.startswith("# ")
             assert line.endswith(one.command)
-            tool, *flags = shlex.split(one.command)
-            program = [str(Path(sys.executable).parent / tool), *flags]
-            subprocess.run([*program, "--benchmark_min_time=1x"], check=True, capture_output=True)
+            tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            subprocess.run(
+                [*shlex.split(one.command), "--benchmark_min_time=1x"],
+                check=True,
+                capture_output=True,
+                env={**os.environ, "PATH": tools},
+            )
 
     def test_summary_has_the_promised_fields(
         self, finished: tuple[Path, TuneResult, list[Event]]

@@ -16,6 +16,7 @@ from tilewright.space.search_space import SearchSpace
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.shared_sites import SharedSites, standings
+from tilewright.tuning.stages import Exhausted
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.task_search import worth_searching
 
@@ -120,12 +121,26 @@ def test_members_that_are_far_behind_are_not_searched(
     task = site_task(tmp_path, "a", 0.5, "a", "a")
     own = Trial(task.space.default, Status.OK, time_s=task.default_s)
     opening = [tried(task, SKETCH, sketch_s), tried(task, OTHER, other_s)]
-    assert worth_searching(task, [own, *opening]).knobs[0].values == kept  # type: ignore[attr-defined]
+    space = worth_searching(task, [own, *opening])
+    assert space is not None
+    assert space.knobs[0].values == kept  # type: ignore[attr-defined]
 
 
 def test_a_sketch_whose_default_fails_is_searched(tmp_path: Path) -> None:
     task = site_task(tmp_path, "a", 0.5, "a", "a")
     own = Trial(task.space.default, Status.OK, time_s=task.default_s)
     failed = Trial(of(SKETCH, 1), Status.COMPILE_TIMEOUT)
-    kept = worth_searching(task, [own, failed, tried(task, OTHER, 5e-3)]).knobs[0]
-    assert kept.values == (PIPELINE, SKETCH)  # type: ignore[attr-defined]
+    space = worth_searching(task, [own, failed, tried(task, OTHER, 5e-3)])
+    assert space is not None
+    assert space.knobs[0].values == (PIPELINE, SKETCH)  # type: ignore[attr-defined]
+
+
+def test_pipelines_alone_that_are_far_behind_leave_nothing_to_search(tmp_path: Path) -> None:
+    task = site_task(tmp_path, "a", 0.5, "a", "a")
+    own = Trial(task.space.default, Status.OK, time_s=task.default_s)
+    elsewhere = tried(task, SKETCH, 1e-5)
+    task.restricted = task.restricted.restrict({MEMBER_KNOB: [PIPELINE]}).space
+    assert worth_searching(task, [own, elsewhere]) is None
+    near = worth_searching(task, [own, tried(task, SKETCH, 5e-3)])
+    assert near is not None
+    assert Exhausted().ask(8) == []

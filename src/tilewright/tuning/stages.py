@@ -141,6 +141,25 @@ class Stages:
     measurer: MeasureStage
 
 
+class Exhausted:
+    """A source that has nothing more."""
+
+    def ask(self, n: int) -> list[Configuration]:
+        """See :meth:`Source.ask`.
+
+        Args:
+            n: how many are wanted.
+        """
+        return []
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """See :meth:`Source.tell`.
+
+        Args:
+            trials: none.
+        """
+
+
 class OpeningFirst:
     """A source that begins with given configurations, and goes on with a source that is made when
     these have been tried.

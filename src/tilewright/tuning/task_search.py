@@ -15,7 +15,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.experience import KernelLessons, experience
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.session_stages import NotMeasured, SessionStages
-from tilewright.tuning.stages import OpeningFirst, Stages, discard
+from tilewright.tuning.stages import Exhausted, OpeningFirst, Stages, discard
 from tilewright.tuning.task import DispatchTask
 
 # How far behind the best that is known of the task a member may be for it to be searched: a sketch
@@ -124,9 +124,11 @@ def task_loop(
         task.space.default, Status.OK, time_s=task.default_s, origin="the compiler's own choice"
     )
 
-    def begin(opening: Sequence[Trial]) -> Strategy:
+    def begin(opening: Sequence[Trial]) -> Strategy | Exhausted:
         known = [default, *earlier, *opening]
         space = worth_searching(task, known)
+        if space is None:
+            return Exhausted()
         return create_strategy(
             context.options.strategy_name,
             space,
@@ -155,7 +157,7 @@ def task_loop(
     )
 
 
-def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space:
+def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space | None:
     """The space of a task without the members that are far behind.
 
     Args:
@@ -163,7 +165,8 @@ def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space:
         trials: the compiler's own choice among them, and what each sketch takes for best.
 
     Returns:
-        The members that may yet be the best.
+        The members that may yet be the best; None where there are none: of a site whose kernels are
+        searched in another variant only the pipelines are left, which may be far behind these.
     """
     space = task.restricted
     if not isinstance(space, UnionSpace) or task.default_s is None:
@@ -182,6 +185,8 @@ def worth_searching(task: DispatchTask, trials: Sequence[Trial]) -> Space:
             near = task.default_s <= _PIPELINE_BEHIND * fastest
         if near:
             kept.append(member.name)
+    if not kept:
+        return None
     return space.restrict({MEMBER_KNOB: kept}).space if len(kept) < len(space.members) else space
 
 

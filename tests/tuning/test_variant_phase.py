@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from played_programs import PlayedRun
@@ -65,6 +68,20 @@ def test_the_best_start_is_gone_on_from_and_the_best_of_each_kind_is_kept(run: P
 def test_a_second_start_is_gone_on_from_only_when_it_is_close(run: PlayedRun) -> None:
     starts = start(run, DEFAULT_VARIANT, 0.205), start(run, VARIANTS[2], 0.2)
     assert names(chosen(run, *starts)) == ["mine with kernels", "default with kernels"]
+
+
+@pytest.mark.parametrize(("sites", "searched"), [("abcdefgh", 1), ("abcdxyzw", 2)])
+def test_of_two_starts_with_the_same_sites_one_is_gone_on_from(
+    run: PlayedRun, sites: str, searched: int
+) -> None:
+    starts = start(run, DEFAULT_VARIANT, 0.205), start(run, VARIANTS[2], 0.2)
+    for number, (own, other) in enumerate(zip("abcdefgh", sites, strict=True)):
+        task: Any = run.task(str(number))
+        task.site, task.share = SimpleNamespace(digest=own), 0.1
+        twin: Any = copy.copy(task)
+        twin.site = SimpleNamespace(digest=other)
+        starts[1].prepared.tasks.append(twin)
+    assert len(chosen(run, *starts, tasks=0)) == searched
 
 
 def test_a_variant_that_beats_the_starts_is_gone_on_from_first(run: PlayedRun) -> None:

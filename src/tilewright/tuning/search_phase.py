@@ -34,6 +34,7 @@ _BATCH = 8
 _MINIMUM = 8
 # Of a task, for which there shall be time.
 _FINALISTS = 2
+_NEWS_LEAST, _NEWS_SHARE = 8, 1 / 3
 
 
 @dataclass
@@ -236,7 +237,11 @@ def _keep_for_the_end(
     kernels = any(task.data is not None for task in tasks)
     company_s, finish_s = end_s(context, kernels)
     finalists = min(_FINALISTS, context.options.effort_preset.finalists)
-    context.deadlines.keep("confirm", confirm_s(context, len(tasks), finalists))
+    number = len(tasks)
+    if kernels:
+        # Of what starts have made programs of, few tasks find something better.
+        number = min(number, max(_NEWS_LEAST, math.ceil(_NEWS_SHARE * number)))
+    context.deadlines.keep("confirm", confirm_s(context, number, finalists))
     context.deadlines.keep("company", len(prepared) * company_s)
     context.deadlines.keep("finish", finish_s)
 

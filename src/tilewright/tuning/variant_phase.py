@@ -23,6 +23,8 @@ from tilewright.tuning.variants import (
 _CHOSEN_VARIANTS = "chosen variants"
 # A second start is searched if it takes no more than this much of the best one's time.
 _CLOSE = 1.08
+# Of a program's time in sites that another has too, from which both are searched alike.
+_ALIKE = 0.9
 
 
 def choose_variants(
@@ -201,7 +203,13 @@ def _worth_tuning(
     starts = [one for one in best.values() if one.company.choices]
     plain = [one for one in best.values() if not one.company.choices]
     if starts and starts[0].time_s <= (2.0 if few else 1.25) * measured[0].time_s:
-        chosen = [one for one in starts if one.time_s <= _CLOSE * starts[0].time_s][:2]
+        chosen = starts[:1]
+        for one in starts[1:]:
+            # What is found for the one is as good for the other, which would only be compiled and
+            # compared twice.
+            if one.time_s <= _CLOSE * starts[0].time_s and not _alike(one, starts[0]):
+                chosen.append(one)
+                break
         reach = 1.5 if few else 1.0
         near = [one for one in plain if one.time_s <= reach * starts[0].time_s]
         chosen += near[: context.options.effort_preset.tuned_variants]
@@ -218,6 +226,14 @@ def _worth_tuning(
     chosen.sort(key=lambda one: one.time_s)
     context.store.put_state(context.run_id, _CHOSEN_VARIANTS, [one.name for one in chosen])
     return chosen
+
+
+def _alike(one: Contender, other: Contender) -> bool:
+    """Whether almost all of a program's time goes into sites that the other has too."""
+    theirs = {task.site.digest for task in other.company.prepared.tasks if task.site is not None}
+    tasks = [task for task in one.company.prepared.tasks if not task.is_chain]
+    same = sum(t.share for t in tasks if t.site is not None and t.site.digest in theirs)
+    return bool(tasks) and same >= _ALIKE * sum(task.share for task in tasks)
 
 
 def _digest(build: Build) -> str:

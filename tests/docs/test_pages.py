@@ -25,6 +25,10 @@ FEWER = {
     "tilewright tune": "tilewright tune --max-trials 1 --variants default --kernels off",
     "--runs 10": "--runs 2",
     "--points 16": "--points 6",
+    "sample:2": "sample:1",
+    "64:192:64": "64:128:64",
+    "--repetitions 20": "--repetitions 2",
+    "1,4,16": "4",
 }
 
 

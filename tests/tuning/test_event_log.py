@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -103,12 +104,23 @@ def test_lines_are_there_at_once_with_the_seconds_of_the_run(tmp_path: Path) -> 
     assert len((tmp_path / "new" / "e.jsonl").read_text().splitlines()) == 2
 
 
+def test_a_pipe_that_the_user_names_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        log = EventLog(pipe, pytest.fail)
+        log.listen(ALL[1])
+        assert read_line(os.read(reader, 1 << 16))[1] == ALL[1]
+        log.close()
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_told_once_and_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_once_and_ends_nothing() -> None:
     told: list[str] = []
-    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)
     log = EventLog(Path("/dev/full"), told.append)
     log.listen(ALL[1])
     log.listen(ALL[1])

@@ -108,8 +108,10 @@ class EventLog:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Another run's watcher goes on reading what it has opened.
-        path.unlink(missing_ok=True)
+        # Another run's watcher goes on reading what it has opened. Pipes and devices that the user
+        # names are written to, not taken away.
+        if path.is_file():
+            path.unlink()
         self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1)
         self._failed, self._clock, self._start = failed, clock, clock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,3 +122,8 @@ def test_little_room_and_small_pages(tmp_path: Path, monkeypatch: pytest.MonkeyP
     told = found(QUIET, tmp_path / "t.db")
     assert (told["room"].health, "TMPDIR" in told["room"].advice) == (Health.DOUBT, True)
     assert "transparent_hugepage" in told["huge pages"].advice
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert doctor._EXTRAS.keys() <= project["project"]["optional-dependencies"].keys()

@@ -22,7 +22,7 @@ from tilewright.toolchain import check_versions, versions
 from tilewright.words import share
 
 # Extras of the package, and a module that each brings.
-_EXTRAS = {"onnx": "onnx", "learn": "xgboost", "gpu": "z3", "plot": "matplotlib"}
+_EXTRAS = {"onnx": "onnx", "gpu": "z3", "plot": "matplotlib"}
 # Bytes that a run of a large network needs for programs and candidates, in memory and on the disk.
 _ROOMY = 4 << 30
 # The slower half of equal pieces of work over the fastest: beyond this, times are doubtful.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import te
-from tilewright.schedule.arith import Arithmetic, clipped, span_of
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import (
     Binary,
     Const,
@@ -24,6 +24,7 @@ from tilewright.schedule.expr import (
     substitute,
 )
 from tilewright.schedule.functions import if_then_else
+from tilewright.schedule.spans import clipped, span_of
 from tilewright.schedule.walk import nodes
 
 SIZES = {"x": 3, "y": 4, "z": 5}

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilewright.schedule.arith import Arithmetic, Span, clipped, span_of, union
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Var, index, substitute
 from tilewright.schedule.nest import GLOBAL, LOCAL, PARALLEL, SHARED, VECTORIZED, Buffer
 from tilewright.schedule.relations import extents_of, inexact, made_from, values_up
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.spans import Span, clipped, span_of, union
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.state import AT, INLINE, Placed
 from tilewright.schedule.tensor import (

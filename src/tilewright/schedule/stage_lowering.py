@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 from tilewright.schedule import nest
-from tilewright.schedule.arith import clipped, span_of, union
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import (
     TRUE,
@@ -23,6 +22,7 @@ from tilewright.schedule.expr import (
 )
 from tilewright.schedule.functions import conjunction, conjuncts
 from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
+from tilewright.schedule.spans import clipped, span_of, union
 from tilewright.schedule.tensor import (
     BLOCK_TAGS,
     DATA,

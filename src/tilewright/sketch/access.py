@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
-from tilewright.schedule.arith import Arithmetic, Linear, number
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Binary, Call, Expr, Var
+from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import compact
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import Schedule

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.schedule.arith import Arithmetic, number
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Binary, Expr, index, is_true, substitute
+from tilewright.schedule.linear import number
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.tensor import ComputeOp, IterVar, reads

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tilewright.schedule.arith import Arithmetic, Linear
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import COMPARISONS, Binary, Cast, Const, Expr, Select, index, same
+from tilewright.schedule.linear import Linear
 from tilewright.schedule.tensor import (
     ComputeOp,
     IterVar,

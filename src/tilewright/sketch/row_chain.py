@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from tilewright.schedule.arith import Atom
+from tilewright.schedule.linear import Atom
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import REDUCE, IterVar

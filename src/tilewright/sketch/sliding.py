@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.schedule.arith import Arithmetic, Linear
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Expr, Var, substitute
+from tilewright.schedule.linear import Linear
 from tilewright.schedule.tensor import (
     ComputeOp,
     IterVar,

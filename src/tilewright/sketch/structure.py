@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.schedule.arith import Arithmetic, number
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Binary, Cast, Expr, variables
+from tilewright.schedule.linear import number
 from tilewright.schedule.plan import inlined_bodies
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.tensor import (

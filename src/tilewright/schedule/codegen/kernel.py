@@ -14,7 +14,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
 
 from tilewright.schedule import nest
-from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen.allocation import LINE_BYTES, Allocator
 from tilewright.schedule.codegen.extern import ImportedFunctions
 from tilewright.schedule.codegen.machine import Processor
@@ -26,6 +25,7 @@ from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Const, Expr, Var
 from tilewright.schedule.intrinsic import BODY, RESET
+from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Buffer, Stmt
 from tilewright.schedule.types import bits
 from tilewright.schedule.unrolling import (

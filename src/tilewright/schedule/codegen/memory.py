@@ -14,11 +14,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
 
 from tilewright.ir.hand_written import ALIGNMENT
-from tilewright.schedule.arith import Linear, number
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.sums import SumEmitter
 from tilewright.schedule.expr import Expr
+from tilewright.schedule.linear import Linear, number
 from tilewright.schedule.nest import Buffer, Load
 from tilewright.schedule.types import BOOL, bits
 

@@ -13,10 +13,11 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
-from tilewright.schedule.arith import Arithmetic, Atom, Linear, number
+from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, Var
+from tilewright.schedule.linear import Atom, Linear, number
 from tilewright.schedule.nest import Load
 from tilewright.schedule.types import BOOL, INDEX
 from tilewright.schedule.walk import nodes

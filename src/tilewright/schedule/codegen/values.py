@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
-from tilewright.schedule.arith import Linear, holds
 from tilewright.schedule.codegen import narrow_functions, scalars, wide_functions
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.memory import MemoryEmitter
@@ -25,6 +24,7 @@ from tilewright.schedule.expr import (
     Var,
     cast,
 )
+from tilewright.schedule.linear import Linear, holds
 from tilewright.schedule.nest import Load
 from tilewright.schedule.types import BOOL, INDEX
 from tilewright.schedule.walk import nodes

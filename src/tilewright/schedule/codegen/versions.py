@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.schedule import nest
-from tilewright.schedule.arith import Linear
 from tilewright.schedule.codegen.sums import SumEmitter, is_pure
 from tilewright.schedule.expr import Binary, Expr, Select, Var
+from tilewright.schedule.linear import Linear
 from tilewright.schedule.nest import Stmt, expressions, inner
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import nodes

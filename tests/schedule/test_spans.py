@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.schedule.arith import FAR, Arithmetic, Span, clipped, span_of, union
+from tilewright.schedule.arith import FAR, Arithmetic
 from tilewright.schedule.expr import Expr, Var, index
 from tilewright.schedule.nest import Buffer, Load
+from tilewright.schedule.spans import Span, clipped, span_of, union
 
 I, J, F = Var("i"), Var("j"), Var("f")  # noqa: E741
 LARGE = 1 << 20

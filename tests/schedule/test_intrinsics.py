@@ -38,29 +38,32 @@ def outer_product_matmul(
     return s, [A, B, C]
 
 
-def byte_matmul(lanes: int, m: int, k: int) -> tuple[te.Schedule, list[Any]]:
-    """24 x 32 bytes times 32 x (3 lanes), packed for dot products of four."""
-    A = te.placeholder((24, 32), "i8", name="A")
-    B = te.placeholder((3, 8, lanes, 4), "i8", name="B")
-    g, e = te.reduce_axis(8, "g"), te.reduce_axis(4, "e")
+def dot_matmul(
+    lanes: int, m: int, k: int, dtype: str = "i8", sums: str = "i32", size: int = 4
+) -> tuple[te.Schedule, list[Any]]:
+    """24 x 32 elements times 32 x (3 lanes), packed for dot products of `size`."""
+    A = te.placeholder((24, 32), dtype, name="A")
+    B = te.placeholder((3, 32 // size, lanes, size), dtype, name="B")
+    g, e = te.reduce_axis(32 // size, "g"), te.reduce_axis(size, "e")
     C = te.compute(
         (3, 24, lanes),
         lambda x, i, j: te.sum(
-            A[i, g * 4 + e].astype("i32") * B[x, g, j, e].astype("i32"), axis=[g, e]
+            A[i, g * size + e].astype(sums) * B[x, g, j, e].astype(sums), axis=[g, e]
         ),
         name="C",
     )
     s = te.create_schedule(C)
     x, i, j = s[C].op.axis
     g, e = s[C].op.reduce_axis
-    go, gi = s[C].split(g, k // 4)
+    go, gi = s[C].split(g, k // size)
     io, ii = s[C].split(i, m)
     inner = [ii] if m > 1 else []
-    if k > 4:
+    if k > size:
         s[C].reorder(io, x, go, *inner, j, gi, e)
     else:
         s[C].reorder(io, x, go, gi, *inner, j, e)
-    s[C].tensorize(ii if m > 1 else j, te.intrinsics.byte_dot(lanes, k, m))
+    intrinsic = te.intrinsics.byte_dot if dtype == "i8" else te.intrinsics.bf16_dot
+    s[C].tensorize(ii if m > 1 else j, intrinsic(lanes, k, m))
     return s, [A, B, C]
 
 
@@ -92,7 +95,7 @@ def test_outer_product_computes(dtype: str) -> None:
 
 @pytest.mark.parametrize(("lanes", "m", "k"), [(16, 1, 4), (16, 4, 32), (8, 2, 8)])
 def test_byte_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
-    s, tensors = byte_matmul(lanes, m, k)
+    s, tensors = dot_matmul(lanes, m, k)
     assert "vpdpbusd" in te.build(s, tensors, target="cpu:znver4").assembly()
     if "avx512vnni" in host_features():
         f = te.build(s, tensors, threads=1)
@@ -104,8 +107,29 @@ def test_byte_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
 
 
 def test_byte_dot_needs_the_extension() -> None:
-    s, tensors = byte_matmul(16, 1, 4)
+    s, tensors = dot_matmul(16, 1, 4)
     with pytest.raises(te.ScheduleError, match=r"byte dot products.*cpu:haswell"):
+        te.build(s, tensors, target="cpu:haswell")
+
+
+@pytest.mark.parametrize(("lanes", "m", "k"), [(16, 1, 2), (16, 4, 32), (8, 2, 8)])
+def test_bf16_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
+    s, tensors = dot_matmul(lanes, m, k, "bf16", "f32", 2)
+    assert "vdpbf16ps" in te.build(s, tensors, target="cpu:znver4").assembly()
+    if "avx512bf16" in host_features():
+        te.build(s, tensors, threads=1).verify(
+            lambda a, b: np.einsum("ige,xgje->xij", a.reshape(24, 16, 2), b)
+        )
+
+
+def test_bf16_dot_of_arm() -> None:
+    s, tensors = dot_matmul(4, 4, 32, "bf16", "f32", 2)
+    assert "bfdot" in te.build(s, tensors, target="cpu:neoverse-v2").assembly()
+
+
+def test_bf16_dot_needs_the_extension() -> None:
+    s, tensors = dot_matmul(16, 1, 2, "bf16", "f32", 2)
+    with pytest.raises(te.ScheduleError, match=r"bf16 dot products.*cpu:haswell"):
         te.build(s, tensors, target="cpu:haswell")
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -18,22 +19,65 @@ from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_i
 from tilewright.schedule.tensor import compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
-__all__ = ["byte_dot", "gemv", "outer_product", "transpose", "wmma"]
+__all__ = ["bf16_dot", "byte_dot", "gemv", "outer_product", "transpose", "wmma"]
 
 Views: TypeAlias = Sequence[BufferView]
 
 
-# -- dot products of bytes in groups of four: VNNI on x86, `sdot` on Arm ---------------------------
+# -- dot products of small elements in groups, added to wide sums ----------------------------------
 
-_GROUP = 4
-# By lanes: the instruction, and the extensions any of which brings it.
-_X86 = {
-    16: ("llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",)),
-    8: ("llvm.x86.avx512.vpdpbusd.256", ("avx512vnni", "avxvnni")),
-}
-_ARM = {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))}
+
+@dataclass(frozen=True)
+class _Dot:
+    """A family of instructions that add the products of a group of elements to each sum.
+
+    name, what: of the intrinsic, and of the instructions in words. dtype, sums: element types.
+    group: elements of each sum. x86, arm: by sums in a vector, the instruction by LLVM's name and
+    the extensions any of which brings it.
+    """
+
+    name: str
+    what: str
+    dtype: str
+    sums: str
+    group: int
+    x86: Mapping[int, tuple[str, tuple[str, ...]]]
+    arm: Mapping[int, tuple[str, tuple[str, ...]]]
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Sums in a vector of each of the instructions."""
+        return (*self.x86, *self.arm)
+
+
+_BYTES = _Dot(
+    "byte_dot",
+    "byte dot products (AVX-512 VNNI, AVX-VNNI, Arm dotprod)",
+    "i8",
+    "i32",
+    4,
+    {
+        16: ("llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",)),
+        8: ("llvm.x86.avx512.vpdpbusd.256", ("avx512vnni", "avxvnni")),
+    },
+    {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", ("dotprod",))},
+)
+_BF16 = _Dot(
+    "bf16_dot",
+    "bf16 dot products (AVX-512 BF16, Arm bf16)",
+    "bf16",
+    "f32",
+    2,
+    {
+        16: ("llvm.x86.avx512bf16.dpbf16ps.512", ("avx512bf16",)),
+        8: ("llvm.x86.avx512bf16.dpbf16ps.256", ("avx512bf16",)),
+    },
+    {4: ("llvm.aarch64.neon.bfdot.v4f32.v8bf16", ("bf16",))},
+)
 #: By LLVM's name of an instruction the extensions of a processor, any of which brings it.
-EXTENSIONS: dict[str, tuple[str, ...]] = dict((*_X86.values(), *_ARM.values()))
+EXTENSIONS: dict[str, tuple[str, ...]] = dict(
+    (*_BYTES.x86.values(), *_BYTES.arm.values(), *_BF16.x86.values(), *_BF16.arm.values())
+)
 
 
 def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
@@ -55,19 +99,50 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
 
         s[C].tensorize(ji, te.intrinsics.byte_dot(16))
     """
-    if lanes not in (*_X86, *_ARM):
-        raise ScheduleError(f"byte_dot: {lanes} lanes (allowed: 16, 8, 4)")
-    if k < 1 or k % _GROUP or m < 1:
-        raise ScheduleError(f"byte_dot: k={k}, m={m}; k must be a multiple of 4 and m at least 1")
-    groups = k // _GROUP
-    a = placeholder((k,) if m == 1 else (m, k), "i8", name="a")
-    b = placeholder((lanes, _GROUP) if groups == 1 else (groups, lanes, _GROUP), "i8", name="b")
-    group, element = reduce_axis(groups, "g"), reduce_axis(_GROUP, "e")
+    return _dot(_BYTES, lanes, k, m)
+
+
+def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
+    """`c[r, i] += sum of a[r, 2 g + e] * b[g, i, e]` of bf16 values, added up in f32.
+
+    Both products of a group are added by the instruction itself, which takes what is smaller than
+    1.2e-38 for 0.
+
+    Args:
+        lanes: of c: 16 or 8 (AVX-512 BF16), 4 (Arm).
+        k: length of the sums, a multiple of 2; with k = 2, b has no dimension g.
+        m: rows; with m = 1, c and a have no dimension r.
+
+    Returns:
+        The intrinsic.
+
+    Raises:
+        ScheduleError: for other numbers.
+
+        s[C].tensorize(ji, te.intrinsics.bf16_dot(16))
+    """
+    return _dot(_BF16, lanes, k, m)
+
+
+def _dot(dot: _Dot, lanes: int, k: int, m: int) -> TensorIntrinsic:
+    """The intrinsic of a family for a tile of m rows, `lanes` wide, over k elements."""
+    size = dot.group
+    if lanes not in dot.lanes:
+        allowed = ", ".join(map(str, dot.lanes))
+        raise ScheduleError(f"{dot.name}: {lanes} lanes (allowed: {allowed})")
+    if k < 1 or k % size or m < 1:
+        raise ScheduleError(
+            f"{dot.name}: k={k}, m={m}; k must be a multiple of {size} and m at least 1"
+        )
+    groups = k // size
+    a = placeholder((k,) if m == 1 else (m, k), dot.dtype, name="a")
+    b = placeholder((lanes, size) if groups == 1 else (groups, lanes, size), dot.dtype, name="b")
+    group, element = reduce_axis(groups, "g"), reduce_axis(size, "e")
 
     def product(row: Sequence[Expr], i: Expr) -> Expr:
-        at = element if groups == 1 else group * _GROUP + element
-        left = cast("i32", a[(*row, at)])
-        right = cast("i32", b[(i, element) if groups == 1 else (group, i, element)])
+        at = element if groups == 1 else group * size + element
+        left = cast(dot.sums, a[(*row, at)])
+        right = cast(dot.sums, b[(i, element) if groups == 1 else (group, i, element)])
         total: Expr = functions.sum(left * right, axis=element if groups == 1 else [group, element])
         return total
 
@@ -75,12 +150,12 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         c = compute((lanes,), lambda i: product((), i), name="c")
     else:
         c = compute((m, lanes), lambda r, i: product((r,), i), name="c")
-    name = f"byte_dot_{m}x{lanes}x{k}"
+    name = f"{dot.name}_{m}x{lanes}x{k}"
 
     def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
-        instruction, is_signed = _instruction(builder, name, lanes)
+        instruction, is_x86 = _instruction(builder, dot, name, lanes)
         (out,) = outputs
-        zero = builder.constant(0, "i32", lanes)
+        zero = builder.constant(0, dot.sums, lanes)
         if phase == "reset":
             for row in range(m):
                 out.store(zero, *_row(m, row), 0)
@@ -89,28 +164,29 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
         start = [
             out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zero for row in range(m)
         ]
+        # Bytes that an instruction of x86 takes without a sign.
+        offset = builder.constant(-128, "i8", size * lanes) if is_x86 and dot is _BYTES else None
 
-        offset = builder.constant(-128, "i8", _GROUP * lanes)
-
-        def dot(total: ir.Value, bytes_: ir.Value, weights: ir.Value) -> ir.Value:
-            operands = [total, bytes_, weights]
+        def added(total: ir.Value, values: ir.Value, weights: ir.Value) -> ir.Value:
+            operands = [total, values, weights]
             return llvm.CallIntrinsicOp(total.type, instruction, operands, [], []).results[0]
 
         def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-            weights = right.load(*(() if groups == 1 else (at,)), 0, 0, lanes=_GROUP * lanes)
-            place = arith.MulIOp(at, builder.index(_GROUP)).result
+            weights = right.load(*(() if groups == 1 else (at,)), 0, 0, lanes=size * lanes)
+            place = arith.MulIOp(at, builder.index(size)).result
             made = []
             for row, total in enumerate(sums[:m]):
-                bytes_ = _spread(builder, left.load(*_row(m, row), place, lanes=_GROUP), lanes)
-                if not is_signed:
-                    bytes_ = arith.XOrIOp(bytes_, offset).result
-                made.append(dot(total, bytes_, weights))
-            return made if is_signed else [*made, dot(sums[m], offset, weights)]
+                one = left.load(*_row(m, row), place, lanes=size)
+                values = _spread(builder, one, dot.dtype, size, lanes)
+                if offset is not None:
+                    values = arith.XOrIOp(values, offset).result
+                made.append(added(total, values, weights))
+            return made if offset is None else [*made, added(sums[m], offset, weights)]
 
         # What the 128 that is added to each byte of a adds up to is the same for all rows.
-        sums = builder.loop(groups, 1, start if is_signed else [*start, zero], step)
+        sums = builder.loop(groups, 1, start if offset is None else [*start, zero], step)
         for row, total in enumerate(sums[:m]):
-            result = total if is_signed else arith.SubIOp(total, sums[m]).result
+            result = total if offset is None else arith.SubIOp(total, sums[m]).result
             out.store(result, *_row(m, row), 0)
 
     return decl_tensor_intrin(c.op, emit, name=name)
@@ -120,21 +196,23 @@ def _row(m: int, row: int) -> tuple[int, ...]:
     return () if m == 1 else (row,)
 
 
-def _instruction(builder: IntrinsicBuilder, name: str, lanes: int) -> tuple[str, bool]:
-    """The instruction for so many lanes, and whether it takes signed bytes on both sides."""
-    for table, is_signed in ((_X86, False), (_ARM, True)):
+def _instruction(builder: IntrinsicBuilder, dot: _Dot, name: str, lanes: int) -> tuple[str, bool]:
+    """The instruction for so many lanes, and whether it is one of x86."""
+    for table in (dot.x86, dot.arm):
         if lanes in table:
             instruction, features = table[lanes]
             if builder.machine.features & frozenset(features):
-                return instruction, is_signed
-    raise builder.unsupported(name, "byte dot products (AVX-512 VNNI, AVX-VNNI, Arm dotprod)")
+                return instruction, table is dot.x86
+    raise builder.unsupported(name, dot.what)
 
 
-def _spread(builder: IntrinsicBuilder, four: ir.Value, lanes: int) -> ir.Value:
-    """Four bytes in every lane of a vector of words, as a vector of bytes."""
-    word = vector.BitCastOp(builder.vector_type("i32", 1), four).result
+def _spread(
+    builder: IntrinsicBuilder, group: ir.Value, dtype: str, size: int, lanes: int
+) -> ir.Value:
+    """A group of elements in every lane of a vector of words, as a vector of elements."""
+    word = vector.BitCastOp(builder.vector_type("i32", 1), group).result
     spread = builder.splat(vector.ExtractOp(word, [], [0]).result, lanes)
-    return vector.BitCastOp(builder.vector_type("i8", _GROUP * lanes), spread).result
+    return vector.BitCastOp(builder.vector_type(dtype, size * lanes), spread).result
 
 
 # -- a matrix times a vector, the sums in vector registers -----------------------------------------

@@ -12,7 +12,7 @@ from tilewright.target import Target
 
 # Modules of this package, each of which has its sketches in `SKETCHES`.
 _MODULES = (
-    "byte_tiles",
+    "dot_tiles",
     "elementwise",
     "rows",
     "split_rows",

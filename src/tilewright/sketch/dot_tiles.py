@@ -1,9 +1,11 @@
-"""Contractions of bytes by instructions that add up four products at once: VNNI on x86, `sdot` on
-Arm processors."""
+"""Contractions of small elements by instructions that add several products to each sum at once: of
+bytes (VNNI on x86, `sdot` on Arm processors) and of bf16 (AVX-512 BF16, `bfdot`)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,46 +26,59 @@ from tilewright.space.pipeline import Unfit, space_near
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
-# Sums in a vector of the instruction, by LLVM's names of the extensions that bring it.
-_LANES = {"avx512vnni": 16, "avxvnni": 8, "dotprod": 4}
-_GROUP = 4
 _MOST_ROWS = 16
 _MOST_PIECES = 64
 
 
-def byte_lanes(target: Target) -> int:
-    """Sums that one instruction adds four products of bytes to.
+@dataclass(frozen=True)
+class DotProducts:
+    """Instructions that add the products of a group of elements to each sum of a vector.
 
-    Args:
-        target: a processor whose features are known.
-
-    Returns:
-        0 where there is no such instruction.
+    intrinsic: its name among the language's. what: they add up, in words. dtype, sums: element
+    types. group: elements of each sum. extensions: sums in a vector by LLVM's names of the
+    extensions that bring an instruction, the widest first.
     """
-    features = {name.strip("+") for name in target.features.split(",")}
-    return next((lanes for name, lanes in _LANES.items() if name in features), 0)
+
+    intrinsic: str
+    what: str
+    dtype: str
+    sums: str
+    group: int
+    extensions: Mapping[str, int]
+
+    def lanes(self, target: Target) -> int:
+        """Sums that one instruction adds to.
+
+        Args:
+            target: a processor whose features are known.
+
+        Returns:
+            0 where there is no such instruction.
+        """
+        features = {name.strip("+") for name in target.features.split(",")}
+        return next((lanes for name, lanes in self.extensions.items() if name in features), 0)
 
 
-class ByteTilesSketch(Sketch):
-    """Tiles of rows times one vector, summed up over the whole depth by dot products of four bytes;
-    columns in panels with four steps of the depth beside each other, packed ahead or first.
+class _DotTilesSketch(Sketch):
+    """Tiles of rows times one vector, summed up over the whole depth by dot products; columns in
+    panels with the steps of a group beside each other, packed ahead or first.
 
     Knobs: `rows`, of a tile; `row_pieces`, `column_pieces`, into how many blocks the result is cut.
     """
 
-    name = "byte-tiles"
+    dots: ClassVar[DotProducts]
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
-        self._lanes = byte_lanes(target)
+        self._lanes, group = self.dots.lanes(target), self.dots.group
         if not self._lanes:
-            raise Unfit("the processor has no dot products of bytes")
+            raise Unfit(f"the processor has no dot products of {self.dots.what}")
         self._form = contraction_of(site)
-        left, right = self._form.left, self._form.right
         rows, columns, depth = self._form.sizes
-        if self._form.main.output.dtype != "i32" or not (_is_bytes(left) and _is_bytes(right)):
-            raise Unfit("it does not add up products of bytes in words of 32 bits")
-        if depth % _GROUP or self._form.batch:
-            raise Unfit(f"its depth of {depth} is no multiple of {_GROUP}, or it has batches")
+        of_type = (self._is_of_type(side) for side in (self._form.left, self._form.right))
+        if self._form.main.output.dtype != self.dots.sums or not all(of_type):
+            raise Unfit(f"it does not add up products of {self.dots.what} in {self.dots.sums}")
+        if depth % group or self._form.batch:
+            raise Unfit(f"its depth of {depth} is no multiple of {group}, or it has batches")
         self._target = target
         tiles = tiles_of(columns, self._lanes)
         heights = [r for r in range(1, _MOST_ROWS + 1) if rows % r == 0]
@@ -101,7 +116,7 @@ class ByteTilesSketch(Sketch):
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
         # The intrinsics write operations of MLIR.
-        from tilewright.schedule.intrinsics import byte_dot
+        from tilewright.schedule import intrinsics
 
         values: dict[str, Any] = dict(configuration.items)
         form, lanes, height = self._form, self._lanes, values["rows"]
@@ -112,12 +127,13 @@ class ByteTilesSketch(Sketch):
         if packing is not None and form.right.position is not None:
             arguments[form.right.position] = panels
             packings[form.right.position] = packing
-        g, e = reduce_axis(depth // _GROUP, "g"), reduce_axis(_GROUP, "e")
+        size, wide = self.dots.group, self.dots.sums
+        g, e = reduce_axis(depth // size, "g"), reduce_axis(size, "e")
 
         def element(panel: Expr, row: Expr, lane: Expr) -> Expr:
-            a = TensorRead(left, (row, g * _GROUP + e))
+            a = TensorRead(left, (row, g * size + e))
             b = TensorRead(panels, (panel, g, lane, e))
-            total: Expr = summed(Binary("mul", Cast("i32", a), Cast("i32", b), "i32"), axis=[g, e])
+            total: Expr = summed(Binary("mul", Cast(wide, a), Cast(wide, b), wide), axis=[g, e])
             return total
 
         tiles = tiles_of(columns, lanes)
@@ -153,7 +169,8 @@ class ByteTilesSketch(Sketch):
         stage.compute_at(result, outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
-        stage.tensorize(row if height > 1 else lane, byte_dot(lanes, depth, height))
+        dot = getattr(intrinsics, self.dots.intrinsic)
+        stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height))
         for tensor in (left, panels):
             if isinstance(tensor.op, ComputeOp):
                 copy = schedule[tensor]
@@ -189,7 +206,7 @@ class ByteTilesSketch(Sketch):
             return None
         _, columns, depth = form.sizes
         tiles = tiles_of(columns, lanes)
-        parts = {axes[0]: (tiles, lanes), axes[1]: (depth // _GROUP, _GROUP)}
+        parts = {axes[0]: (tiles, lanes), axes[1]: (depth // self.dots.group, self.dots.group)}
         pads = {axes[0]: tiles * lanes - columns, axes[1]: 0}
         if set(read.indices) != set(axes) or len(read.indices) != 2:
             return None
@@ -205,11 +222,11 @@ class ByteTilesSketch(Sketch):
 
         def packed(panel: Expr, group: Expr, lane: Expr, one: Expr) -> Expr:
             column = panel * lanes + lane
-            value = source_read(form.right.at([], column, group * _GROUP + one))
+            value = source_read(form.right.at([], column, group * self.dots.group + one))
             assert value is not None
             return value if columns % lanes == 0 else if_then_else(column < columns, value, 0)
 
-        shape = (tiles_of(columns, lanes), depth // _GROUP, lanes, _GROUP)
+        shape = (tiles_of(columns, lanes), depth // self.dots.group, lanes, self.dots.group)
         made: Tensor = compute(shape, packed, name="right.panels")
         return made
 
@@ -232,17 +249,32 @@ class ByteTilesSketch(Sketch):
             return made
         return rewritten(form.site.output, {main.output: element})
 
+    def _is_of_type(self, operand: MatrixOperand) -> bool:
+        """Whether an operand is made of such elements, converted at once."""
+        factor = operand.factor
+        read = source_read(factor)
+        return (
+            read is not None
+            and read.dtype == self.dots.dtype
+            and isinstance(factor, Cast)
+            and factor.value is read
+        )
 
-def _is_bytes(operand: MatrixOperand) -> bool:
-    """Whether an operand is made of bytes with signs, converted at once."""
-    factor = operand.factor
-    read = source_read(factor)
-    return (
-        read is not None
-        and read.dtype == "i8"
-        and isinstance(factor, Cast)
-        and factor.value is read
+
+class ByteTilesSketch(_DotTilesSketch):
+    """Products of bytes, added up in words of 32 bits."""
+
+    name = "byte-tiles"
+    dots = DotProducts(
+        "byte_dot", "bytes", "i8", "i32", 4, {"avx512vnni": 16, "avxvnni": 8, "dotprod": 4}
     )
 
 
-SKETCHES: tuple[type[Sketch], ...] = (ByteTilesSketch,)
+class Bf16TilesSketch(_DotTilesSketch):
+    """Products of bf16, added up in f32."""
+
+    name = "bf16-tiles"
+    dots = DotProducts("bf16_dot", "bf16", "bf16", "f32", 2, {"avx512bf16": 16, "bf16": 4})
+
+
+SKETCHES: tuple[type[Sketch], ...] = (ByteTilesSketch, Bf16TilesSketch)

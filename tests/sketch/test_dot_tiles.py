@@ -1,16 +1,17 @@
-"""Contractions of bytes: dot products of four where a processor has them, the same numbers."""
+"""Contractions of small elements by dot products where a processor has them: the same numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from nest_evaluator import evaluate
 
 from tilewright import te
-from tilewright.sketch.byte_tiles import ByteTilesSketch, byte_lanes
+from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch
 from tilewright.sketch.interface import SiteExpression
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target, parse_target
@@ -21,16 +22,26 @@ def with_features(features: str, name: str = "cpu:znver4") -> Target:
 
 
 VNNI = with_features("+avx512f,+avx512vnni")
+BF16 = with_features("+avx512f,+avx512bf16")
 
 
-def product(rows: int, columns: int, depth: int, transposed: bool = False, **more: Any) -> Any:
+def product(
+    rows: int,
+    columns: int,
+    depth: int,
+    transposed: bool = False,
+    *,
+    dtype: str = "i8",
+    sums: str = "i32",
+    **more: Any,
+) -> Any:
     shape = (columns, depth) if transposed else (depth, columns)
-    a, b = te.placeholder((rows, depth), "i8", name="a"), te.placeholder(shape, "i8", name="b")
+    a, b = te.placeholder((rows, depth), dtype, name="a"), te.placeholder(shape, dtype, name="b")
     k = te.reduce_axis(depth, "k")
     c = te.compute(
         (rows, columns),
         lambda i, j: te.sum(
-            a[i, k].astype("i32") * (b[j, k] if transposed else b[k, j]).astype("i32"), axis=k
+            a[i, k].astype(sums) * (b[j, k] if transposed else b[k, j]).astype(sums), axis=k
         ),
         name="c",
     )
@@ -58,6 +69,27 @@ def test_every_configuration_computes_the_same(
         assert np.array_equal(found, wanted), configuration
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_bf16_adds_up_in_f32(constant: bool) -> None:
+    site = product(14, 40, 16, True, dtype="bf16", sums="f32", constant=constant)
+    sketch = Bf16TilesSketch(site, BF16)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((14, 16), (40, 16)))
+    wanted = a.astype("f8") @ b.astype("f8").T + 1
+    for configuration in (sketch.space.default, *sketch.space.sample(rng, 3)):
+        kernel = sketch.schedule(configuration)
+        given = kernel.packings[1].of(b) if constant else b
+        (found,) = evaluate(kernel.lower().program, [a, given], "random")
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_instruction_of_bf16_is_in_the_code() -> None:
+    sketch = Bf16TilesSketch(product(24, 32, 64, dtype="bf16", sums="f32"), BF16)
+    kernel = sketch.schedule(sketch.space.default)
+    code = te.build(kernel.schedule, kernel.arguments, target="cpu:znver4").assembly()
+    assert code.count("vdpbf16ps") >= dict(sketch.space.default.items)["rows"]
+
+
 def test_the_instruction_is_in_the_code() -> None:
     sketch = ByteTilesSketch(product(24, 32, 64), VNNI)
     kernel = sketch.schedule(sketch.space.default)
@@ -66,11 +98,19 @@ def test_the_instruction_is_in_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "lanes"),
-    [("+avx2,+fma", 0), ("+avx2,+avxvnni", 8), ("+avx512vnni,+avxvnni", 16), ("+dotprod", 4)],
+    ("sketch", "features", "lanes"),
+    [
+        (ByteTilesSketch, "+avx2,+fma", 0),
+        (ByteTilesSketch, "+avx2,+avxvnni", 8),
+        (ByteTilesSketch, "+avx512vnni,+avxvnni", 16),
+        (ByteTilesSketch, "+dotprod", 4),
+        (Bf16TilesSketch, "+avx512f,+avx512vnni", 0),
+        (Bf16TilesSketch, "+avx512bf16", 16),
+        (Bf16TilesSketch, "+neon,+bf16", 4),
+    ],
 )
-def test_lanes_are_the_processors(features: str, lanes: int) -> None:
-    assert byte_lanes(with_features(features)) == lanes
+def test_lanes_are_the_processors(sketch: Any, features: str, lanes: int) -> None:
+    assert sketch.dots.lanes(with_features(features)) == lanes
 
 
 def test_what_is_not_for_the_instruction() -> None:
@@ -81,5 +121,5 @@ def test_what_is_not_for_the_instruction() -> None:
     a, b = te.placeholder((8, 8), "f32", name="a"), te.placeholder((8, 8), "f32", name="b")
     k = te.reduce_axis(8, "k")
     c = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
-    with pytest.raises(Unfit, match="products of bytes in words"):
+    with pytest.raises(Unfit, match="products of bytes in i32"):
         ByteTilesSketch(SiteExpression((a, b), (False, False), c), VNNI)

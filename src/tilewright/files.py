@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tilewright.errors import UserError
 
@@ -90,6 +91,27 @@ def read_text(path: Path, what: str) -> str:
         raise UserError(f"{path}: not a {what}: byte {error.start} is not UTF-8 text") from error
     except OSError as error:
         raise UserError(f"{path}: cannot read the {what} ({error.strerror})") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What JSON that others may have written says.
+
+    Args:
+        text: the JSON.
+
+    Raises:
+        json.JSONDecodeError: it is none, is nested deeper than can be followed, or has a number
+            of thousands of digits.
+        UnicodeDecodeError: it is no text.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), "", 0) from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -183,3 +183,19 @@ def test_mistakes(folder: Path, args: list[str], told: str) -> None:
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (folder / "x.mlir").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [["strip"], ["show"], ["check"], ["merge", "-o", "merged.mlir"]], ids=lambda c: c[0]
+)
+def test_what_crashes_the_parser_does_not_end_the_command(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    deep = tmp_path / "deep.mlir"
+    deep.write_text("module {" * 50_000)
+    result = run("spec", *command, deep)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert "deep.mlir" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import faults
 import pytest
+import worker_faults as faults
 
 from tilewright.measure import devices
 from tilewright.measure.devices import CompilerTargets, Driver, drivers, targets

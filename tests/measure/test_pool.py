@@ -9,8 +9,8 @@ import textwrap
 import time
 from pathlib import Path
 
-import faults
 import pytest
+import worker_faults as faults
 
 from tilewright.errors import UserError
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool, WorkerStartError
@@ -230,6 +230,71 @@ def test_garbage_on_the_channel_is_a_crash(pool):
     assert still_works(pool)
 
 
+def test_the_log_is_bounded_where_the_worker_cannot_see_to_it():
+    with WorkerPool(1, timeout_s=LIMIT_S, log_limit=1 << 16) as pool:
+        result = only(pool, "flood_holding_the_lock", 3.0)
+        # Between two looks of the pool it is not.
+        assert result.value < 3 << 30
+        sizes = [os.fstat(worker._log.fileno()).st_size for worker in pool._workers]
+        assert eventually(lambda: max(sizes) < result.value or result.value < 1 << 20)
+        assert still_works(pool)
+
+
+def test_an_error_that_cannot_be_read_is_a_crash(pool):
+    failure = only(pool, "garbage_as_error", timeout_s=10).failure
+    assert failure.kind == "crashed"
+    assert "cannot be read" in failure.message
+    assert still_works(pool)
+
+
+def test_a_candidate_that_forks_answers_once(pool):
+    for number in range(5):
+        assert only(pool, "fork_and_answer", number).value == number
+    assert still_works(pool)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+def test_what_has_left_the_group_ends_with_its_worker(pool, tmp_path):
+    note = tmp_path / "pid"
+    assert only(pool, "leave_a_daemon", str(note)).failure.kind == "crashed"
+    assert not alive(int(note.read_text()))
+    assert still_works(pool)
+
+
+def test_what_a_failed_job_leaves_on_disk_goes_with_its_worker(pool):
+    first, files = only(pool, "kept_files").value
+    assert files == []
+    assert only(pool, "fill_the_disk").failure.error_type == "OSError"
+    second, files = only(pool, "kept_files").value
+    assert (second != first, files) == (True, [])
+
+
+def test_jobs_are_given_the_time_in_which_this_process_was_stopped():
+    body = """
+        import time, worker_faults as faults
+        from tilewright.measure.pool import Job, WorkerPool
+        with WorkerPool(1, timeout_s=2.5) as pool:
+            pool.run([Job(faults.echo, 1)])
+            print("begins", flush=True)
+            (result,) = pool.run([Job(faults.work, (0.2, 3.5))])
+            print(result.outcome, flush=True)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(body)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(3.5)
+    process.send_signal(signal.SIGCONT)
+    assert process.stdout.read() == "done\n"
+    assert process.wait() == 0
+
+
 @pytest.mark.parametrize(
     ("task", "text"), [("unpicklable", "cannot be sent back"), ("unreadable", "cannot be read")]
 )
@@ -324,7 +389,7 @@ def test_workers_end_with_their_parent(tmp_path, task, ending):
         f"""
         import sys
         sys.path.insert(0, {HERE!r})
-        import faults
+        import worker_faults as faults
         from pathlib import Path
         from tilewright.measure.pool import Job, WorkerPool
         pool = WorkerPool(2, timeout_s=60)

@@ -118,3 +118,30 @@ def test_another_expression_is_refused_with_the_step() -> None:
     )
     with pytest.raises(te.ScheduleError, match="no primitive 'explode'"):
         steps.apply(y)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        '{"primitive": "split", "stage": "C", "arguments": {"axis": {"axis": 5}, "factor": 4}}',
+        '{"primitive": "split", "stage": "C", "arguments": {"axis": {"axis": ["C", "x"]}}}',
+        '{"primitive": "split", "stage": "C", "arguments": {"axis": {"result": [7, 0]}}}',
+        '{"primitive": "reorder", "stage": "C", "arguments": {"args": 3}}',
+        '{"primitive": ["split"], "stage": "C", "arguments": {}}',
+        '{"primitive": "split", "stage": {"result": [0]}, "arguments": {}}',
+        '{"primitive": "split", "stage": "C", "arguments": [[1]]}',
+        '{"primitive": "set_store_predicate", "stage": "C", "arguments": {"args": [{"expr": []}]}}',
+        "3",
+    ],
+)
+def test_steps_that_nobody_recorded_are_said_to_be_wrong(step: str) -> None:
+    a = te.placeholder((8,), name="A")
+    c = te.compute((8,), lambda i: a[i] + 1.0, name="C")
+    with pytest.raises(te.ScheduleError, match="schedule trace"):
+        te.Trace.from_json(f'{{"format": 1, "steps": [{step}]}}').apply(c)
+
+
+@pytest.mark.parametrize("text", ["def schedule(s):\n  x = " + "[" * 9000, "\0", "(" * 100_000])
+def test_source_that_python_cannot_parse(text: str) -> None:
+    with pytest.raises(te.ScheduleError, match="schedule trace"):
+        te.Trace.from_python(text)

@@ -6,12 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from played_run import RIGHT, WRONG
 
+from tilewright.argument import ArgumentType
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.inputs import load_arguments, turned_inputs, write_inputs
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.runtime import Parameters
+from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
+from tilewright.target import parse_target
+from tilewright.trial import Status
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build, Programs, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT
@@ -64,3 +71,55 @@ def test_a_wrong_output_is_said(tmp_path: Path) -> None:
     assert "1 of 8 elements differs" in made.check(build)
     made, build = programs(tmp_path, [RIGHT, RIGHT])
     assert made.check(build) == ""
+
+
+DOUBLES = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %r = arith.addf %x, %x : tensor<4xf32>
+  return %r : tensor<4xf32>
+}"""
+# Right for what begins with 1, and for nothing else.
+DOUBLES_SOME = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1.0 : f32
+  %first = tensor.extract %x[%zero] : tensor<4xf32>
+  %known = arith.cmpf oeq, %first, %one : f32
+  %two = arith.addf %x, %x : tensor<4xf32>
+  %three = arith.addf %two, %x : tensor<4xf32>
+  %r = arith.select %known, %two, %three : tensor<4xf32>
+  return %r : tensor<4xf32>
+}"""
+
+
+def test_what_is_right_with_one_set_of_inputs_alone_is_found(tmp_path: Path) -> None:
+    builds = []
+    with compile_pool(1) as compilers:
+        for name, source in (("default", DOUBLES), ("some", DOUBLES_SOME)):
+            asked = CompileRequest(
+                source, parse_target("cpu").flags, destination=tmp_path / f"{name}.vmfb"
+            )
+            assert compilers.ask(compile_source, asked) == asked.destination
+            builds.append(Build(name, DEFAULT_VARIANT, None, asked.destination))
+    kind = ArgumentType("f32", (4,))
+    inputs = write_inputs(tmp_path / "in", [kind], [np.array([1, 2, 3, 4], np.float32)])
+    with Benchmark(DeviceOptions("local-sync")) as benchmark:
+        opened: Any = SimpleNamespace(
+            program=None, toolchain=None, work=tmp_path, benchmark=benchmark, options=TuneOptions()
+        )
+        made = Programs(opened, "main", None, inputs, Parameters())  # type: ignore[arg-type]
+        default, some = builds
+        assert made.make_reference(default) == ""
+        assert made.compare_all_outputs(default).ok
+        assert made.compare_outputs(some).ok
+        tested = made.compare_all_outputs(some)
+        assert tested.status is Status.WRONG_RESULT
+        assert tested.message.startswith("with other inputs: ")
+
+
+def test_integers_are_not_turned(tmp_path: Path) -> None:
+    kinds = [ArgumentType("i32", (3,)), ArgumentType("f32", (3,)), ArgumentType("f32", None)]
+    values = [np.arange(3, dtype=np.int32), np.arange(3, dtype=np.float32), np.float32(2.0)]
+    inputs = write_inputs(tmp_path / "in", kinds, [np.asarray(v) for v in values])
+    turned = turned_inputs(tmp_path / "out", inputs)
+    assert [np.asarray(a).tolist() for a in load_arguments(turned)] == [[0, 1, 2], [2, 1, 0], 2.0]
+    whole = write_inputs(tmp_path / "whole", kinds[:1], values[:1])
+    assert turned_inputs(tmp_path / "same", whole) == whole

@@ -95,6 +95,8 @@ class Commands(LazyGroup):
             # again when the interpreter flushes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+        except MemoryError as error:
+            return _report(f"not enough memory ({' '.join(str(error).split())})", 2)
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()

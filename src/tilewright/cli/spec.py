@@ -10,7 +10,7 @@ import click
 from tilewright import words
 from tilewright.cli import output
 from tilewright.cli.tuning_options import PATH, json_option, tuning_options
-from tilewright.files import read_text, write_file, write_text
+from tilewright.files import write_file, write_text
 
 
 @click.group(
@@ -38,9 +38,9 @@ def merge(specs: tuple[Path, ...], out: Path) -> None:
 
     Preprocessing specs, which have the kernels, are joined with each other.
     """
-    from tilewright.spec.join import merge_any
+    from tilewright.sketch.spec_tasks import merge_files
 
-    merged = merge_any([(str(path), read_text(path, "tuning spec")) for path in specs])
+    merged = merge_files(specs)
     write_text(out, merged.text)
     names = {f"spec {n}": str(path) for n, path in enumerate(specs, start=1)}
     for note in merged.notes:
@@ -68,12 +68,11 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
 
     A spec that matches no dispatch of the program is an error.
     """
-    from tilewright.sketch.spec_tasks import check_code
-    from tilewright.spec.read import check_spec
+    from tilewright.sketch.spec_tasks import check_code, report_on
     from tilewright.target import parse_target
     from tilewright.tuning.apply import apply
 
-    report = check_spec(read_text(spec, "tuning spec"), str(spec))
+    report = report_on(spec)
     if report.kernels:
         check_code(spec, parse_target(given["target"] or "cpu"), tuple(given["iree_flags"] or ()))
     count = words.plural(len(report.entries), "entry", "entries")
@@ -95,9 +94,9 @@ def show(spec: Path, as_json: bool) -> None:
 
     Of kernels also the loops, and the schedule as a function in Python.
     """
-    from tilewright.spec.read import check_spec
+    from tilewright.sketch.spec_tasks import report_on
 
-    report = check_spec(read_text(spec, "tuning spec"), str(spec))
+    report = report_on(spec)
     if as_json:
         output.print_json(
             {
@@ -136,9 +135,9 @@ def strip(program: Path, out: Path | None) -> None:
     and functions translation info: by hand, by `tilewright apply --emit-mlir`, or because IREE
     wrote it as a dispatch that it has configured. Specs leave what is configured alone.
     """
-    from tilewright.ir.program import strip_program
+    from tilewright.sketch.spec_tasks import strip_file
 
-    text, removed = strip_program(program)
+    text, removed = strip_file(program)
     if out is None:
         click.echo(text, nl=False)
     else:

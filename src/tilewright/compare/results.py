@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.compare.machine_state import MachineState
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.files import check_writable_file, read_text, write_whole
+from tilewright.files import check_writable_file, parse_json, read_text, write_whole
 from tilewright.measure.statistics import Interval, bootstrap_interval, paired_ratio_interval
 from tilewright.plain_data import tupled
 from tilewright.tables import check_columns, csv_text
@@ -188,7 +188,7 @@ def read_runs(path: Path) -> list[ComparisonRun]:
         UserError: it cannot be read, or is something else.
     """
     try:
-        data = json.loads(read_text(path, "results of a comparison"))
+        data = parse_json(read_text(path, "results of a comparison"))
         if data["what"] != _WHAT:
             raise ValueError("another kind of file")
         if data["format"] != FORMAT:

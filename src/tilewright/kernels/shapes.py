@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.files import read_text
+from tilewright.files import parse_json, read_text
 from tilewright.kernels.kinds import KINDS
 from tilewright.kernels.operation import ElementTypes, OperationKind, parse_types
 
@@ -126,7 +126,7 @@ def read_shapes(path: Path) -> list[Shape]:
         UserError: it cannot be read, or says what there is not; with the shape's place.
     """
     try:
-        data = json.loads(read_text(path, "shape file"))
+        data = parse_json(read_text(path, "shape file"))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: no JSON: {error}") from error
     if not isinstance(data, list) or not data or not all(isinstance(e, dict) for e in data):

@@ -29,7 +29,7 @@ from typing import Any
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
-from tilewright.files import whole_file, write_whole
+from tilewright.files import parse_json, whole_file, write_whole
 from tilewright.measure.benchmark_worker import (
     CompareRequest,
     RunRequest,
@@ -296,7 +296,7 @@ class Batch:
         """The requests. UserError when the manifest is not one of this version's."""
         path = self.folder / MANIFEST
         try:
-            data = json.loads(path.read_text())
+            data = parse_json(path.read_text())
             if data["format"] != FORMAT:
                 raise UserError(
                     f"{path}: format {data['format']}, this tilewright reads {FORMAT}: install the "
@@ -308,7 +308,7 @@ class Batch:
 
     @property
     def label(self) -> str:
-        data = json.loads((self.folder / MANIFEST).read_text())
+        data = parse_json((self.folder / MANIFEST).read_text())
         return str(data.get("label", ""))
 
     def results(self) -> dict[str, dict[str, Any]]:
@@ -318,7 +318,7 @@ class Batch:
         if path.exists():
             for line in path.read_bytes().splitlines():
                 try:
-                    data = json.loads(line)
+                    data = parse_json(line)
                     if data.get("failure") is not None or "value" in data:
                         found[str(data["key"])] = data
                 except (ValueError, KeyError, TypeError, AttributeError):

@@ -235,6 +235,31 @@ def random_inputs(
     return write_inputs(folder, types, data)
 
 
+def turned_inputs(folder: Path, inputs: InputSet) -> InputSet:
+    """The same arguments with the elements of every tensor of floats in reverse order: other data
+    that a program can be given as well. Integers may be indices and sizes, and stay.
+
+    Args:
+        folder: made if it is not there.
+        inputs: as they were stored.
+
+    Returns:
+        Its key is that of `inputs` where there is nothing to turn.
+    """
+    types = [argument.type for argument in inputs.arguments]
+    values = [
+        np.asarray(value, kind.dtype)
+        for value, kind in zip(load_arguments(inputs), types, strict=True)
+    ]
+    turned = [
+        value if value.dtype.kind in "biu" else value.ravel()[::-1].reshape(value.shape)
+        for value in values
+    ]
+    if all(np.array_equal(_as_bits(a), _as_bits(b)) for a, b in zip(values, turned, strict=True)):
+        return inputs
+    return write_inputs(folder, types, turned)
+
+
 def write_outputs(path: Path, outputs: Sequence[NDArray[Any]]) -> None:
     """Write results to one .npz file: `output_0`, ... and `types`, their element types.
 

@@ -28,7 +28,7 @@ import numpy as np
 from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError
-from tilewright.files import user_folder_file, write_whole
+from tilewright.files import parse_json, user_folder_file, write_whole
 from tilewright.ir.peak_instructions import (
     INSTRUCTIONS,
     STREAMS,
@@ -498,7 +498,7 @@ def _key(machine: Machine, threads: int) -> str:
 def _read(file: Path) -> dict[str, Peak]:
     """The peaks of a cache file; what cannot be read is not there."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        return {key: Peak(**fields) for key, fields in json.loads(file.read_bytes()).items()}
+        return {key: Peak(**fields) for key, fields in parse_json(file.read_bytes()).items()}
     return {}
 
 

@@ -18,6 +18,7 @@ import fcntl
 import os
 import pickle
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +48,10 @@ from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, FrameReader, Pr
 
 _LOG_TAIL = 8192
 _READ = 1 << 20
+# The variable by which a worker's processes are known that have left its process group.
+_MARK = "TILEWRIGHT_WORKER"
+# What forks for ever is looked for as often.
+_STRAY_ROUNDS = 20
 # A process whose socket has closed is a zombie within this time, unless it only closed its files.
 _EXIT_WAIT_S = 1.0
 
@@ -74,8 +79,13 @@ class WorkerProcess:
         log_limit: int,
         environment: dict[str, str],
         bound_to_thread: bool,
+        folder: Path,
     ) -> None:
         self.jobs_done = 0
+        self._log_limit = log_limit
+        # What a candidate leaves behind, or fills the disk with, goes with its worker.
+        self._folder = Path(tempfile.mkdtemp(dir=folder))
+        self._mark = f"{_MARK}={self._folder.parent.name}/{self._folder.name}"
         self._reader = FrameReader()
         self._outgoing = bytearray()
         self._log = tempfile.TemporaryFile(prefix="tilewright-log-")  # noqa: SIM115
@@ -104,6 +114,8 @@ class WorkerProcess:
                     **_ENVIRONMENT,
                     # What is importable here is importable there.
                     "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                    "TMPDIR": str(self._folder),
+                    _MARK: self._mark.partition("=")[2],
                     **environment,
                 },
             )
@@ -160,6 +172,17 @@ class WorkerProcess:
             return None
         return used.user + used.system + used.children_user + used.children_system
 
+    def cut_log(self) -> None:
+        """Keep the log within its limit where the worker itself cannot: what prints may hold
+        Python's lock."""
+        if os.fstat(self._log.fileno()).st_size > 2 * self._log_limit:
+            self._log.truncate(0)
+
+    @property
+    def has_left_files(self) -> bool:
+        """Whether there are files that a job did not remove."""
+        return any(self._folder.iterdir())
+
     def log_tail(self) -> str:
         """The end of what the worker has printed since its last job began."""
         size = os.fstat(self._log.fileno()).st_size
@@ -187,12 +210,39 @@ class WorkerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.kill()  # should it not have reached its own session yet
         self._process.wait()
+        for _ in range(_STRAY_ROUNDS):
+            if not _kill_marked(self._mark):
+                break
         self._close_files()
 
     def _close_files(self) -> None:
         self.channel.close()
         os.close(self._lifeline)
         self._log.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _kill_marked(mark: str) -> int:
+    """Kill what a worker started that is in no group of its any more (Linux tells by /proc).
+
+    Args:
+        mark: a variable of their environment, with its value.
+
+    Returns:
+        How many there were.
+    """
+    if sys.platform != "linux":
+        return 0
+    wanted, found = mark.encode() + b"\0", 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if wanted not in file.read():
+                        continue
+                os.kill(int(name), signal.SIGKILL)
+                found += 1
+    return found
 
 
 __all__ = ["Job", "Result", "WorkerFailure", "WorkerPool", "WorkerStartError"]
@@ -202,6 +252,9 @@ _MAX_FAILED_STARTS = 3
 
 # A job whose limit is on processor time may take this many times as long by the clock.
 _WAITING_FACTOR = 5
+# While jobs run their logs are looked at as often; a wait that ends later by more than the second
+# was one in which this process was stopped (by a signal, with its container): jobs get that time.
+_LOG_CHECK_S, _STOPPED_S = 1.0, 1.0
 # A job is looked at again no sooner: the system counts processor time in hundredths of a second.
 _LOOK_AGAIN_S = 0.05
 
@@ -271,7 +324,8 @@ class WorkerPool:
         self._spawn_options: dict[str, Any] = {
             "memory_limit": memory_limit or 0,
             "log_limit": log_limit,
-            "environment": {"TMPDIR": str(self._scratch), **(environment or {})},
+            "environment": environment or {},
+            "folder": self._scratch,
         }
         self._workers: set[WorkerProcess] = set()
         self._finalizer = weakref.finalize(
@@ -413,10 +467,15 @@ class WorkerPool:
     # -- workers
 
     def _spawn(self) -> None:
-        worker = WorkerProcess(
-            bound_to_thread=threading.current_thread() is not threading.main_thread(),
-            **self._spawn_options,
-        )
+        try:
+            worker = WorkerProcess(
+                bound_to_thread=threading.current_thread() is not threading.main_thread(),
+                **self._spawn_options,
+            )
+        except OSError as error:
+            # No room for its files, or no more processes: not the fault of what it was to do.
+            self._broken = f"a worker cannot be started ({error.strerror or error})"
+            return
         self._workers.add(worker)
         self._starting[worker] = time.monotonic() + self._start_timeout_s
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
@@ -473,9 +532,17 @@ class WorkerPool:
         deadlines += self._starting.values()
         if end is not None:
             deadlines.append(end)
-        wait = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
-        for key, mask in self._selector.select(wait):
-            worker: WorkerProcess = key.data
+        began = time.monotonic()
+        wait = max(0.0, min(deadlines) - began) if deadlines else None
+        if self._running:
+            wait = _LOG_CHECK_S if wait is None else min(wait, _LOG_CHECK_S)
+        ready = self._selector.select(wait)
+        if wait is not None:
+            self._make_up(time.monotonic() - began, wait)
+        for worker in self._running:
+            worker.cut_log()
+        for key, mask in ready:
+            worker = key.data
             if worker not in self._workers:
                 continue
             if mask & selectors.EVENT_WRITE:
@@ -508,7 +575,11 @@ class WorkerPool:
             number = int.from_bytes(body[:NUMBER_BYTES], "little")
             self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
         elif kind is FrameKind.ERROR:
-            number, name, text, trace, restart, exhausted = pickle.loads(body)
+            try:
+                number, name, text, trace, restart, exhausted = pickle.loads(body)
+            except Exception as error:
+                self._ended(worker, f"the worker's error cannot be read: {error}")
+                return
             if worker in self._starting:
                 # A UserError of the setup task says all by itself.
                 prefix = "" if name == "UserError" else f"a worker cannot be set up: {name}: "
@@ -520,7 +591,7 @@ class WorkerPool:
                 message = f"out of memory ({name}: {one_line(text) or 'the limit was reached'})"
                 failure = WorkerFailure("crashed", message, None, name, trace)
             self._finish(worker, number, failure)
-            if restart:
+            if restart or worker.has_left_files:
                 self._replace(worker)
         else:
             self._ended(worker, f"the worker sent an unexpected {kind.name} message")
@@ -563,6 +634,15 @@ class WorkerPool:
             return
         seconds = time.monotonic() - running.started
         self._results.append(Result(running.job, failure, seconds))
+
+    def _make_up(self, waited_s: float, meant_s: float) -> None:
+        """Give jobs and starts the time in which this process was stopped."""
+        if waited_s < meant_s + _STOPPED_S:
+            return
+        for running in self._running.values():
+            running.deadline += waited_s
+        for worker in self._starting:
+            self._starting[worker] += waited_s
 
     def _enforce_deadlines(self) -> None:
         now = time.monotonic()

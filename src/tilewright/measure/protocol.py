@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 _HEADER = struct.Struct("<4sB3xQ")
 _MAGIC = b"twf1"
-# No result comes near this; a length beyond it is not a length.
-_MAX_BODY = 1 << 34
+# No result comes near this (what is large travels as files); a length beyond it is not a length,
+# and would have who reads it fill its memory.
+_MAX_BODY = 1 << 31
 
 # A JOB and its RESULT begin with the job's number, little-endian.
 NUMBER_BYTES = 8

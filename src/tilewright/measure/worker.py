@@ -17,9 +17,11 @@ import os
 import pickle
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from typing import Any
@@ -30,6 +32,7 @@ from tilewright.measure.protocol import NUMBER_BYTES, FrameKind, FrameReader, fr
 LOG_FD = 2
 _PR_SET_PDEATHSIG = 1
 _LOG_CHECK_MS = 1000
+_LEAST_FILE = 1 << 30
 
 
 def main() -> None:
@@ -84,6 +87,11 @@ def _limit_resources(memory_limit: int) -> None:
         kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (memory_limit, memory_limit))
+    # One file does not fill the disk; who writes on gets an error.
+    with contextlib.suppress(ValueError, OSError):
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        most = max(_LEAST_FILE, free // 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     # Should the machine run out of memory all the same, the kernel picks the worker.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
@@ -92,11 +100,15 @@ def _limit_resources(memory_limit: int) -> None:
 def _serve(channel: socket.socket) -> None:
     reader = FrameReader()
     state = WorkerState()
+    me = os.getpid()
     while data := channel.recv(1 << 20):
         for kind, body in reader.feed(data):
             # The log is the log of one job, so a failure shows its own output only.
             os.ftruncate(LOG_FD, 0)
             answer, restart = _answer(state, kind, body)
+            if os.getpid() != me:
+                # A candidate has forked, and this is the child: the parent answers.
+                os._exit(0)
             channel.sendall(answer)
             if restart:
                 # What is left of the state cannot be trusted.

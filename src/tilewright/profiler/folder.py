@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.files import write_text
+from tilewright.files import parse_json, write_text
 from tilewright.gpu import GpuCompilationInfo
 from tilewright.kernels.kinds import parse_operation
 from tilewright.kernels.operation import Operation
@@ -170,7 +170,7 @@ class OperationFolder:
         """
         where = path / MANIFEST
         try:
-            data = json.loads(where.read_text(encoding="utf-8"))
+            data = parse_json(where.read_text(encoding="utf-8"))
             if data["format"] == FORMAT:
                 return OperationFolder._read(path, data)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError) as error:

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.files import user_file
+from tilewright.files import parse_json, user_file
 from tilewright.space.arrays import BoolArray, FloatArray, IntArray
 from tilewright.space.knobs import value_key
 from tilewright.store.rows import configuration_from_json
@@ -302,7 +302,7 @@ def read_recording(path: Path) -> Recording:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays["header"].tobytes().decode())
+        header = parse_json(arrays["header"].tobytes().decode())
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}")
         version = header["version"]

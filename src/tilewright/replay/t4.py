@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UnknownNameError, UserError
-from tilewright.files import write_text
+from tilewright.files import parse_json, write_text
 from tilewright.replay.recording import FORMAT, Header, Recording, header_to_json, knob_values
 from tilewright.replay.recording import VERSION as RECORDING_VERSION
 from tilewright.store import Database
@@ -276,7 +276,7 @@ def _load(path: Path) -> Any:
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        return json.loads(raw)
+        return parse_json(raw)
     except (OSError, EOFError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error})") from error
 

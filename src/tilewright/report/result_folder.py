@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import UserError
-from tilewright.spec.read import check_spec
+from tilewright.files import parse_json
+from tilewright.sketch.spec_tasks import report_on
 from tilewright.spec.report import SpecRow
 from tilewright.trial import Status
 from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
@@ -80,14 +80,14 @@ def read_result_folder(folder: Path) -> ResultFolder:
         )
     manifest = read_manifest(folder)
     try:
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = parse_json((folder / SUMMARY).read_text())
         text = (folder / COMMAND).read_text()
         command = "\n".join(x for x in text.splitlines() if not x.startswith("#"))
         spec = (folder / SPEC).read_text()
         trials = _read_trials(folder / TRIALS)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{folder}: the result cannot be read: {error}") from error
-    entries = {row.name: row for row in check_spec(spec, str(folder / SPEC)).entries}
+    entries = {row.name: row for row in report_on(folder / SPEC).entries}
     return ResultFolder(folder, summary, manifest, command, spec, entries, trials)
 
 
@@ -112,7 +112,7 @@ def _trials(rows: Sequence[Mapping[str, str]]) -> Trials:
     rest = len(failed) - sum(n for *_, n in listed)
     if rest:
         listed.append(("", "other reasons", rest))
-    each = [json.loads(row["knobs"]) for row in rows]
+    each = [parse_json(row["knobs"]) for row in rows]
     names = dict.fromkeys(name for knobs in each for name in knobs)
     return Trials(
         np.array([float(row["time_ms"]) if fine else np.nan for row, fine in pairs]),

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+from tilewright.files import parse_json
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Binary, Const, Expr, Not, as_expr, binary, const
 from tilewright.schedule.functions import logical_not
@@ -162,13 +163,13 @@ def from_json(text: str) -> list[Step]:
         ScheduleError: for anything else.
     """
     try:
-        data = json.loads(text)
+        data = parse_json(text)
         if data["format"] != FORMAT:
             raise ScheduleError(
                 f"schedule trace: format {data['format']} is not known (this is {FORMAT})"
             )
-        return [Step(s["primitive"], s["stage"], dict(s["arguments"])) for s in data["steps"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [Step(str(s["primitive"]), s["stage"], dict(s["arguments"])) for s in data["steps"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ScheduleError(f"schedule trace: this is not one ({error!r})") from None
 
 
@@ -278,7 +279,7 @@ def from_python(text: str) -> list[Step]:
     """
     try:
         tree = ast.parse(text)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ScheduleError(f"schedule trace: this is no Python source ({error})") from None
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "schedule"]
     if len(functions) != 1:
@@ -382,6 +383,16 @@ class _Reader:
 # -- steps applied to a schedule -------------------------------------------------------------------
 
 
+_NOT_ITS_ARGUMENTS = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
 def replay(steps: Iterable[Step], schedule: ScheduleState[StageState]) -> None:
     """Applies steps to a schedule.
 
@@ -400,6 +411,12 @@ def replay(steps: Iterable[Step], schedule: ScheduleState[StageState]) -> None:
             raise ScheduleError(
                 f"schedule trace, step {number} ({step.primitive}): {error}"
             ) from None
+        except _NOT_ITS_ARGUMENTS as error:
+            # Traces come from files: what primitives are called with can be anything.
+            raise ScheduleError(
+                f"schedule trace, step {number} ({step.primitive}): its arguments are not those of "
+                f"the primitive ({type(error).__name__}: {error})"
+            ) from error
 
 
 class _Player:

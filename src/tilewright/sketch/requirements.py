@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.intrinsics import EXTENSIONS
@@ -56,7 +57,7 @@ class Requirements:
         Args:
             text: from a spec.
         """
-        vector_bytes, memory_bytes, extensions = json.loads(text)
+        vector_bytes, memory_bytes, extensions = parse_json(text)
         return Requirements(vector_bytes, memory_bytes, tuple(map(tuple, extensions)))
 
     def lacking(self, target: Target) -> str:

@@ -1,18 +1,26 @@
-"""What compile workers do with specs that have kernels: read them, compile the kernels' code."""
+"""What workers do with specs and programs that are only read, and with the code of kernels.
+
+A file that is not what it says can crash the parser: it takes a worker down and no command.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.errors import UserError
 from tilewright.files import read_text
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import WorkerFailure, WorkerState
+from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerState, WorkerTask
 from tilewright.schedule import compiler
 from tilewright.schedule.build_tasks import with_processor
 from tilewright.spec.report import SpecReport
 from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from tilewright.spec.merge import MergeResult
 
 
 def check_code(spec: Path, target: Target, flags: tuple[str, ...] = ()) -> None:
@@ -34,7 +42,79 @@ def check_code(spec: Path, target: Target, flags: tuple[str, ...] = ()) -> None:
         raise UserError(failure)
 
 
+def report_on(spec: Path) -> SpecReport:
+    """What a spec is.
+
+    Args:
+        spec: its file.
+
+    Raises:
+        UserError: it is none.
+    """
+    return _asked(report_on_file, spec, spec)
+
+
+def merge_files(specs: Sequence[Path]) -> MergeResult:
+    """One spec of several of one sort.
+
+    Args:
+        specs: their files; where two fit the same dispatch, the earlier one wins.
+
+    Returns:
+        The spec, with what was left out and what to know.
+
+    Raises:
+        UserError: a file is no spec, or they are of both sorts.
+    """
+    return _asked(merge_read, tuple(specs), *specs)
+
+
+def strip_file(program: Path) -> tuple[bytes, Mapping[str, int]]:
+    """A program without the configurations that it carries.
+
+    Args:
+        program: its file.
+
+    Returns:
+        As `ir.program.strip_program`.
+
+    Raises:
+        UserError: a file that cannot be read, or that IREE does not parse.
+    """
+    return _asked(strip_read, program, program)
+
+
+def _asked(task: WorkerTask[Request, Reply], request: Request, *read: Path) -> Reply:
+    """A task's reply. Raises UserError."""
+    reply = compiler.ask(task, request)
+    if isinstance(reply, WorkerFailure):
+        place = "" if reply.is_user_error else f"{', '.join(map(str, read))}: cannot be read: "
+        raise UserError(f"{place}{reply.message}")
+    return reply
+
+
 # In the workers
+
+
+def report_on_file(_state: WorkerState, path: Path) -> SpecReport:
+    """Task: see `report_on`."""
+    from tilewright.spec.read import check_spec
+
+    return check_spec(read_text(path, "tuning spec"), str(path))
+
+
+def merge_read(_state: WorkerState, paths: tuple[Path, ...]) -> MergeResult:
+    """Task: see `merge_files`."""
+    from tilewright.spec.join import merge_any
+
+    return merge_any([(str(path), read_text(path, "tuning spec")) for path in paths])
+
+
+def strip_read(_state: WorkerState, path: Path) -> tuple[bytes, Mapping[str, int]]:
+    """Task: see `strip_file`."""
+    from tilewright.ir.program import strip_program
+
+    return strip_program(path)
 
 
 @dataclass(frozen=True)
@@ -57,12 +137,10 @@ def read_spec(state: WorkerState, request: ReadSpecRequest) -> SpecReport:
         UserError: it is none, or the target lacks something that one of its kernels needs.
     """
     from tilewright.sketch.requirements import check_kernels
-    from tilewright.spec.read import check_spec
 
-    path = request.path
-    report = check_spec(read_text(path, "tuning spec"), str(path))
+    report = report_on_file(state, request.path)
     if report.kernels:
-        check_kernels(report.kernels, with_processor(state, request.target), str(path))
+        check_kernels(report.kernels, with_processor(state, request.target), str(request.path))
     return report
 
 

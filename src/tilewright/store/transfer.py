@@ -22,14 +22,13 @@ task the newer stays.
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from tilewright.errors import UserError
-from tilewright.files import whole_file
+from tilewright.files import parse_json, whole_file
 from tilewright.store import rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import (
@@ -152,7 +151,7 @@ def _read(path: Path, file: TextIO) -> Iterator[tuple[int, Fields]]:
     number = 0
     for number, text in enumerate(file, start=1):
         with _blamed(path, number):
-            data = json.loads(text)
+            data = parse_json(text)
             if not isinstance(data, dict):
                 raise ValueError("not an object")
         if number > 1:

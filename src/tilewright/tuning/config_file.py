@@ -26,7 +26,6 @@ directory, as the old system did, then beside the file.
 from __future__ import annotations
 
 import configparser
-import json
 import math
 import os
 import re
@@ -35,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.files import parse_json
 
 BLOCK_DIMS = ("block_dim_x", "block_dim_y", "block_dim_z")
 TILE_KEYS = ("tile_m", "tile_n", "tile_k")
@@ -399,7 +399,7 @@ def _parse_with_repeats(path: Path, text: str) -> configparser.RawConfigParser:
 def _list_of_integers(text: str) -> list[int]:
     """The integers of `[1, 2]`; an empty list for a text that is anything else."""
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except (ValueError, RecursionError):
         return []
     if not isinstance(values, list) or not all(type(v) is int for v in values):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tilewright.errors import UserError
-from tilewright.files import user_folder_file
+from tilewright.files import parse_json, user_folder_file
 from tilewright.toolchain import versions
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning import events
@@ -70,7 +70,7 @@ def read_line(line: str | bytes) -> tuple[float, Event | None]:
         ValueError: it is no line of such a file.
     """
     try:
-        data = json.loads(line)
+        data = parse_json(line)
         name, seconds = str(data.pop("event")), float(data.pop("t"))
         kind = _KINDS.get(name)
         if kind is None or data.pop("format", FORMAT) != FORMAT:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
-from tilewright.files import write_file
+from tilewright.files import parse_json, write_file
 from tilewright.measure import machine
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Verdict
@@ -216,7 +216,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
     """
     context = programs.context
     build, entries = company.build, company.entries()
-    tested = programs.compare_outputs(build)
+    tested = programs.compare_all_outputs(build)
     worst = max(tested.comparisons, key=lambda one: one.share_of_bound, default=None)
     if not tested.ok or not entries:
         return Final(company, build, comparison, wrong=tested.message, worst=worst)
@@ -390,7 +390,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         UserError: There is none that can be read.
     """
     try:
-        data: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        data: dict[str, Any] = parse_json((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: not a result folder of tilewright ({error})") from error
     return data

@@ -56,6 +56,8 @@ def read_project(path: Path) -> ProjectFile:
     try:
         with path.open("rb") as file:
             data = tomllib.load(file)
+    except RecursionError:
+        raise UserError(f"{path}: cannot read it (it is nested too deeply)") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{path}: cannot read it ({error})") from error
     tool = data.get("tool", {})

@@ -165,3 +165,57 @@ def devices_of(state, driver):
     if driver == "local-task":
         time.sleep(60)
     return [DeviceInfo(driver, "fine")]
+
+
+def fork_and_answer(state, payload):
+    """Both processes go on as if nothing had happened."""
+    os.fork()
+    return payload
+
+
+def leave_a_daemon(state, payload):
+    """A process that has left the group, and its parent."""
+    script = f"echo $$ > {payload}.part; mv {payload}.part {payload}; exec sleep 600"
+    subprocess.Popen(["setsid", "--fork", "sh", "-c", script])
+    while not os.path.exists(payload):
+        time.sleep(0.01)
+    os.abort()
+
+
+def flood_holding_the_lock(state, payload):
+    """Prints without letting the worker's other threads run."""
+    end, data = time.monotonic() + payload, b"x" * (1 << 20)
+    write = ctypes.PyDLL(None).write
+    # No other thread is given the lock between two calls either.
+    sys.setswitchinterval(1000)
+    while time.monotonic() < end:
+        write(1, data, len(data))
+    return os.fstat(1).st_size
+
+
+def fill_the_disk(state, payload):
+    """Leaves a file behind and fails."""
+    import tempfile
+
+    handle, path = tempfile.mkstemp()
+    os.write(handle, b"x" * 1000)
+    raise OSError(28, f"no space left: {path}")
+
+
+def kept_files(state, payload):
+    import tempfile
+
+    return os.getpid(), os.listdir(tempfile.gettempdir())
+
+
+def garbage_as_error(state, payload):
+    """An answer that is a frame, of an error that cannot be read."""
+    from tilewright.measure.protocol import FrameKind, frame
+
+    for fd in range(3, 32):
+        try:
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:"):
+                os.write(fd, frame(FrameKind.ERROR, b"\x80\x05no pickle"))
+        except OSError:
+            continue
+    time.sleep(60)

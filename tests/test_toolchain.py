@@ -69,7 +69,7 @@ def test_compile_and_the_plain_command_line_make_the_same(program: Path) -> None
     assert shlex.split(exact)[0] == str(tools.iree_compile)
     subprocess.run(exact, shell=True, check=True)
     assert again.read_bytes() == output.read_bytes()
-    assert f"{toolchain.IREE_VERSION}." in tools.version()
+    assert any(f"{minor}." in tools.version() for minor in toolchain.IREE_VERSIONS)
 
 
 def test_an_error_has_its_location_and_keeps_the_old_output(program: Path) -> None:
@@ -285,6 +285,12 @@ def test_another_version_says_what_to_install(
     assert f"iree-base-runtime {version or 'not at all'}" in message
     assert "pip install 'iree-base-compiler~=3.13.0' 'iree-base-runtime~=3.13.0'" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("minor", toolchain.IREE_VERSIONS)
+def test_each_supported_version_is_taken(monkeypatch: pytest.MonkeyPatch, minor: str) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{minor}.1")
+    check_versions()
 
 
 def test_unknown_processor_lists_those_there_are() -> None:

@@ -71,9 +71,10 @@ def _all_sleep(process: psutil.Process) -> bool:
     )
 
 
-IREE_VERSION = "3.13"
+IREE_VERSIONS = ("3.13", "3.12")
+"""The minor versions of IREE that are supported, the one that is developed with first."""
 _IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
-_INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSION}.0'" for name in _IREE_PACKAGES)
+_INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSIONS[0]}.0'" for name in _IREE_PACKAGES)
 
 IREE_COMPILE = "iree-compile"
 # What LLVM prints, with all names of processors behind it, for one that it does not know.
@@ -108,13 +109,15 @@ def installed_version(package: str) -> str:
 
 
 def check_versions() -> None:
-    """Raises UserError unless IREE's compiler and runtime are of the version that is supported."""
+    """Raises UserError unless IREE's compiler and runtime are of one version that is supported."""
     found = {name: installed_version(name) for name in _IREE_PACKAGES}
-    if all(version.startswith(f"{IREE_VERSION}.") for version in found.values()):
-        return
+    for minor in IREE_VERSIONS:
+        if all(version.startswith(f"{minor}.") for version in found.values()):
+            return
     have = ", ".join(f"{name} {version or 'not at all'}" for name, version in found.items())
+    supported = " or ".join(f"{minor}.x" for minor in IREE_VERSIONS)
     raise UserError(
-        f"tilewright needs {' and '.join(_IREE_PACKAGES)} {IREE_VERSION}.x; installed: {have}; "
+        f"tilewright needs {' and '.join(_IREE_PACKAGES)}, both {supported}; installed: {have}; "
         f"run: {_INSTALL}"
     )
 

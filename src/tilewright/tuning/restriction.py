@@ -19,7 +19,6 @@ from tilewright.space.generators import DispatchSpace
 from tilewright.space.interface import Space
 from tilewright.space.pipeline import Pipeline
 from tilewright.target import CUDA, GpuTarget, Target
-from tilewright.toolchain import IREE_VERSION
 from tilewright.tuning.config_file import BLOCK_DIMS, PIPELINE_DEPTH, TILE_KEYS, ConfigFile
 from tilewright.workload import Workload
 
@@ -178,8 +177,8 @@ def _no_such(key: str, space: DispatchSpace, target: Target) -> str:
         return "it is for GPUs"
     if key == PIPELINE_DEPTH and gpu is not None and gpu.backend == CUDA:
         return (
-            f"for CUDA, IREE {IREE_VERSION} has no pipeline with copies in flight: the code is the "
-            "same for every depth"
+            "for CUDA, IREE has no pipeline with copies in flight: the code is the same for every "
+            "depth"
         )
     if key in BLOCK_DIMS and any(one.threads for one in space.members.values()):
         return f"its workgroups have one dimension, and {BLOCK_DIMS[0]} is not given"

@@ -88,3 +88,39 @@ def result_folder(path: Path, spec: str, **changes: object) -> Path:
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
     return path
+
+
+def recorded_folder(
+    folder: Path,
+    spec: str,
+    program: str = MATMUL_AND_CONVOLUTION,
+    speedup: float = 1.0,
+    entries: tuple[str, ...] = ("halved_0", "halved_1"),
+    **changes: object,
+) -> Path:
+    """A result folder with all that a check reads; its program lies beside it."""
+    source = folder.parent / "program.mlir"
+    source.write_text(program)
+    manifest = {
+        "options": {"target": "cpu", "iree_flags": [], "threads": 1, "effort": "quick"},
+        "variant": "default",
+        "variant_flags": [],
+        "target": "llvm-cpu/pentium/8B/1t",
+        "machine": {"cpu": "another"},
+        "date": "2026-01-01T00:00:00+0000",
+        # Where it was on the machine that it was tuned on.
+        "program": {"path": "/nowhere/program.mlir", "digest": "d", "runtime_parameters": []},
+        **changes,
+    }
+    made = result_folder(folder, spec, **manifest)
+    summary = {
+        "program": {
+            "default_ms": 2.0,
+            "tuned_ms": 2.0 / speedup,
+            "speedup": speedup,
+            "speedup_ci": [speedup, speedup],
+        },
+        "dispatches": [{"entry": name} for name in entries] + [{"entry": ""}],
+    }
+    (made / "summary.json").write_text(json.dumps(summary))
+    return made

@@ -73,8 +73,12 @@ def _all_sleep(process: psutil.Process) -> bool:
 
 IREE_VERSIONS = ("3.13", "3.12")
 """The minor versions of IREE that are supported, the one that is developed with first."""
-_IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
-_INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSIONS[0]}.0'" for name in _IREE_PACKAGES)
+IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
+"""The distributions, in one order wherever they are listed."""
+ANY_VERSION = "TILEWRIGHT_ANY_IREE"
+"""The environment variable that lets versions pass that are not supported: whether a result holds
+with a new one is seen by trying."""
+_INSTALL = "pip install " + " ".join(f"'{name}~={IREE_VERSIONS[0]}.0'" for name in IREE_PACKAGES)
 
 IREE_COMPILE = "iree-compile"
 # What LLVM prints, with all names of processors behind it, for one that it does not know.
@@ -110,21 +114,23 @@ def installed_version(package: str) -> str:
 
 def check_versions() -> None:
     """Raises UserError unless IREE's compiler and runtime are of one version that is supported."""
-    found = {name: installed_version(name) for name in _IREE_PACKAGES}
+    found = {name: installed_version(name) for name in IREE_PACKAGES}
     for minor in IREE_VERSIONS:
         if all(version.startswith(f"{minor}.") for version in found.values()):
             return
+    if os.environ.get(ANY_VERSION) and all(found.values()):
+        return
     have = ", ".join(f"{name} {version or 'not at all'}" for name, version in found.items())
     supported = " or ".join(f"{minor}.x" for minor in IREE_VERSIONS)
     raise UserError(
-        f"tilewright needs {' and '.join(_IREE_PACKAGES)}, both {supported}; installed: {have}; "
+        f"tilewright needs {' and '.join(IREE_PACKAGES)}, both {supported}; installed: {have}; "
         f"run: {_INSTALL}"
     )
 
 
 def versions() -> dict[str, str]:
     """Versions of all that decides a result, for a run's manifest ('' for what is missing)."""
-    named = {name: installed_version(name) for name in ("tilewright", *_IREE_PACKAGES, "numpy")}
+    named = {name: installed_version(name) for name in ("tilewright", *IREE_PACKAGES, "numpy")}
     return {**named, "python": platform.python_version()}
 
 

@@ -21,6 +21,7 @@ _SUMMARIES = {
     "inspect": "Show a program's dispatches and their search spaces; measures nothing.",
     "apply": "Compile a program with what tuning has found.",
     "spec": "Merge, check and show tuning specs.",
+    "ci": "Say whether results still hold, for CI servers.",
     "run": "Run a function of a module or program.",
     "bench": "Time functions of a module or program.",
     "trace": "Draw what a run of a module or program does over time.",
@@ -41,8 +42,8 @@ _SUMMARIES = {
 class Commands(LazyGroup):
     """The group of all commands. An error is one line on stderr and an exit status, never a trace.
 
-    Exit status: 0 done; 1 a fault of tilewright; 2 something that the user can mend; 130
-    interrupted.
+    Exit status: 0 done; 1 a fault of tilewright; 2 something that the user can mend; 3 a check that
+    found what it was to look for; 130 interrupted.
     """
 
     def main(

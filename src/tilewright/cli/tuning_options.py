@@ -4,7 +4,7 @@ that says what an option is called, takes and means.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,32 @@ def _option(spec: OptionSpec) -> Callable[[F], F]:
     return click.option(
         *names, metavar=spec.metavar, multiple=spec.multiple, default=None, help=text
     )
+
+
+def arguments_again(context: click.Context, without: Collection[str] = ()) -> list[str]:
+    """The command line of a command, for another process.
+
+    Args:
+        context: of the command.
+        without: parameters that are left out.
+
+    Returns:
+        What stands behind the program's name.
+    """
+    options: list[str] = []
+    arguments: list[str] = []
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in without or value in (None, False, ()):
+            continue
+        values = value if isinstance(value, tuple) else (value,)
+        if isinstance(parameter, click.Argument):
+            arguments += map(str, values)
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            options.append(parameter.opts[0])
+        else:
+            options += [f"{parameter.opts[0]}={one}" for one in values]
+    return [*context.command_path.split()[1:], *options, "--", *arguments]
 
 
 PATH = click.Path(path_type=Path)

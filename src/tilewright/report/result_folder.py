@@ -17,9 +17,9 @@ from tilewright.files import parse_json
 from tilewright.sketch.spec_tasks import report_on
 from tilewright.spec.report import SpecRow
 from tilewright.trial import Status
-from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
+from tilewright.tuning.outputs import MANIFEST, SPEC, SUMMARY, read_manifest
 
-SUMMARY, TRIALS, COMMAND = "summary.json", "trials.csv", "command.txt"
+TRIALS, COMMAND = "trials.csv", "command.txt"
 
 # Of the trials, those that a page needs.
 _COLUMNS = ("status", "time_ms", "compile_s", "measure_s", "knobs", "message")

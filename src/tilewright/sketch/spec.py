@@ -108,7 +108,7 @@ def write_kernel_spec(
             _define_main(list(written.values()))
         library.add_helpers(module)
         module.operation.verify()
-        return str(module.operation.get_asm())
+        return library.printed(module)
 
 
 class _Written:

@@ -147,7 +147,23 @@ def checked_text(module: ir.Module, what: str) -> str:
         module.operation.verify()
     except ir.MLIRError as error:
         raise UserError(f"the {what} spec is not valid: {reason(error)}") from error
-    return str(module.operation.get_asm())
+    return printed(module)
+
+
+def printed(module: ir.Module) -> str:
+    """The text of a spec, in a form that the supported versions of IREE all read.
+
+    Executables, which kernels are, have another syntax of their own in IREE 3.12 than in 3.13, in
+    which neither reads the other's: specs that have some are written in the generic form of MLIR.
+
+    Args:
+        module: the spec.
+    """
+    kernels = any(op.operation.name == _EXECUTABLE for op in module.body.operations)
+    return str(module.operation.get_asm(print_generic_op_form=kernels))
+
+
+_EXECUTABLE = "hal.executable.source"
 
 
 def new_module(header: dict[str, str]) -> ir.Module:

@@ -16,12 +16,13 @@ from tilewright.target import SPEC_FLAG, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.opening import OpenProgram, open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.outputs import MANIFEST, SPEC, read_manifest
+from tilewright.tuning.outputs import MANIFEST, PREPROCESSING, SPEC, read_manifest
 from tilewright.tuning.proof import Claim, ConfigurationChange, Proof, ProofStage, prove
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     Variant,
     preprocessing_spec,
+    relocate_preprocessing,
     with_spec_flags,
     without_spec,
 )
@@ -159,6 +160,9 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
     try:
         options = manifest["options"]
         variant = Variant(str(manifest["variant"]), tuple(map(str, manifest["variant_flags"])))
+        if (own := given / PREPROCESSING).is_file():
+            # The folder may have been moved since.
+            variant = replace(variant, flags=relocate_preprocessing(variant.flags, own.absolute()))
         flags = (*map(str, options["iree_flags"]), *iree_flags)
         chosen = target or str(options["target"])
         compiler = str(manifest["compiler"])
@@ -242,10 +246,8 @@ def read_tuned(opened: OpenProgram, tuned: TunedSpec) -> tuple[TunedSpec, SpecRe
     if first is None:
         return tuned, report
     also = read(first)
-    if not also.kernels:
-        return tuned, report
-    entries = (*also.entries, *report.entries)
-    return replace(tuned, kernels=first), replace(report, entries=entries, kernels=also.kernels)
+    report = replace(report, entries=(*also.entries, *report.entries), kernels=also.kernels)
+    return (replace(tuned, kernels=first) if also.kernels else tuned), report
 
 
 def prove_tuned(

@@ -34,7 +34,7 @@ from tilewright.tuning.variants import (
     relocate_preprocessing,
 )
 
-MANIFEST = "manifest.json"
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
 SPEC = "tuning_spec.mlir"
 VMFB = "program.vmfb"
 TRIALS = "trials.csv"
@@ -351,7 +351,7 @@ def _write_files(
     marks = [UNVERIFIED] if context.options.no_verify else []
     told = [command, *(f"# {line}" for line in (*marks, *lines(result.runs)))]
     (staging / "command.txt").write_text("\n".join(told) + "\n")
-    (staging / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n")
+    (staging / SUMMARY).write_text(json.dumps(result.to_json(), indent=2) + "\n")
     tables.write_trials(context, outcome, staging / TRIALS)
     (staging / "run.log").write_text(tables.run_log(context, outcome, result))
     manifest = {

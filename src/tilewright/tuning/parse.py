@@ -78,6 +78,25 @@ def parse_count(text: str, option: str, least: int = 1) -> int:
     return int(given)
 
 
+def parse_share(text: str, option: str) -> float:
+    """A part of a whole: `10%` or `0.1`.
+
+    Args:
+        text: as the user wrote it.
+        option: for the message.
+
+    Raises:
+        UserError: it is no number, or not from 0 to below 1.
+    """
+    given = text.strip()
+    number = given.removesuffix("%").rstrip()
+    if _PLAIN.fullmatch(number):
+        share = float(number) / (100 if given.endswith("%") else 1)
+        if share < 1:
+            return share
+    raise UserError(f"{option}: '{text}' is no part of a whole; write it as 10% or 0.1")
+
+
 def parse_parameters(text: str, option: str = "--parameters") -> ParameterFile:
     """`SCOPE=FILE`; `=FILE` for parameters that the program names without a scope.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tilewright.ir.program import choose_function
 from tilewright.ir.signature import Signature
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
@@ -314,6 +315,27 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     compare_s = deadlines.each(COMPARING, min(_COMPARISON_LEAST_S, comparison_s(context)))
     # A result is proven by compiling it to where dispatches are configured.
     return compile_s + 2 * compare_s, compile_s + compare_s
+
+
+def open_programs(
+    context: RunContext, signatures: Mapping[str, Signature], limits: Mapping[int, int]
+) -> Programs:
+    """The program of a run with its arguments and weights. Raises UserError.
+
+    Args:
+        context: the run; its options say which function, with what.
+        signatures: of the program's functions.
+        limits: as :func:`program_inputs` takes them.
+
+    Returns:
+        What builds and measures it.
+    """
+    function = choose_function(signatures, context.options.function)
+    signature = signatures[function]
+    inputs = program_inputs(context.options, signature, limits, context.work / "programs")
+    archives = [(scope, str(path)) for scope, path in context.program.parameters]
+    archives += [(p.scope, str(p.path)) for p in context.options.parameters]
+    return Programs(context, function, signature, inputs, Parameters(tuple(archives)))
 
 
 def program_inputs(

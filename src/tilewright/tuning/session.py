@@ -11,11 +11,9 @@ from pathlib import Path
 
 from tilewright import scratch
 from tilewright.errors import UserError
-from tilewright.ir.program import choose_function
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.peak import machine_peak
 from tilewright.measure.remote import RemoteBenchmark, Stopped
-from tilewright.measure.runtime import Parameters
 from tilewright.store import Database, RunStatus
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
@@ -30,7 +28,6 @@ from tilewright.tuning.defaults import MEASURING, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
-from tilewright.tuning.extract_tasks import Extraction
 from tilewright.tuning.goals import GoalWatch, check_goals
 from tilewright.tuning.opening import open_benchmark, open_program
 from tilewright.tuning.options import TuneOptions
@@ -45,7 +42,7 @@ from tilewright.tuning.prepare import (
 from tilewright.tuning.programs import (
     Build,
     Programs,
-    program_inputs,
+    open_programs,
     quick_timing,
 )
 from tilewright.tuning.result import TuneResult
@@ -205,7 +202,7 @@ class TuningSession:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
             extraction = extract(context, sites=True)
-            programs = self._programs(context, extraction)
+            programs = open_programs(context, extraction.signatures, extraction.limits)
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context, sites=True)
@@ -237,16 +234,6 @@ class TuningSession:
         return result
 
     # -- the program ---------------------------------------------------------------------------
-
-    def _programs(self, context: RunContext, extraction: Extraction) -> Programs:
-        function = choose_function(extraction.signatures, self.options.function)
-        signature = extraction.signatures[function]
-        folder = context.work / "programs"
-        inputs = program_inputs(self.options, signature, extraction.limits, folder)
-        archives = [(scope, str(path)) for scope, path in context.program.parameters]
-        archives += [(p.scope, str(p.path)) for p in self.options.parameters]
-        parameters = Parameters(tuple(archives))
-        return Programs(context, function, signature, inputs, parameters)
 
     def _measure_default(self, programs: Programs, default: Build) -> float:
         failure = programs.make_reference(default)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from tilewright.database_address import ServerAddress
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.events import Listener, Note, ignore
 from tilewright.tuning.goals import Goal
@@ -39,7 +40,7 @@ def tune(
     threads: int | None = None,
     config: Path | ConfigFile | None = None,
     iree_bin: Path | None = None,
-    db: Path | None = None,
+    db: Path | ServerAddress | None = None,
     resume: bool = False,
     fresh: bool = False,
     keep_candidates: Path | None = None,
@@ -72,7 +73,8 @@ def tune(
     only: a regular expression; other dispatches are left alone.
     threads: threads that the program runs on (default: all cores).
     config: a configuration file of the system that this project succeeds.
-    db: the database (default: `$TILEWRIGHT_DB`, else the user's data directory).
+    db: the database, a file or a server's URL (default: `$TILEWRIGHT_DB`, else the user's data
+        directory).
     resume: go on with the last unfinished run; fresh: do not reuse earlier results.
     keep_candidates: a folder for every candidate's MLIR and compile command.
     iree_bin: IREE's tools, which must be of the installed version (default: the installed ones).

@@ -175,9 +175,9 @@ def test_export_to_a_place_that_cannot_be_written(store: Database, tmp_path: Pat
         store.import_(tmp_path / "none.jsonl")
 
 
-def test_prune(path: Path) -> None:
+def test_prune(place: Path | str) -> None:
     now = 1000.0
-    with Database.open(path, clock=lambda: now) as store:
+    with Database.open(place, clock=lambda: now) as store:
         old = fill(store)
         store.finish_run(old)
         gone = fill(store, 128, compiler="3.12.0")

@@ -12,6 +12,7 @@ import click
 from tilewright.cli import output
 from tilewright.cli.interrupt import Interruption
 from tilewright.cli.tuning_options import tuning_options
+from tilewright.database_address import read_database, without_password
 from tilewright.errors import UnknownNameError, UserError
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
@@ -196,9 +197,9 @@ def _options(given: dict[str, Any]) -> CompareOptions:
         inputs=tuple(given["inputs"] or ()),
         parameters=tuple(map(parse_parameters, given["parameters"] or ())),
         iree_flags=tuple(given["iree_flags"] or ()),
-        db=Path(given["db"]) if given["db"] else None,
+        db=read_database(given["db"]) if given["db"] else None,
         budget=_budget(given["budget"]),
-        command=shlex.join(["tilewright", *sys.argv[1:]]),
+        command=shlex.join(["tilewright", *map(without_password, sys.argv[1:])]),
     )
     if given["rounds"] is not None:
         options = replace(options, rounds=parse_count(given["rounds"], "--rounds", least=6))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _db = click.option(
     "--db",
-    "path",
-    type=PATH,
-    metavar="FILE",
-    help="The database (default: $TILEWRIGHT_DB, else the user's data directory).",
+    "place",
+    metavar="FILE|URL",
+    help="The database: a file, or postgresql+psycopg://USER@HOST/NAME (default: $TILEWRIGHT_DB, "
+    "else a file in the user's data directory).",
 )
 
 
@@ -52,9 +52,9 @@ Examples:
 def command() -> None:
     """The database of trials and results.
 
-    Every trial of every run is kept in one SQLite file, safe for several processes at once. Results
-    in it are reused when the same workload comes up again on the same kind of processor with the
-    same compiler version.
+    Every trial of every run is kept in one SQLite file, or on a PostgreSQL server, safe for several
+    processes at once. Results in it are reused when the same workload comes up again on the same
+    kind of processor with the same compiler version.
     """
 
 
@@ -62,12 +62,12 @@ def command() -> None:
 @_db
 @_which
 @json_option
-def list_(path: Path | None, as_json: bool, **which: str | None) -> None:
+def list_(place: str | None, as_json: bool, **which: str | None) -> None:
     """List the workloads with their trials and results, the most recently used first."""
     wanted = _filter(**which)
-    with _open(path) as store:
+    with _open(place) as store:
         rows = store.listing(wanted)
-        where = store.path
+        where = store.place
     if as_json:
         output.print_json([_row_json(row) for row in rows])
         return
@@ -92,10 +92,10 @@ def list_(path: Path | None, as_json: bool, **which: str | None) -> None:
 @click.argument("file", type=PATH)
 @_db
 @_which
-def export(file: Path, path: Path | None, **which: str | None) -> None:
+def export(file: Path, place: str | None, **which: str | None) -> None:
     """Write runs, trials and results to FILE as JSON lines, for another machine to import."""
     wanted = _filter(**which)
-    with _open(path) as store:
+    with _open(place) as store:
         counts = store.export(file, wanted)
     click.echo(f"{file}: {_counted(counts)}")
 
@@ -103,12 +103,12 @@ def export(file: Path, path: Path | None, **which: str | None) -> None:
 @command.command("import", short_help="Merge exported files into the database.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 @_db
-def import_(files: tuple[Path, ...], path: Path | None) -> None:
+def import_(files: tuple[Path, ...], place: str | None) -> None:
     """Merge exported FILEs into the database; what it has already is not added again."""
 
-    with Database.open(path) as store:
+    with Database.open(place) as store:
         for file in files:
-            click.echo(f"{file}: {_counted(store.import_(file))} new in {store.path}")
+            click.echo(f"{file}: {_counted(store.import_(file))} new in {store.place}")
 
 
 @command.command("prune", short_help="Delete runs with their trials.")
@@ -120,7 +120,7 @@ def import_(files: tuple[Path, ...], path: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @_db
 def prune(
-    path: Path | None, older_than: str | None, results: bool, dry_run: bool, **which: str | None
+    place: str | None, older_than: str | None, results: bool, dry_run: bool, **which: str | None
 ) -> None:
     """Delete the runs that meet every condition given, with their trials.
 
@@ -128,16 +128,16 @@ def prune(
     that is still going on is never deleted.
     """
     age = _duration(older_than, "--older-than")
-    with _open(path) as store:
+    with _open(place) as store:
         counts = store.prune(older_than_s=age, keep_results=not results, dry_run=dry_run, **which)
-        where = store.path
+        where = store.place
     click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
 
 
-def _open(path: Path | None) -> Database:
+def _open(place: str | None) -> Database:
     """An existing database: a mistyped name must not make an empty one."""
 
-    return Database.open(path, create=False)
+    return Database.open(place, create=False)
 
 
 def _filter(

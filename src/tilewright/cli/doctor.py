@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from tilewright.cli import output
 from tilewright.cli.tuning_options import json_option, tuning_options
+from tilewright.database_address import default_database, read_database
 from tilewright.measure.machine import describe
-from tilewright.store.connection import default_path
 
 
 @click.command(
@@ -29,7 +27,7 @@ def command(db: str | None, as_json: bool) -> int:
     """
     from tilewright.measure.doctor import Health, examine
 
-    place = Path(db) if db else default_path()
+    place = read_database(db) if db else default_database()
     found = []
     for one in examine(describe(), place):
         found.append(one)

@@ -11,6 +11,7 @@ import click
 from tilewright import words
 from tilewright.cli import output as out
 from tilewright.cli.tuning_options import tuning_options
+from tilewright.database_address import read_database
 from tilewright.errors import TilewrightError, UserError
 from tilewright.files import check_writable_file
 from tilewright.target import Target, parse_target, usable_cores
@@ -141,7 +142,7 @@ def generate(directory: Path, **given: Any) -> None:
         given["iree_flags"],
         _jobs(given["jobs"]),
         _count(given["seed"], "--seed", 0),
-        Path(given["db"]).expanduser() if given["db"] else None,
+        read_database(given["db"]) if given["db"] else None,
     )
     shapes = read_shapes(given["shapes"]) if given["shapes"] else None
     suite = make_suite(selection, shapes)

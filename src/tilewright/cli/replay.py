@@ -366,10 +366,8 @@ def show(space: str, as_json: bool) -> None:
               help="Write T4 results (.json).")  # fmt: skip
 @click.option("--run", metavar="N", help="The trials of this run of the database instead.")
 @click.option("--task", metavar="TEXT", help="Of several workloads of the run, the one named so.")
-@click.option("--db", metavar="FILE", type=_PATH, help="The database (default: $TILEWRIGHT_DB).")
-def export(
-    space: str | None, out: Path, run: str | None, task: str | None, db: Path | None
-) -> None:
+@tuning_options("db")
+def export(space: str | None, out: Path, run: str | None, task: str | None, db: str | None) -> None:
     """Write a recorded space, or a run's trials, in the T4 form that auto-tuners exchange.
 
     SPACE is the name of one that comes with tilewright, or a file. With --run the trials of a

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
 from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import GpuTarget, Target, usable_cores
@@ -72,7 +73,7 @@ class CompareOptions:
     iree_flags: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     parameters: tuple[ParameterFile, ...] = ()
-    db: Path | None = None
+    db: Path | ServerAddress | None = None
     seed: int = 0
     timeout_s: float = 120.0
     command: str = ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright import scratch
+from tilewright.database_address import ServerAddress, default_database
 from tilewright.errors import UserError
 from tilewright.kernels.operation import Operation
 from tilewright.kernels.worker_tasks import EmitRequest, emit_programs
@@ -19,7 +20,7 @@ from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.pool import Job, WorkerPool
 from tilewright.profiler.configurations import ConfigurationChoice, ConfigurationChooser
 from tilewright.profiler.folder import DispatchEntry, GeneratedFolder, OperationFolder
-from tilewright.store import Database, default_path
+from tilewright.store import Database
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
@@ -45,7 +46,7 @@ class GenerateOptions:
     iree_flags: tuple[str, ...] = ()
     jobs: int = 1
     seed: int = 0
-    db: Path | None = None
+    db: Path | ServerAddress | None = None
 
 
 @dataclass
@@ -133,9 +134,10 @@ def _open_store(options: GenerateOptions) -> Database | None:
     """The database where one is needed and there is one; a named one must be there."""
     if all(choice.way != "best" for choice in options.choices):
         return None
-    if options.db is None and not default_path().is_file():
+    place = options.db or default_database()
+    if options.db is None and isinstance(place, Path) and not place.is_file():
         return None
-    return Database.open(options.db, create=False)
+    return Database.open(place, create=False)
 
 
 def _check_target(folder: OperationFolder, target: Target) -> None:

@@ -385,11 +385,11 @@ def _value(value: Any) -> Value:
     return json.dumps(value)
 
 
-def run_trials(database: Path | None, run: int, task: str | None) -> list[tuple[Trial, str]]:
+def run_trials(database: str | Path | None, run: int, task: str | None) -> list[tuple[Trial, str]]:
     """The trials of one workload of a run.
 
     Args:
-        database: its file; None for the default one.
+        database: its file or a server's URL; None for the default one.
         run: the run's number.
         task: has to be in the workload's name, where the run has several.
 

@@ -1,6 +1,5 @@
 """The database: every trial of every run, results to reuse, checkpoints to resume from."""
 
-from tilewright.store.connection import default_path
 from tilewright.store.database import EVERYTHING, Database
 from tilewright.store.records import (
     Filter,
@@ -30,5 +29,4 @@ __all__ = [
     "TaskRecord",
     "TaskResult",
     "TrialRecord",
-    "default_path",
 ]

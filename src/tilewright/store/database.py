@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
+import sqlalchemy as sa
+
+from tilewright.database_address import ServerAddress, default_database, read_database
 from tilewright.errors import UserError
 from tilewright.store import owner, prune, rows, transfer
-from tilewright.store.connection import BUSY_TIMEOUT_S, Connection, default_path
+from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
 from tilewright.store.records import (
     Filter,
     Json,
@@ -25,7 +28,9 @@ from tilewright.store.records import (
     TaskResult,
     TrialRecord,
 )
-from tilewright.trial import Trial
+from tilewright.store.server import ServerConnection
+from tilewright.store.sqlite import FileConnection
+from tilewright.trial import Status, Trial
 
 EVERYTHING = Filter()
 # Columns of the listing that are fields of its rows as they are.
@@ -36,9 +41,9 @@ class Database:
     """An open database; a context manager. Get one from :meth:`open`.
 
     Every method that stores has committed when it returns, so what it stored outlives the process
-    (see :mod:`tilewright.store.connection` for what that covers). Faults of the file or the disk
-    are UserErrors. Several processes and threads may use one file; a Store must not be carried
-    across a fork.
+    (see :mod:`tilewright.store.sqlite` for what that covers). Faults of the file, the disk or the
+    server are UserErrors. Several processes and threads may use one database; this object must not
+    be carried across a fork.
     """
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = time.time) -> None:
@@ -48,7 +53,7 @@ class Database:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str] | None = None,
+        place: str | os.PathLike[str] | ServerAddress | None = None,
         create: bool = True,
         *,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
@@ -57,25 +62,28 @@ class Database:
         """Open the database; an older version is migrated.
 
         Args:
-            path: the file; :func:`default_path` if left out.
-            create: make it where there is none.
+            place: the file, or the server's address; :func:`default_database` if left out.
+            create: make it where there is none; of a server, its tables.
             busy_timeout_s: seconds to wait for other processes.
             clock: seconds since 1970.
 
         Raises:
             UserError: there is no such file (without `create`), it is not a database or one of
-                another program or of a newer version, there is no permission, the disk is full, or
-                another process keeps it locked.
+                another program or of a newer version, there is no permission, the disk is full,
+                another process keeps it locked, or the server cannot be reached.
         """
-        where = default_path() if path is None else Path(path)
-        return cls(Connection(where, create, busy_timeout_s), clock)
+        where = default_database() if place is None else read_database(place)
+        if isinstance(where, ServerAddress):
+            return cls(ServerConnection(where, create, busy_timeout_s), clock)
+        return cls(FileConnection(where, create, busy_timeout_s), clock)
 
     @property
-    def path(self) -> Path:
-        return self.connection.path
+    def place(self) -> Path | ServerAddress:
+        """Where it is; as a text without a password."""
+        return self.connection.place
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self.connection.close()
 
     def __enter__(self) -> Self:
@@ -95,7 +103,7 @@ class Database:
         Returns:
             Its id.
         """
-        with self.connection.transaction() as sqlite:
+        with self.connection.transaction() as connection:
             filled_in = {
                 "uid": uuid.uuid4().hex,
                 "created": self._clock(),
@@ -104,7 +112,8 @@ class Database:
                 "finished": None,
                 "owner": owner.this_process(),
             }
-            return int(rows.RUNS.insert(sqlite, {**vars(run), **filled_in}).lastrowid or 0)
+            fields = {**vars(run), **filled_in, "id": None}
+            return rows.RUNS.insert(connection, fields) or 0
 
     def find_resumable(
         self, program_digest: str, target: str, compiler: str, options_digest: str
@@ -120,17 +129,17 @@ class Database:
             compiler: the version.
             options_digest: as the run stored it.
         """
+        columns = rows.RUNS.c
         found = self.connection.query(
-            "SELECT * FROM runs WHERE program_digest = ? AND target = ? AND compiler = ?"
-            " AND options_digest = ? AND status IN (?, ?) ORDER BY id DESC",
-            (
-                program_digest,
-                target,
-                compiler,
-                options_digest,
-                RunStatus.RUNNING,
-                RunStatus.INTERRUPTED,
-            ),
+            sa.select(rows.RUNS.table)
+            .where(
+                columns.program_digest == program_digest,
+                columns.target == target,
+                columns.compiler == compiler,
+                columns.options_digest == options_digest,
+                columns.status.in_([RunStatus.RUNNING, RunStatus.INTERRUPTED]),
+            )
+            .order_by(columns.id.desc())
         )
         runs = [rows.run_of(row) for row in found]
         return min(runs, key=_goes_on_elsewhere, default=None)
@@ -147,24 +156,24 @@ class Database:
         Raises:
             UserError: its process is still alive, or there is nothing to resume.
         """
-        with self.connection.transaction() as sqlite:
-            row = sqlite.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+        with self.connection.transaction() as connection:
+            this = rows.RUNS.c.id == run_id
+            wanted = sa.select(rows.RUNS.table).where(this).with_for_update()
+            row = connection.execute(wanted).first()
             if row is None:
-                raise UserError(f"database {self.path}: there is no run {run_id} to resume")
+                raise UserError(f"database {self.place}: there is no run {run_id} to resume")
             run = rows.run_of(row)
             if run.status not in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
                 raise UserError(
-                    f"database {self.path}: run {run_id} is {run.status}: nothing to resume"
+                    f"database {self.place}: run {run_id} is {run.status}: nothing to resume"
                 )
             if _goes_on_elsewhere(run):
                 raise UserError(
-                    f"database {self.path}: run {run_id} is still going on in process "
+                    f"database {self.place}: run {run_id} is still going on in process "
                     f"{owner.pid_of(run.owner)}; wait for it or end it, then try again"
                 )
-            sqlite.execute(
-                "UPDATE runs SET status = ?, owner = ?, finished = NULL WHERE id = ?",
-                (RunStatus.RUNNING, owner.this_process(), run_id),
-            )
+            mine = {"status": RunStatus.RUNNING, "owner": owner.this_process(), "finished": None}
+            connection.execute(sa.update(rows.RUNS.table).where(this).values(mine))
         return self.run(run_id)
 
     def finish_run(self, run_id: int, status: RunStatus = RunStatus.FINISHED) -> None:
@@ -174,10 +183,11 @@ class Database:
             run_id: the run.
             status: FINISHED, or INTERRUPTED when it can be resumed.
         """
-        with self.connection.transaction() as sqlite:
-            sqlite.execute(
-                "UPDATE runs SET status = ?, finished = ?, owner = '' WHERE id = ?",
-                (status, self._clock(), run_id),
+        with self.connection.transaction(lasting=True) as connection:
+            connection.execute(
+                sa.update(rows.RUNS.table)
+                .where(rows.RUNS.c.id == run_id)
+                .values(status=status, finished=self._clock(), owner="")
             )
 
     def run(self, run_id: int) -> RunRecord:
@@ -189,14 +199,15 @@ class Database:
         Raises:
             UserError: there is none.
         """
-        found = self.connection.query("SELECT * FROM runs WHERE id = ?", (run_id,))
+        found = self.connection.query(sa.select(rows.RUNS.table).where(rows.RUNS.c.id == run_id))
         if not found:
-            raise UserError(f"database {self.path}: there is no run {run_id}")
+            raise UserError(f"database {self.place}: there is no run {run_id}")
         return rows.run_of(found[0])
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        return [rows.run_of(row) for row in self.connection.query("SELECT * FROM runs ORDER BY id")]
+        select = sa.select(rows.RUNS.table).order_by(rows.RUNS.c.id)
+        return [rows.run_of(row) for row in self.connection.query(select)]
 
     # Tasks and trials
 
@@ -208,9 +219,9 @@ class Database:
             default_s: updates its default time, in seconds.
             space: updates what its search space is made from.
         """
-        with self.connection.transaction() as sqlite:
-            task_id, _ = rows.find_or_add_task(sqlite, key)
-            rows.tell_task(sqlite, task_id, default_s, space)
+        with self.connection.transaction() as connection:
+            task_id, _ = rows.find_or_add_task(connection, key)
+            rows.tell_task(connection, task_id, default_s, space)
             return task_id
 
     def similar_tasks(self, key: TaskKey) -> list[TaskRecord]:
@@ -220,10 +231,16 @@ class Database:
         Args:
             key: of the task that they are similar to.
         """
+        columns = rows.TASKS.c
         found = self.connection.query(
-            "SELECT * FROM tasks WHERE target = ? AND compiler = ? AND workload_key != ?"
-            " AND space IS NOT NULL ORDER BY id",
-            (key.target, key.compiler, key.workload.key),
+            sa.select(rows.TASKS.table)
+            .where(
+                columns.target == key.target,
+                columns.compiler == key.compiler,
+                columns.workload_key != key.workload.key,
+                columns.space.is_not(None),
+            )
+            .order_by(columns.id)
         )
         tasks = [rows.task_of(row) for row in found]
         return [task for task in tasks if task.key.workload.kind == key.workload.kind]
@@ -237,9 +254,9 @@ class Database:
         Raises:
             UserError: there is none.
         """
-        found = self.connection.query("SELECT * FROM tasks WHERE id = ?", (task_id,))
+        found = self.connection.query(sa.select(rows.TASKS.table).where(rows.TASKS.c.id == task_id))
         if not found:
-            raise UserError(f"database {self.path}: there is no task {task_id}")
+            raise UserError(f"database {self.place}: there is no task {task_id}")
         return rows.task_of(found[0])
 
     def record_trial(self, run_id: int, task_id: int, trial: Trial) -> bool:
@@ -267,11 +284,13 @@ class Database:
             How many the run did not have yet.
         """
         stored = 0
-        with self.connection.transaction() as sqlite:
-            last = sqlite.execute(
-                "SELECT max(ordinal) FROM trials WHERE run_id = ?", (run_id,)
-            ).fetchone()[0]
-            ordinal = 0 if last is None else last + 1
+        with self.connection.transaction() as connection:
+            # Those who store trials of one run take turns (in SQLite all who write do): each
+            # counts on from the last one's.
+            runs, of_run = rows.RUNS.c, rows.TRIALS.c.run_id == run_id
+            connection.execute(sa.select(runs.id).where(runs.id == run_id).with_for_update())
+            last = connection.execute(sa.select(sa.func.max(rows.TRIALS.c.ordinal)).where(of_run))
+            ordinal = 1 + next(-1 if one is None else one for one in last.scalars())
             for trial in trials:
                 place = {
                     "run_id": run_id,
@@ -279,7 +298,7 @@ class Database:
                     "ordinal": ordinal + stored,
                     "created": self._clock(),
                 }
-                stored += rows.add_trial(sqlite, {**place, **rows.trial_fields(trial)})
+                stored += rows.add_trial(connection, {**place, **rows.trial_fields(trial)})
         return stored
 
     def trial_records(
@@ -291,13 +310,13 @@ class Database:
             run_id: the run; any if left out.
             task_id: of the task; any if left out.
         """
-        given = {"run_id": run_id, "task_id": task_id}
-        terms = {name: value for name, value in given.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in terms) or "1"
-        found = self.connection.query(
-            f"SELECT * FROM trials WHERE {where} ORDER BY run_id, ordinal", tuple(terms.values())
-        )
-        return [rows.trial_of(row) for row in found]
+        columns = rows.TRIALS.c
+        select = sa.select(rows.TRIALS.table).order_by(columns.run_id, columns.ordinal)
+        if run_id is not None:
+            select = select.where(columns.run_id == run_id)
+        if task_id is not None:
+            select = select.where(columns.task_id == task_id)
+        return [rows.trial_of(row) for row in self.connection.query(select)]
 
     def trials(self, run_id: int | None = None, task_id: int | None = None) -> list[Trial]:
         """As :meth:`trial_records`, without their places.
@@ -314,7 +333,8 @@ class Database:
         Args:
             run_id: the run.
         """
-        found = self.connection.query("SELECT count(*) FROM trials WHERE run_id = ?", (run_id,))
+        of_run = rows.TRIALS.c.run_id == run_id
+        found = self.connection.query(sa.select(sa.func.count(rows.TRIALS.c.id)).where(of_run))
         return int(found[0][0])
 
     # Results
@@ -327,7 +347,7 @@ class Database:
             result: its `run_id` and `created` are not read: they are filled in.
             run_id: the run that found it.
         """
-        with self.connection.transaction() as sqlite:
+        with self.connection.transaction() as connection:
             winner = result.configuration
             filled_in = {
                 "task_id": task_id,
@@ -335,7 +355,7 @@ class Database:
                 "created": self._clock(),
                 "configuration": None if winner is None else rows.configuration_to_json(winner),
             }
-            rows.RESULTS.insert(sqlite, {**vars(result), **filled_in}, replace=True)
+            rows.RESULTS.insert(connection, {**vars(result), **filled_in}, "replace")
 
     def result_for(self, key: TaskKey) -> TaskResult | None:
         """The result of the same workload, target, compiler version and flags, from any run.
@@ -344,9 +364,9 @@ class Database:
             key: of the task.
         """
         found = self.connection.query(
-            "SELECT results.* FROM results JOIN tasks ON tasks.id = results.task_id"
-            " WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
-            (key.workload.key, key.target, key.compiler, key.flags),
+            sa.select(rows.RESULTS.table)
+            .join(rows.TASKS.table, rows.TASKS.c.id == rows.RESULTS.c.task_id)
+            .where(*rows.of_key(key))
         )
         return rows.result_of(found[0]) if found else None
 
@@ -363,10 +383,10 @@ class Database:
             name: of the thing.
             data: numbers that JSON cannot say (NaN, infinities) become null.
         """
-        with self.connection.transaction() as sqlite:
+        with self.connection.transaction() as connection:
             place = {"run_id": run_id, "kind": kind, "name": name}
             fields = {**place, "data": data, "created": self._clock()}
-            rows.MEASUREMENTS.insert(sqlite, fields, replace=True)
+            rows.MEASUREMENTS.insert(connection, fields, "replace")
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
         """What was measured in a run, oldest first.
@@ -375,11 +395,11 @@ class Database:
             run_id: the run.
             kind: of thing; any if left out.
         """
-        found = self.connection.query(
-            "SELECT * FROM measurements WHERE run_id = ? AND kind = coalesce(?, kind)"
-            " ORDER BY created, kind, name",
-            (run_id, kind),
-        )
+        columns = rows.MEASUREMENTS.c
+        select = sa.select(rows.MEASUREMENTS.table).where(columns.run_id == run_id)
+        if kind is not None:
+            select = select.where(columns.kind == kind)
+        found = self.connection.query(select.order_by(columns.created, columns.kind, columns.name))
         return [rows.measurement_of(row) for row in found]
 
     def put_state(self, run_id: int, key: str, value: Json) -> None:
@@ -390,8 +410,9 @@ class Database:
             key: name of the checkpoint.
             value: its content.
         """
-        with self.connection.transaction() as sqlite:
-            rows.STATE.insert(sqlite, {"run_id": run_id, "key": key, "value": value}, replace=True)
+        with self.connection.transaction() as connection:
+            fields = {"run_id": run_id, "key": key, "value": value}
+            rows.STATE.insert(connection, fields, "replace")
 
     def get_state(self, run_id: int, key: str) -> Json:
         """The checkpoint stored last under this name; None when there is none.
@@ -400,8 +421,9 @@ class Database:
             run_id: the run.
             key: name of the checkpoint.
         """
+        columns = rows.STATE.c
         found = self.connection.query(
-            "SELECT * FROM state WHERE run_id = ? AND key = ?", (run_id, key)
+            sa.select(rows.STATE.table).where(columns.run_id == run_id, columns.key == key)
         )
         value: Json = rows.STATE.fields(found[0])["value"] if found else None
         return value
@@ -410,15 +432,18 @@ class Database:
         """The checkpoints of all runs whose names begin alike, the latest runs first.
 
         Args:
-            prefix: that the names begin with, without `%` and `_`.
+            prefix: that the names begin with.
 
         Returns:
             The run and the content of each.
         """
+        columns = rows.STATE.c
         found = self.connection.query(
-            "SELECT * FROM state WHERE key LIKE ? ORDER BY run_id DESC, key", (f"{prefix}%",)
+            sa.select(rows.STATE.table)
+            .where(columns.key.startswith(prefix, autoescape=True))
+            .order_by(columns.run_id.desc(), columns.key)
         )
-        return [(row["run_id"], rows.STATE.fields(row)["value"]) for row in found]
+        return [(row.run_id, rows.STATE.fields(row)["value"]) for row in found]
 
     # The database as a whole
 
@@ -428,20 +453,26 @@ class Database:
         Args:
             which: tasks to list.
         """
-        condition, values = rows.where_task(which)
-        with self.connection.snapshot() as sqlite:
-            found = sqlite.execute(
-                "SELECT tasks.*, count(trials.id) AS trials, count(DISTINCT run_id) AS runs,"
-                " count(CASE trials.status WHEN 'ok' THEN 1 END) AS ok,"
-                " min(CASE trials.status WHEN 'ok' THEN time_s END) AS best_s,"
-                " max(trials.created) AS last"
-                " FROM tasks LEFT JOIN trials ON trials.task_id = tasks.id"
-                f" WHERE {condition} GROUP BY tasks.id",
-                values,
-            ).fetchall()
+        tasks, trials = rows.TASKS.table, rows.TRIALS.table
+        good = trials.c.status == Status.OK
+        counted = (
+            sa.select(
+                tasks,
+                sa.func.count(trials.c.id).label("trials"),
+                sa.func.count(trials.c.run_id.distinct()).label("runs"),
+                sa.func.count(trials.c.id).filter(good).label("ok"),
+                sa.func.min(trials.c.time_s).filter(good).label("best_s"),
+                sa.func.max(trials.c.created).label("last"),
+            )
+            .join(trials, trials.c.task_id == tasks.c.id, isouter=True)
+            .where(*rows.where_task(which))
+            .group_by(tasks.c.id)
+        )
+        with self.connection.snapshot() as connection:
+            found = connection.execute(counted).mappings().all()
             results = {
-                row["task_id"]: rows.result_of(row)
-                for row in sqlite.execute("SELECT * FROM results")
+                row.task_id: rows.result_of(row)
+                for row in connection.execute(sa.select(rows.RESULTS.table))
             }
         listed = []
         for row in found:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
 from tilewright.errors import UserError
-from tilewright.store import owner
+from tilewright.store import owner, rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import RowCounts, RunStatus
 
@@ -21,7 +22,7 @@ class Condition:
     compiler: str | None
     not_compiler: str | None
 
-    def sql(self, created: str, table: str) -> tuple[str, list[object]]:
+    def on(self, created: sa.Column[float], table: sa.Table) -> list[sa.ColumnElement[bool]]:
         """The condition on a table with the columns target and compiler, and a creation time.
 
         Args:
@@ -29,16 +30,18 @@ class Condition:
             table: with the columns target and compiler.
 
         Returns:
-            The condition with question marks, and its parameters.
+            Its parts, all of which must hold.
         """
-        terms = (
-            (f"{created} < ?", self.before),
-            (f"{table}.target = ?", self.target),
-            (f"{table}.compiler = ?", self.compiler),
-            (f"{table}.compiler <> ?", self.not_compiler),
-        )
-        given = [(sql, value) for sql, value in terms if value is not None]
-        return " AND ".join(sql for sql, _ in given), [value for _, value in given]
+        terms: list[sa.ColumnElement[bool]] = []
+        if self.before is not None:
+            terms.append(created < self.before)
+        if self.target is not None:
+            terms.append(table.c.target == self.target)
+        if self.compiler is not None:
+            terms.append(table.c.compiler == self.compiler)
+        if self.not_compiler is not None:
+            terms.append(table.c.compiler != self.not_compiler)
+        return terms
 
 
 class _DryRun(Exception):
@@ -60,53 +63,52 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
     Raises:
         UserError: there is no condition.
     """
-    which, values = condition.sql("runs.created", "runs")
+    runs, tasks, trials, results = (
+        one.table for one in (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS)
+    )
+    which = condition.on(runs.c.created, runs)
     if not which:
         raise UserError(
             "prune: say which runs to delete: an age, a target or a compiler version "
             "(--older-than, --target, --compiler, --not-compiler)"
         )
     counts = RowCounts()
-    with contextlib.suppress(_DryRun), db.transaction() as sqlite:
-        before = _count(sqlite)
-        alive = [
-            (row["id"],)
-            for row in sqlite.execute("SELECT * FROM runs WHERE status = ?", (RunStatus.RUNNING,))
-            if owner.is_alive(row["owner"])
-        ]
-        sqlite.execute("CREATE TEMP TABLE kept_runs (id INTEGER PRIMARY KEY)")
-        sqlite.executemany("INSERT INTO kept_runs VALUES (?)", alive)
-        sqlite.execute(
-            f"DELETE FROM runs WHERE {which} AND id NOT IN (SELECT id FROM kept_runs)", values
-        )
+    with contextlib.suppress(_DryRun), db.transaction() as connection:
+        before = _count(connection)
+        going_on = sa.select(runs).where(runs.c.status == RunStatus.RUNNING)
+        alive = [row.id for row in connection.execute(going_on) if owner.is_alive(row.owner)]
+        connection.execute(sa.delete(runs).where(*which, runs.c.id.not_in(alive)))
         if not keep_results:
-            which, values = condition.sql("results.created", "tasks")
-            sqlite.execute(
-                "DELETE FROM results WHERE task_id IN (SELECT tasks.id FROM tasks"
-                f" JOIN results ON results.task_id = tasks.id WHERE {which})"
-                " AND (run_id IS NULL OR run_id NOT IN (SELECT id FROM kept_runs))",
-                values,
+            of_tasks = sa.select(tasks.c.id).join(results, results.c.task_id == tasks.c.id)
+            connection.execute(
+                sa.delete(results).where(
+                    results.c.task_id.in_(of_tasks.where(*condition.on(results.c.created, tasks))),
+                    results.c.run_id.is_(None) | results.c.run_id.not_in(alive),
+                )
             )
         # A run that goes on may hold the id of a task that has no trial yet: keep all then.
         if not alive:
-            sqlite.execute(
-                "DELETE FROM tasks WHERE id NOT IN (SELECT task_id FROM trials)"
-                " AND id NOT IN (SELECT task_id FROM results)"
+            connection.execute(
+                sa.delete(tasks).where(
+                    tasks.c.id.not_in(sa.select(trials.c.task_id)),
+                    tasks.c.id.not_in(sa.select(results.c.task_id)),
+                )
             )
-        sqlite.execute("DROP TABLE kept_runs")
-        after = _count(sqlite)
+        after = _count(connection)
         counts = RowCounts(*(b - a for b, a in zip(before, after, strict=True)))
         if dry_run:
             raise _DryRun
     if not dry_run and any(vars(counts).values()):
         # Giving the space back is a courtesy: it fails while others use the file.
-        with contextlib.suppress(UserError, sqlite3.Error):
-            db.query("VACUUM")
-            db.query("PRAGMA wal_checkpoint(TRUNCATE)")
+        with contextlib.suppress(UserError):
+            db.compact()
     return counts
 
 
-def _count(sqlite: sqlite3.Connection) -> tuple[int, ...]:
+def _count(connection: sa.Connection) -> tuple[int, ...]:
     """Rows of each table, in the order of the fields of `RowCounts`."""
-    tables = ("runs", "tasks", "trials", "results", "measurements")
-    return tuple(sqlite.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables)
+    tables = (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS, rows.MEASUREMENTS)
+    return tuple(
+        connection.execute(sa.select(sa.func.count()).select_from(one.table)).scalar_one()
+        for one in tables
+    )

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql import ColumnCollection
 
 from tilewright.store.records import (
     Filter,
@@ -127,21 +130,57 @@ def _maybe_id(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
+class _StoredText(sa.TypeDecorator[str]):
+    """Text; PostgreSQL has none with NUL characters in it, which are written out there."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        if value is None or dialect.name == "sqlite":
+            return value
+        return value.replace("\0", "\\x00")
+
+
+_TYPES: dict[Callable[[Any], object], type[sa.types.TypeEngine[Any]]] = {
+    _text: _StoredText,
+    float: sa.Double,
+    _number: sa.Double,
+    int: sa.BigInteger,
+    _maybe_id: sa.BigInteger,
+}
+Conflict = Literal["error", "keep", "replace", "newer"]
+
+
 class StoredTable:
     """A table of the database.
 
     Args:
         name: of the table.
+        key: the columns by which rows are the same; of what has an `id`, those besides.
         columns: how a field becomes what its column holds; ValueError or TypeError where it cannot.
     """
 
-    def __init__(self, name: str, /, **columns: Callable[[Any], object]) -> None:
-        self._name = name
+    def __init__(
+        self, name: str, key: tuple[str, ...], /, **columns: Callable[[Any], object]
+    ) -> None:
         self._columns = columns
-        self._names = ", ".join(columns)
-        self._marks = ", ".join("?" * len(columns))
+        self._key = key
+        own = [] if name in ("results", "measurements", "state") else [_id_column()]
+        self.table = sa.Table(
+            name,
+            sa.MetaData(),
+            *own,
+            *(sa.Column(one, _TYPES.get(how, sa.Text)()) for one, how in columns.items()),
+        )
+        self._first = next(iter(self.table.c))
 
-    def fields(self, row: sqlite3.Row) -> Fields:
+    @property
+    def c(self) -> ColumnCollection[str, sa.Column[Any]]:
+        """The columns by their names."""
+        return self.table.c
+
+    def fields(self, row: sa.Row[Any]) -> Fields:
         """The fields of a row, by the names of the columns.
 
         Args:
@@ -149,50 +188,60 @@ class StoredTable:
         """
         found = {}
         for name, convert in self._columns.items():
-            value = row[name]
+            value = row._mapping[name]
             is_json = convert in (dumps, _maybe_json) and value is not None
             found[name] = json.loads(value) if is_json else value
         return found
 
     def insert(
-        self,
-        sqlite: sqlite3.Connection,
-        fields: Mapping[str, Any],
-        conflict: str = "",
-        *,
-        replace: bool = False,
-    ) -> sqlite3.Cursor:
+        self, connection: sa.Connection, fields: Mapping[str, Any], conflict: Conflict = "error"
+    ) -> int | None:
         """Add a row.
 
         Args:
-            sqlite: in a transaction.
-            fields: those of the table; more are left out.
-            conflict: an `ON CONFLICT` clause.
-            replace: the row takes the place of one with the same key.
+            connection: in a transaction.
+            fields: those of the table, and an `id` if it is to be that; more are left out.
+            conflict: what becomes of a row with the same key: it is an error, is kept, replaced, or
+                replaced when it is older.
+
+        Returns:
+            The id of the row, or the first column of what has none; None where the old one is kept.
 
         Raises:
             KeyError: a field is missing.
             ValueError: a field is not what the column holds; TypeError as well.
         """
-        values = []
+        values: Fields = {}
         for name, convert in self._columns.items():
             try:
-                values.append(convert(fields[name]))
-            except (ValueError, TypeError) as error:
+                values[name] = convert(fields[name])
+            except (ValueError, TypeError, OverflowError) as error:
                 raise ValueError(f"{name!r}: {error}") from error
-        verb = "INSERT OR REPLACE" if replace else "INSERT"
-        sql = f"{verb} INTO {self._name} ({self._names}) VALUES ({self._marks}) {conflict}"
-        return sqlite.execute(sql, values)
+            if type(values[name]) is int and not -(2**63) <= values[name] < 2**63:
+                raise ValueError(f"{name!r}: {values[name]} is too large")
+        if "id" in self.c and fields.get("id"):
+            values["id"] = fields["id"]
+        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+        insert = dialect.insert(self.table).values(values)
+        if conflict == "keep":
+            insert = insert.on_conflict_do_nothing(index_elements=self._key)
+        elif conflict != "error":
+            newer = insert.excluded["created"] > self.c.created if conflict == "newer" else None
+            updates = {one: insert.excluded[one] for one in self._columns if one not in self._key}
+            insert = insert.on_conflict_do_update(
+                index_elements=self._key, set_=updates, where=newer
+            )
+        found: int | None = connection.execute(insert.returning(self._first)).scalar()
+        return found
 
-    @property
-    def newer(self) -> str:
-        """The `ON CONFLICT` action by which a row with a later `created` takes the place of one."""
-        updates = ", ".join(f"{name} = excluded.{name}" for name in self._columns)
-        return f"DO UPDATE SET {updates} WHERE excluded.created > {self._name}.created"
+
+def _id_column() -> sa.Column[int]:
+    return sa.Column("id", sa.BigInteger, primary_key=True)
 
 
 RUNS = StoredTable(
     "runs",
+    ("uid",),
     uid=_text,
     created=float,
     program=_text,
@@ -208,6 +257,7 @@ RUNS = StoredTable(
 )
 TASKS = StoredTable(
     "tasks",
+    ("workload_key", "target", "compiler", "flags"),
     workload_key=_text,
     target=_text,
     compiler=_text,
@@ -219,6 +269,7 @@ TASKS = StoredTable(
 )
 TRIALS = StoredTable(
     "trials",
+    ("run_id", "task_id", "configuration"),
     run_id=int,
     task_id=int,
     ordinal=int,
@@ -234,6 +285,7 @@ TRIALS = StoredTable(
 )
 RESULTS = StoredTable(
     "results",
+    ("task_id",),
     task_id=int,
     run_id=_maybe_id,
     configuration=_maybe_json,
@@ -246,22 +298,28 @@ RESULTS = StoredTable(
     created=float,
 )
 MEASUREMENTS = StoredTable(
-    "measurements", run_id=int, kind=_text, name=_text, data=dumps, created=float
+    "measurements",
+    ("run_id", "kind", "name"),
+    run_id=int,
+    kind=_text,
+    name=_text,
+    data=dumps,
+    created=float,
 )
-STATE = StoredTable("state", run_id=int, key=_text, value=dumps)
+STATE = StoredTable("state", ("run_id", "key"), run_id=int, key=_text, value=dumps)
 
 
-def run_of(row: sqlite3.Row) -> RunRecord:
+def run_of(row: sa.Row[Any]) -> RunRecord:
     """A row of `runs` as a record.
 
     Args:
         row: with all columns.
     """
     fields = RUNS.fields(row)
-    return RunRecord(**{**fields, "id": row["id"], "status": RunStatus(fields["status"])})
+    return RunRecord(**{**fields, "id": row._mapping["id"], "status": RunStatus(fields["status"])})
 
 
-def task_of(row: sqlite3.Row) -> TaskRecord:
+def task_of(row: sa.Row[Any]) -> TaskRecord:
     """A row of `tasks` as a record.
 
     Args:
@@ -270,10 +328,10 @@ def task_of(row: sqlite3.Row) -> TaskRecord:
     fields = TASKS.fields(row)
     workload = Workload.from_json(fields["workload"])
     key = TaskKey(workload, fields["target"], fields["compiler"], fields["flags"])
-    return TaskRecord(row["id"], key, fields["default_s"], fields["space"])
+    return TaskRecord(row._mapping["id"], key, fields["default_s"], fields["space"])
 
 
-def trial_of(row: sqlite3.Row) -> TrialRecord:
+def trial_of(row: sa.Row[Any]) -> TrialRecord:
     """A row of `trials` as a record.
 
     Args:
@@ -284,7 +342,7 @@ def trial_of(row: sqlite3.Row) -> TrialRecord:
     return TrialRecord(**place, trial=trial_from(fields))
 
 
-def result_of(row: sqlite3.Row) -> TaskResult:
+def result_of(row: sa.Row[Any]) -> TaskResult:
     """A row of `results` as a record.
 
     Args:
@@ -297,7 +355,7 @@ def result_of(row: sqlite3.Row) -> TaskResult:
     return TaskResult(**fields)
 
 
-def measurement_of(row: sqlite3.Row) -> ProgramMeasurement:
+def measurement_of(row: sa.Row[Any]) -> ProgramMeasurement:
     """A row of `measurements` as a record.
 
     Args:
@@ -350,38 +408,53 @@ def trial_from(fields: Mapping[str, Any]) -> Trial:
     )
 
 
-def where_task(which: Filter) -> tuple[str, tuple[object, ...]]:
-    """A condition on the table `tasks`, with its parameters.
+def where_task(which: Filter) -> list[sa.ColumnElement[bool]]:
+    """Conditions on the table `tasks`, all of which must hold.
 
     Args:
         which: tasks that are wanted.
     """
-    parts, values = ["1"], list[object]()
-    for column in ("target", "compiler"):
-        value = getattr(which, column)
-        if value is not None:
-            parts.append(f"tasks.{column} = ?")
-            values.append(value)
+    conditions: list[sa.ColumnElement[bool]] = []
+    if which.target is not None:
+        conditions.append(TASKS.c.target == which.target)
+    if which.compiler is not None:
+        conditions.append(TASKS.c.compiler == which.compiler)
     if which.workload is not None:
-        parts.append("instr(lower(tasks.name), lower(?)) > 0")
-        values.append(which.workload)
-    return " AND ".join(parts), tuple(values)
+        name = sa.func.lower(TASKS.c.name)
+        conditions.append(name.contains(which.workload.lower(), autoescape=True))
+    return conditions
 
 
-def find_or_add_task(sqlite: sqlite3.Connection, key: TaskKey) -> tuple[int, bool]:
+def of_key(key: TaskKey) -> list[sa.ColumnElement[bool]]:
+    """Conditions on the table `tasks`: it is the task with this key.
+
+    Args:
+        key: of the task.
+    """
+    return [
+        TASKS.c.workload_key == key.workload.key,
+        TASKS.c.target == key.target,
+        TASKS.c.compiler == key.compiler,
+        TASKS.c.flags == key.flags,
+    ]
+
+
+def find_or_add_task(
+    connection: sa.Connection, key: TaskKey, task_id: int | None = None
+) -> tuple[int, bool]:
     """The id of the task with this key, and whether it had to be added.
 
     Args:
-        sqlite: in a transaction.
+        connection: in a transaction.
         key: of the task.
+        task_id: the id to give it where it is added; by default the next.
     """
-    found = sqlite.execute(
-        "SELECT id FROM tasks WHERE workload_key = ? AND target = ? AND compiler = ? AND flags = ?",
-        (key.workload.key, key.target, key.compiler, key.flags),
-    ).fetchone()
-    if found:
-        return int(found[0]), False
+    find = sa.select(TASKS.c.id).where(*of_key(key))
+    found = connection.execute(find).scalar()
+    if found is not None:
+        return int(found), False
     fields = {
+        "id": task_id,
         "workload_key": key.workload.key,
         "target": key.target,
         "compiler": key.compiler,
@@ -391,11 +464,14 @@ def find_or_add_task(sqlite: sqlite3.Connection, key: TaskKey) -> tuple[int, boo
         "default_s": None,
         "space": None,
     }
-    return int(TASKS.insert(sqlite, fields).lastrowid or 0), True
+    added = TASKS.insert(connection, fields, "keep")
+    if added is None:  # another process has just added it
+        return int(connection.execute(find).scalar_one()), False
+    return added, True
 
 
 def tell_task(
-    sqlite: sqlite3.Connection,
+    connection: sa.Connection,
     task_id: int,
     default_s: float | None,
     space: Any,
@@ -405,43 +481,44 @@ def tell_task(
     """Store what is told of a task: what is None is not.
 
     Args:
-        sqlite: in a transaction.
+        connection: in a transaction.
         task_id: the task.
         default_s: seconds of the compiler's own choice.
         space: what its search space is made from.
         known: also where it was told before.
     """
-    unknown = "" if known else " AND {0} IS NULL"
-    for column, value in (("default_s", _number(default_s)), ("space", _maybe_json(space))):
+    for column, value in (
+        (TASKS.c.default_s, _number(default_s)),
+        (TASKS.c.space, _maybe_json(space)),
+    ):
         if value is not None:
-            sqlite.execute(
-                f"UPDATE tasks SET {column} = ? WHERE id = ?{unknown.format(column)}",
-                (value, task_id),
-            )
+            update = sa.update(TASKS.table).where(TASKS.c.id == task_id)
+            if not known:
+                update = update.where(column.is_(None))
+            connection.execute(update.values({column: value}))
 
 
-def add_trial(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
+def add_trial(connection: sa.Connection, fields: Mapping[str, Any]) -> bool:
     """Store a trial unless its run has this configuration of the task already.
 
     Args:
-        sqlite: in a transaction.
+        connection: in a transaction.
         fields: of the trial, with its place.
 
     Returns:
         Whether it was stored.
     """
-    conflict = "ON CONFLICT (run_id, task_id, configuration) DO NOTHING"
-    return TRIALS.insert(sqlite, fields, conflict).rowcount == 1
+    return TRIALS.insert(connection, fields, "keep") is not None
 
 
-def put_result(sqlite: sqlite3.Connection, fields: Mapping[str, Any]) -> bool:
+def put_result(connection: sa.Connection, fields: Mapping[str, Any]) -> bool:
     """Store the result of a task unless there is one that is as new or newer.
 
     Args:
-        sqlite: in a transaction.
+        connection: in a transaction.
         fields: of the result.
 
     Returns:
         Whether it was stored.
     """
-    return RESULTS.insert(sqlite, fields, f"ON CONFLICT (task_id) {RESULTS.newer}").rowcount == 1
+    return RESULTS.insert(connection, fields, "newer") is not None

@@ -22,10 +22,11 @@ task the newer stays.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
+
+import sqlalchemy as sa
 
 from tilewright.errors import UserError
 from tilewright.files import parse_json, whole_file
@@ -62,16 +63,16 @@ def export(db: Connection, path: Path, which: Filter) -> RowCounts:
         with (
             whole_file(path) as partial,
             partial.open("w", encoding="utf-8") as out,
-            db.snapshot() as sqlite,
+            db.snapshot() as connection,
         ):
-            return _write(sqlite, which, out)
+            return _write(connection, which, out)
     except OSError as error:
         raise UserError(
             f"export {path}: cannot write it ({error.strerror}); name a file that can be written"
         ) from error
 
 
-def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
+def _write(connection: sa.Connection, which: Filter, out: TextIO) -> RowCounts:
     written = {"run": 0, "task": 0, "trial": 0, "result": 0, "measurement": 0}
 
     def line(kind: str, /, **values: object) -> None:
@@ -79,38 +80,44 @@ def _write(sqlite: sqlite3.Connection, which: Filter, out: TextIO) -> RowCounts:
         written[kind] += 1
 
     out.write(rows.dumps({"format": FORMAT, "version": VERSION}) + "\n")
-    condition, values = rows.where_task(which)
+    runs, tasks, trials, results = (
+        one.table for one in (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS)
+    )
     since = 0.0 if which.since is None else which.since
-    recent = f"{condition} AND created >= ?"
-    of_tasks = f"JOIN tasks ON tasks.id = task_id WHERE {recent}"
-    limits = (*values, since)
 
-    def wanted(table: str, column: str) -> sqlite3.Cursor:
-        if which == Filter():
-            return sqlite.execute(f"SELECT * FROM {table} ORDER BY id")
-        ids = " UNION ".join(f"SELECT {column} FROM {t} {of_tasks}" for t in ("trials", "results"))
-        return sqlite.execute(f"SELECT * FROM {table} WHERE id IN ({ids}) ORDER BY id", limits * 2)
+    def of_tasks(table: sa.Table, *columns: sa.Column[Any]) -> sa.Select[Any]:
+        chosen = sa.select(*columns or [table]).join(tasks, tasks.c.id == table.c.task_id)
+        return chosen.where(table.c.created >= since, *rows.where_task(which))
+
+    def wanted(table: sa.Table, column: str) -> sa.CursorResult[Any]:
+        select = sa.select(table).order_by(table.c.id)
+        if which != Filter():
+            ids = sa.union(*(of_tasks(one, one.c[column]) for one in (trials, results)))
+            select = select.where(table.c.id.in_(ids))
+        return connection.execute(select)
 
     uids: dict[int, str] = {}
-    for row in wanted("runs", "run_id"):
+    for row in wanted(runs, "run_id"):
         fields = rows.RUNS.fields(row)
         del fields["owner"]
-        uids[row["id"]] = fields["uid"]
+        uids[row.id] = fields["uid"]
         line("run", **fields)
-    for row in wanted("tasks", "task_id"):
+    for row in wanted(tasks, "task_id"):
         fields = rows.TASKS.fields(row)
         del fields["workload_key"], fields["name"]
-        line("task", id=row["id"], **fields)
-    for row in sqlite.execute(
-        f"SELECT trials.* FROM trials {of_tasks} ORDER BY run_id, ordinal", limits
-    ):
+        line("task", id=row.id, **fields)
+    in_order = of_tasks(trials).order_by(trials.c.run_id, trials.c.ordinal)
+    for row in connection.execution_options(yield_per=1000).execute(in_order):
         fields = rows.TRIALS.fields(row)
         fields["binary"] = fields.pop("binary_digest")
         line("trial", run=uids[fields.pop("run_id")], task=fields.pop("task_id"), **fields)
-    for row in sqlite.execute(f"SELECT results.* FROM results {of_tasks} ORDER BY task_id", limits):
+    for row in connection.execute(of_tasks(results).order_by(results.c.task_id)):
         fields = rows.RESULTS.fields(row)
         line("result", run=uids.get(fields.pop("run_id")), task=fields.pop("task_id"), **fields)
-    for row in sqlite.execute("SELECT * FROM measurements ORDER BY run_id, created"):
+    measured = rows.MEASUREMENTS.table
+    for row in connection.execute(
+        sa.select(measured).order_by(measured.c.run_id, measured.c.created)
+    ):
         fields = rows.MEASUREMENTS.fields(row)
         run = uids.get(fields.pop("run_id"))
         if run is not None:
@@ -139,8 +146,8 @@ def import_(db: Connection, path: Path) -> RowCounts:
         raise UserError(f"import {path}: cannot read it ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise UserError(f"import {path}: it is not UTF-8 text; it must be an export") from error
-    with db.transaction() as sqlite:
-        merge = _Merge(sqlite)
+    with db.transaction(lasting=True) as connection:
+        merge = _Merge(connection)
         for number, data in lines:
             with _blamed(path, number):
                 merge.add(data)
@@ -178,15 +185,19 @@ def _blamed(path: Path, number: int) -> Iterator[None]:
             f"import {path}, line {number}: {error.args[0]!r} is missing or names nothing above; "
             "nothing was imported"
         ) from error
-    except (ValueError, TypeError, AttributeError, sqlite3.IntegrityError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"import {path}, line {number}: {error}; nothing was imported") from error
+    except sa.exc.IntegrityError as error:
+        raise UserError(
+            f"import {path}, line {number}: {error.orig}; nothing was imported"
+        ) from error.orig
 
 
 class _Merge:
     """Adds the lines of one file to a database."""
 
-    def __init__(self, sqlite: sqlite3.Connection) -> None:
-        self._sqlite = sqlite
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
         self._runs: dict[str, int] = {}
         self._tasks: dict[int, int] = {}
         self._added = {"run": 0, "task": 0, "trial": 0, "result": 0, "measurement": 0}
@@ -213,40 +224,44 @@ class _Merge:
         if status is not RunStatus.FINISHED:
             status = RunStatus.IMPORTED
         fields = {**data, "options": dict(data["options"]), "status": status, "owner": ""}
-        cursor = rows.RUNS.insert(self._sqlite, fields, "ON CONFLICT (uid) DO NOTHING")
-        added = cursor.rowcount == 1
-        uid = data["uid"]
-        if not added and status is RunStatus.FINISHED:  # exported before and after it finished
-            self._sqlite.execute(
-                "UPDATE runs SET status = ?, finished = ? WHERE uid = ? AND status = ?",
-                (status, data["finished"], uid, RunStatus.IMPORTED),
+        run_id = rows.RUNS.insert(self._connection, {**fields, "id": None}, "keep")
+        uid, columns = data["uid"], rows.RUNS.c
+        if run_id is not None:
+            self._runs[uid] = run_id
+            return True
+        if status is RunStatus.FINISHED:  # exported before and after it finished
+            self._connection.execute(
+                sa.update(rows.RUNS.table)
+                .where(columns.uid == uid, columns.status == RunStatus.IMPORTED)
+                .values(status=status, finished=data["finished"])
             )
-        found = self._sqlite.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-        self._runs[uid] = found[0]
-        return added
+        found = sa.select(columns.id).where(columns.uid == uid)
+        self._runs[uid] = self._connection.execute(found).scalar_one()
+        return False
 
     def _task(self, data: Fields) -> bool:
         workload = Workload.from_json(data["workload"])
         key = TaskKey(workload, *(data[name] for name in ("target", "compiler", "flags")))
-        task_id, added = rows.find_or_add_task(self._sqlite, key)
+        task_id, added = rows.find_or_add_task(self._connection, key)
         space = data.get("space")
-        rows.tell_task(self._sqlite, task_id, data["default_s"], space, known=False)
+        rows.tell_task(self._connection, task_id, data["default_s"], space, known=False)
         self._tasks[int(data["id"])] = task_id
         return added
 
     def _trial(self, data: Fields) -> bool:
         trial = rows.trial_from({**data, "binary_digest": data["binary"]})
         place = {"run_id": self._runs[data["run"]], "task_id": self._tasks[data["task"]]}
-        return rows.add_trial(self._sqlite, {**data, **place, **rows.trial_fields(trial)})
+        return rows.add_trial(
+            self._connection, {**data, **place, **rows.trial_fields(trial), "id": None}
+        )
 
     def _result(self, data: Fields) -> bool:
         if data["configuration"] is not None:
             rows.configuration_from_json(data["configuration"])
         run_id = None if data["run"] is None else self._runs[data["run"]]
         place = {"run_id": run_id, "task_id": self._tasks[data["task"]]}
-        return rows.put_result(self._sqlite, {**data, **place})
+        return rows.put_result(self._connection, {**data, **place})
 
     def _measurement(self, data: Fields) -> bool:
         fields = {**data, "run_id": self._runs[data["run"]]}
-        conflict = "ON CONFLICT (run_id, kind, name) DO NOTHING"
-        return rows.MEASUREMENTS.insert(self._sqlite, fields, conflict).rowcount == 1
+        return rows.MEASUREMENTS.insert(self._connection, fields, "keep") is not None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tilewright.database_address import ServerAddress, read_database
 from tilewright.errors import UserError
 from tilewright.tuning.config_file import ConfigFile
 from tilewright.tuning.effort import EFFORTS, Effort, find_effort
@@ -198,8 +199,11 @@ class TuneOptions:
         identifies=True,
         read=read_path,
     )
-    db: Path | None = _option(
-        None, "FILE", "the database (default: $TILEWRIGHT_DB)", read=read_path
+    db: Path | ServerAddress | None = _option(
+        None,
+        "FILE|URL",
+        "the database: a file, or postgresql+psycopg://USER@HOST/NAME (default: $TILEWRIGHT_DB)",
+        read=read_database,
     )
     resume: bool = _option(False, "", "go on with the last unfinished run", measures=True)
     fresh: bool = _option(False, "", "tune again what the database has results for", measures=True)
@@ -383,7 +387,7 @@ class TuneOptions:
             value = getattr(self, spec.name)
             if isinstance(value, ConfigFile):
                 value = str(value.path)
-            elif isinstance(value, Path):
+            elif isinstance(value, Path | ServerAddress):
                 value = str(value)
             elif isinstance(value, tuple):
                 value = [str(v) for v in value]

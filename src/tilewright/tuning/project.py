@@ -100,8 +100,10 @@ def _text(value: Any, where: str) -> str:
 
 def _from_there(given: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Paths that a file names are beside it, wherever the command is given."""
-    paths = {spec.name for spec in option_table() if spec.metavar in ("FILE", "DIR")}
+    paths = {spec.name for spec in option_table() if spec.metavar in ("FILE", "DIR", "FILE|URL")}
     return {
-        name: str(folder / value) if name in paths and isinstance(value, str) else value
+        name: str(folder / value)
+        if name in paths and isinstance(value, str) and "://" not in value
+        else value
         for name, value in given.items()
     }

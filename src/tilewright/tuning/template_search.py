@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import scratch
+from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
@@ -100,7 +101,7 @@ def tune_template(
     strategy: str = DEFAULT_STRATEGY,
     options: Mapping[str, object] | None = None,
     seed: int = 0,
-    database: str | Path | None = None,
+    database: str | Path | ServerAddress | None = None,
     reference: Callable[..., Any] | None = None,
     threads: int | None = None,
     observe: Callable[[Trial, float | None], None] = lambda trial, best: None,
@@ -119,7 +120,8 @@ def tune_template(
         strategy: its name, as for `tilewright tune`.
         options: the strategy's.
         seed: of the data and of the search.
-        database: file that every trial is stored in; without one nothing is kept.
+        database: that every trial is stored in, a file or a server's URL; without one nothing is
+            kept.
         reference: gives the expected outputs of the inputs, as NumPy arrays; without one the
             expression, unscheduled, does.
         threads: of the CPU.

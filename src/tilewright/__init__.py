@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilewright.errors import TilewrightError, UserError
     from tilewright.target import Target
     from tilewright.trial import Configuration, Status, Trial
+    from tilewright.tuned import TunedProgram, load
     from tilewright.tuning.apply import AppliedProgram, apply
     from tilewright.tuning.events import Event, Listener
     from tilewright.tuning.inspect import Inspection, inspect
@@ -31,6 +32,7 @@ _NAMES = {
     "tilewright.errors": ("TilewrightError", "UserError"),
     "tilewright.target": ("Target",),
     "tilewright.trial": ("Configuration", "Status", "Trial"),
+    "tilewright.tuned": ("TunedProgram", "load"),
     "tilewright.tuning.apply": ("AppliedProgram", "apply"),
     "tilewright.tuning.events": ("Event", "Listener"),
     "tilewright.tuning.inspect": ("Inspection", "inspect"),
@@ -55,10 +57,12 @@ __all__ = [
     "Trial",
     "TuneOptions",
     "TuneResult",
+    "TunedProgram",
     "UserError",
     "Workload",
     "apply",
     "inspect",
+    "load",
     "tune",
 ]
 

@@ -1,18 +1,15 @@
-"""The user's program: found, imported where it is ONNX, freed of configurations, looked into.
+"""The user's program: found, imported where it is no MLIR, freed of configurations, looked into.
 
-PROGRAM is MLIR, as text or bytecode, in any dialect that IREE takes, or an ONNX model. What the
-compiler is given is the file itself wherever possible; a copy is made for an ONNX model (imported
-by IREE's own importer, weights apart) and for a program that carries code-generation
-configurations, which would hide the dispatches they are on from tuning.
+PROGRAM is MLIR, as text or bytecode, in any dialect that IREE takes, or a model that `importing`
+knows. What the compiler is given is the file itself wherever possible; a copy is made for a model
+(weights apart) and for a program that carries code-generation configurations, which would hide the
+dispatches they are on from tuning.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +20,7 @@ from iree.compiler import ir
 from tilewright.errors import UnknownNameError, UserError, did_you_mean
 from tilewright.files import user_file
 from tilewright.ir.configuring import strip
+from tilewright.ir.importing import import_program
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.signature import Signature, declared_signature, is_public
 from tilewright.ir.walk import string_attribute, walk
@@ -93,7 +91,7 @@ def load_program(
     """Read a program and make it ready for compiling.
 
     Args:
-        path: MLIR or an ONNX model.
+        path: MLIR, a model that can be imported, or a folder with an imported one.
         work: folder for copies, made when one is needed.
         function: an entry point that must be there.
         input_type: IREE's name of the input dialect; by default IREE finds out itself, which works
@@ -103,18 +101,14 @@ def load_program(
         The program.
 
     Raises:
-        UserError: a file that cannot be read, an ONNX model that cannot be imported, a module that
-            IREE does not parse, one without public functions or without this one.
+        UserError: a file that cannot be read, a model that cannot be imported, a module that IREE
+            does not parse, one without public functions or without this one.
     """
     if input_type is not None and input_type not in INPUT_TYPES:
         raise UnknownNameError("input type", input_type, INPUT_TYPES, "--iree-input-type")
     source = path
-    data = _read(source)
-    parameters: tuple[tuple[str, Path], ...] = ()
-    if source.suffix.lower() == ".onnx":
-        del data
-        path, parameters = import_onnx(source, work)
-        data = _read(path)
+    path, parameters = import_program(source, work) or (source, ())
+    data = _read(path)
     contents = _inspect(data, path, _contents)
     if not contents.functions:
         raise UserError(f"{source}: the program has no public function to run")
@@ -195,13 +189,13 @@ def _unknown_function(name: str, known: Mapping[str, Signature]) -> UserError:
 
 def _read(path: Path) -> bytes:
     if path.is_dir():
-        raise UserError(f"{path}: is a directory; give an MLIR or .onnx file")
+        raise UserError(f"{path}: is a directory; give an MLIR, .onnx or .pt2 file")
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot read the program ({error.strerror})") from error
     if not data.strip():
-        raise UserError(f"{path}: the file is empty; give an MLIR or .onnx file")
+        raise UserError(f"{path}: the file is empty; give an MLIR, .onnx or .pt2 file")
     return data
 
 
@@ -324,79 +318,3 @@ def declare_device(program: Program, folder: Path, declaration: str) -> Program:
         path = folder / "with_device.mlir"
         path.write_text(module.operation.get_asm())
     return replace(program, path=path)
-
-
-PARAMETER_SCOPE = "model"
-# The opset that IREE's importer covers best; a model of a later one is imported as it is.
-OPSET = 17
-# Above this a protobuf cannot be handled in memory, and the opset cannot be changed.
-_LARGE_MODEL = 2_000_000_000
-_IMPORT_TIMEOUT_S = 1800
-
-
-def import_onnx(model: Path, work: Path) -> tuple[Path, tuple[tuple[str, Path], ...]]:
-    """The model as an MLIR file in `work`, and its weights as (scope, file).
-
-    The importer runs in a process of its own: it needs several times the model's size in memory.
-    Raises UserError when the `onnx` package is missing or the model cannot be imported.
-    """
-    if importlib.util.find_spec("onnx") is None:
-        raise UserError(
-            f"{model}: reading ONNX models needs the onnx package; run: "
-            "pip install 'tilewright[onnx]'"
-        )
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{work}: cannot make the folder ({error.strerror})") from error
-    program, weights = work / f"{model.stem}.mlir", work / f"{model.stem}.irpa"
-    if model.stat().st_size > _LARGE_MODEL:
-        failed = _run_importer(model, program, weights, "--large-model")
-    else:
-        failed = _run_importer(model, program, weights, "--opset-version", str(OPSET))
-        # ONNX has no converter for some operators: the model may do in its own opset.
-        if "convert_version" in failed:
-            failed = _run_importer(model, program, weights)
-    if failed:
-        raise UserError(f"{model}: the ONNX model cannot be imported: {_reason_of_import(failed)}")
-    return program, ((PARAMETER_SCOPE, weights),) if weights.exists() else ()
-
-
-def _run_importer(model: Path, program: Path, weights: Path, *options: str) -> str:
-    """Import into the files given; what the importer printed when it failed, else ''."""
-    partial = {path: path.with_name(f".{path.name}.part") for path in (program, weights)}
-    command = [sys.executable, "-P", "-m", "iree.compiler.tools.import_onnx", str(model), *options]
-    command += ["--externalize-params", "--params-scope", PARAMETER_SCOPE]
-    command += ["--save-params-to", str(partial[weights]), "-o", str(partial[program])]
-    try:
-        result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=_IMPORT_TIMEOUT_S,
-            check=False,
-        )
-        if result.returncode != 0:
-            log = result.stderr.decode(errors="replace").strip()
-            return log or f"the importer ended with status {result.returncode}, saying nothing"
-        for path, written in partial.items():
-            if written.exists():
-                written.replace(path)
-        return ""
-    except subprocess.TimeoutExpired:
-        return f"the importer took over {_IMPORT_TIMEOUT_S} s"
-    finally:
-        for written in partial.values():
-            written.unlink(missing_ok=True)
-
-
-def _reason_of_import(log: str) -> str:
-    """The exception of a Python traceback, in one line: what stands behind its last frame."""
-    lines = log.splitlines()
-    frames = [i for i, line in enumerate(lines) if line.startswith("  ")]
-    traceback = any(line.startswith("Traceback") for line in lines)
-    after = lines[frames[-1] + 1 :] if traceback and frames else lines
-    said = [line.strip() for line in after if line.strip()] or lines[-1:]
-    kind, colon, message = said[0].partition(": ")
-    return f"{kind.rpartition('.')[2]}: {message}" if colon and " " not in kind else said[0]

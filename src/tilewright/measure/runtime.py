@@ -107,6 +107,10 @@ class Parameters:
 
 NO_PARAMETERS = Parameters()
 
+ALIGNMENT = 64
+"""What addresses of memory that the runtime borrows are multiples of: `iree_hal_heap_buffer`'s, and
+what the compiler's vector loads count on."""
+
 
 @dataclass(frozen=True)
 class ExportedFunction:
@@ -123,12 +127,13 @@ class ExportedFunction:
 
 
 class Device:
-    """An open device. One for each process: the runtime's flags are process-wide.
+    """An open device. One for each process, as the runtime's flags are process-wide, but for those
+    that are `shared=False`: these have threads of their own, as many as `options` says.
 
     Raises UserError if it cannot be opened.
     """
 
-    def __init__(self, options: DeviceOptions) -> None:
+    def __init__(self, options: DeviceOptions, shared: bool = True) -> None:
         import iree.runtime as runtime
 
         self.options = options
@@ -143,7 +148,7 @@ class Device:
             raise UserError(f"runtime flags {' '.join(flags)}: {_first_line(error)}") from None
         self.instance: Any = runtime.VmInstance()
         try:
-            self.hal: Any = runtime.get_device(options.uri)
+            self.hal: Any = runtime.get_device(options.uri, cache=shared)
         except (ValueError, RuntimeError) as error:
             drivers = ", ".join(sorted(runtime.query_available_drivers()))
             raise UserError(
@@ -160,6 +165,28 @@ class Device:
         # A copy of a memory-mapped array: the runtime wants a plain, C-contiguous buffer.
         return self.bindings.asdevicearray(self.hal, np.array(array, order="C"))._buffer_view
 
+    def borrow(self, data: NDArray[Any], shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+        """A buffer view on memory of the host, which no copy is made of: a CPU's device only.
+
+        Args:
+            data: the elements row by row, of any type, writable, at an address that is a multiple
+                of ALIGNMENT; the view keeps it alive.
+            shape: of the view.
+            dtype: of its elements.
+
+        Raises:
+            ValueError: the device cannot use this memory.
+        """
+        runtime = self.bindings
+        kinds, usages = runtime.MemoryType, runtime.BufferUsage
+        buffer = self.hal.allocator.import_host_allocation(
+            data,
+            int(kinds.DEVICE_LOCAL | kinds.HOST_VISIBLE),
+            int(usages.DEFAULT | usages.MAPPING),
+        )
+        element_type = runtime.array_interop.map_dtype_to_element_type(dtype)
+        return runtime.HalBufferView(buffer, list(shape), int(element_type))
+
     def arguments(self, inputs: InputSet) -> list[Any]:
         """The arguments of a call, tensors on the device.
 
@@ -174,11 +201,13 @@ class Device:
                 made.append(_scalar(argument))
         return made
 
-    def download(self, view: Any) -> NDArray[Any]:
+    def download(self, view: Any, copy: bool = True) -> NDArray[Any]:
         """The contents of a buffer view, in its element type (bf16 and f8 by ml_dtypes).
 
         Args:
             view: a buffer view of this device.
+            copy: whether the array has memory of its own; else it is the buffer's, which it keeps
+                alive, where the host can see that.
         """
         runtime = self.bindings
         buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
@@ -190,8 +219,8 @@ class Device:
             buffer.allowed_usage() & int(mappable[0]) and buffer.memory_type() & int(mappable[1])
         ):
             buffer = self._staged(buffer, length * np.dtype(kind).itemsize)
-        host: NDArray[Any] = np.array(buffer.map().asarray(view.shape, kind))
-        return host
+        host: NDArray[Any] = buffer.map().asarray(view.shape, kind)
+        return np.array(host) if copy else host
 
     def _staged(self, source: Any, size: int) -> Any:
         """A copy of a buffer in memory that the host can map.
@@ -255,20 +284,33 @@ class Device:
             found.append(ExportedFunction(name, convention, dict(function.reflection)))
         return found
 
-    def load(self, vmfb: str | bytes, parameters: Parameters | None = None) -> LoadedProgram:
+    def load(
+        self,
+        vmfb: str | bytes,
+        parameters: Parameters | None = None,
+        weights: Mapping[tuple[str, str], NDArray[Any]] | None = None,
+    ) -> LoadedProgram:
         """Load a compiled program from a file or from memory, with its parameters.
 
         Args:
             vmfb: path of the file, or its bytes.
-            parameters: its weights.
+            parameters: archives of its weights.
+            weights: those that lie in memory, by scope and name, as `borrow` takes data: what the
+                program does not transform when it is loaded it reads there in every call.
         """
-        return LoadedProgram(self, vmfb, parameters or NO_PARAMETERS)
+        return LoadedProgram(self, vmfb, parameters or NO_PARAMETERS, weights or {})
 
 
 class LoadedProgram:
     """A loaded program. Its state, parameters included, is freed with it."""
 
-    def __init__(self, device: Device, vmfb: str | bytes, parameters: Parameters) -> None:
+    def __init__(
+        self,
+        device: Device,
+        vmfb: str | bytes,
+        parameters: Parameters,
+        weights: Mapping[tuple[str, str], NDArray[Any]],
+    ) -> None:
         runtime = device.bindings
         self._device = device
         if device.options.huge_pages and not isinstance(vmfb, bytes):
@@ -278,8 +320,8 @@ class LoadedProgram:
         else:
             self._module = runtime.VmModule.mmap(device.instance, vmfb)
         modules = [runtime.create_hal_module(device.instance, device.hal)]
-        if parameters.archives:
-            modules.append(_parameters_module(runtime, device.instance, parameters))
+        if parameters.archives or weights:
+            modules.append(_parameters_module(runtime, device.instance, parameters, weights))
         self._context: Any = runtime.VmContext(device.instance, [*modules, self._module])
 
     def has(self, function: str) -> bool:
@@ -385,8 +427,15 @@ def _scalar(argument: ScalarInput) -> int | float:
     return int(argument.value) if whole else float(argument.value)
 
 
-def _parameters_module(runtime: Any, instance: Any, parameters: Parameters) -> Any:
+def _parameters_module(
+    runtime: Any,
+    instance: Any,
+    parameters: Parameters,
+    weights: Mapping[tuple[str, str], NDArray[Any]],
+) -> Any:
     scopes: dict[str, Any] = {}
+    for (scope, name), data in weights.items():
+        scopes.setdefault(scope, runtime.ParameterIndex()).add_buffer(name, data)
     for scope, path in parameters.archives:
         index = scopes.setdefault(scope, runtime.ParameterIndex())
         try:

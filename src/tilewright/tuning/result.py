@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from tilewright import words
+from tilewright.plain_data import tupled
 from tilewright.workload import LAYOUT_KINDS
 
 
@@ -191,3 +193,33 @@ class TuneResult:
             for name in ("names", "dispatches"):
                 dispatch[name] = list(dispatch[name])
         return data
+
+
+def result_of(data: Mapping[str, Any], folder: Path) -> TuneResult:
+    """The result that `TuneResult.to_json` wrote.
+
+    Args:
+        data: what JSON was.
+        folder: where it lies now.
+
+    Raises:
+        TypeError, KeyError: it is of another version.
+    """
+    found = {name: tupled(value) for name, value in data.items() if name != "layout_share"}
+    found["output"] = folder
+    found["program"] = ProgramSummary(**_tupled_values(found["program"]))
+    found["runs"] = tuple(RunSummary(**_tupled_values(one)) for one in found["runs"])
+    found["dispatches"] = tuple(
+        DispatchSummary(
+            **{
+                **_tupled_values(one),
+                "kernel": KernelSummary(**one["kernel"]) if one["kernel"] else None,
+            }
+        )
+        for one in found["dispatches"]
+    )
+    return TuneResult(**found)
+
+
+def _tupled_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tupled(value) for name, value in data.items()}

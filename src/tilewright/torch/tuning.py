@@ -1,0 +1,164 @@
+"""Tuning modules of PyTorch, and finding what has been tuned."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tilewright import api, scratch
+from tilewright.argument import ArgumentType, element_type_of
+from tilewright.errors import UserError
+from tilewright.files import user_folder_file, write_whole
+from tilewright.ir.fx_import import ELEMENT_TYPES, import_exported, write_weights
+from tilewright.ir.importing import PROGRAM_NAME, WEIGHTS_NAME
+from tilewright.measure.machine import describe
+from tilewright.measure.verify import compare
+from tilewright.toolchain import installed_version
+from tilewright.torch.exporting import calling_form, evaluation, export, weights_of
+from tilewright.torch.tuned_module import CALLING_FORM, TunedModule, read_form, tensor_argument
+from tilewright.tuning.outputs import MANIFEST, check_writable, read_manifest
+from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
+
+
+def tune(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: torch.Tensor | Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    output: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> TunedModule:
+    """Tune a module for this machine.
+
+    The module is exported in its evaluation mode, its weights stay outside the program: the result
+    is right for any values of theirs. The untuned program's outputs are compared with the module's
+    own, and those of the tuned one with the untuned one's.
+
+    Args:
+        module: on the CPU; or a program of `torch.export`.
+        example_inputs: arguments of a call, or the only one: they are what it is measured on.
+        kwargs: arguments by name.
+        dynamic_shapes: as `torch.export.export` takes it; tuned for the sizes of the examples.
+        output: the result folder; by default one of the user's data directory, named by the
+            program's digest. `torch.compile(module, backend="tilewright")` finds either.
+        options: of `tilewright.tune`: effort, time_limit, threads and so on.
+
+    Returns:
+        The tuned module, with the module's own weights; `result` says what was found.
+
+    Raises:
+        UserError: the module cannot be exported or compiled, or an option is wrong.
+    """
+    inputs = (
+        (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    )
+    program = export(module, inputs, kwargs, dynamic_shapes=dynamic_shapes)
+    form = calling_form(program)
+    folder = Path(output) if output is not None else _index(form.digest).with_suffix("")
+    check_writable(folder)
+    leaves = pytree.tree_leaves((inputs, dict(kwargs or {})))
+    given = [leaf for leaf, one in zip(leaves, form.arguments, strict=True) if one is None]
+    with scratch.folder() as work:
+        imported = work / _name(module)
+        imported.mkdir()
+        weights = import_exported(program, imported / PROGRAM_NAME)
+        write_weights(weights, imported / WEIGHTS_NAME)
+        api.tune(imported, inputs=_inputs(given, work), output=folder, **options)
+    (folder / CALLING_FORM).write_text(form.to_json())
+    remember(form.digest, folder)
+    tuned = TunedModule(folder, weights_of(program))
+    _check(module, inputs, dict(kwargs or {}), tuned)
+    return tuned
+
+
+def _name(module: Any) -> str:
+    name = type(module).__name__
+    return name if name.isidentifier() else "module"
+
+
+def _inputs(given: Sequence[Any], work: Path) -> list[str]:
+    """The example inputs as options give them."""
+    texts = []
+    for place, one in enumerate(given):
+        plain = one.detach() if isinstance(one, torch.Tensor) else one
+        argument = tensor_argument(plain, place)
+        if isinstance(argument, int | float):
+            texts.append(str(argument))
+            continue
+        data, shape, dtype = argument
+        path = work / f"input{place}.bin"
+        path.write_bytes(data.tobytes())
+        texts.append(f"{ArgumentType(element_type_of(dtype), tuple(shape))}=@{path}")
+    return texts
+
+
+def _check(
+    module: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any], tuned: TunedModule
+) -> None:
+    """That the program computes what PyTorch does. Raises UserError."""
+    eager = module.module() if isinstance(module, torch.export.ExportedProgram) else module
+    with torch.no_grad(), evaluation(eager):
+        expected = pytree.tree_leaves(eager(*inputs, **kwargs))
+        found = pytree.tree_leaves(tuned(*inputs, **kwargs))
+    for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if not isinstance(other, torch.Tensor):
+            continue
+        pair = [torch.view_as_real(x) if x.is_complex() else x for x in (one, other)]
+        wide = torch.float64 if pair[1].is_floating_point() else pair[1].dtype
+        got, want = (x.to(wide).numpy() for x in pair)
+        kind = ELEMENT_TYPES[pair[1].dtype]
+        compared = compare(got, want, kind, PROGRAM_REDUCTION_LENGTH)
+        if not compared.ok:
+            raise UserError(
+                f"result {place + 1} of the compiled program is not PyTorch's: {compared} "
+                f"(the result is in {tuned.folder})"
+            )
+
+
+def _index(digest: str) -> Path:
+    """The file that says where a program's result is."""
+    return user_folder_file("data", f"torch/{digest[:32]}.json")
+
+
+def remember(digest: str, folder: Path) -> None:
+    """Have `find` know a result.
+
+    Args:
+        digest: of its program.
+        folder: the result.
+    """
+    path = _index(digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (json.dumps({"folder": str(folder.absolute())}) + "\n").encode())
+
+
+def find(digest: str, places: Sequence[Path] = ()) -> Path | None:
+    """A result for a program, made on such a machine with this version of IREE.
+
+    Args:
+        digest: of the program.
+        places: result folders, or folders of them, that are looked into first; then comes what was
+            tuned before by this user.
+
+    Returns:
+        Its folder.
+    """
+    candidates = [p for place in places for p in (place, *sorted(place.glob("*/")))]
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        candidates.append(Path(json.loads(_index(digest).read_text())["folder"]))
+    fitting = (p for p in candidates if (p / CALLING_FORM).is_file() and (p / MANIFEST).is_file())
+    return next((p for p in fitting if read_form(p).digest == digest and _runs_here(p)), None)
+
+
+def _runs_here(folder: Path) -> bool:
+    manifest = read_manifest(folder)
+    made = (manifest["machine"]["cpu"], manifest["compiler"])
+    return made == (describe().cpu, installed_version("iree-base-compiler"))

@@ -1,0 +1,232 @@
+"""A tuned program as a callable of this process: NumPy's arrays in, NumPy's arrays out.
+
+What lies in memory as the runtime takes it (row by row, at an address that is a multiple of 64) is
+not copied: arguments and weights are used where they are, and results are the runtime's own memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.errors import UserError
+from tilewright.measure.runtime import ALIGNMENT, Device, DeviceOptions, LoadedProgram, Parameters
+from tilewright.target import parse_target
+from tilewright.tuning.outputs import VMFB, read_manifest
+from tilewright.tuning.result import TuneResult, result_of
+
+
+class TunedProgram:
+    """The program of a result folder, loaded into this process. It can be called from one thread at
+    a time.
+
+    folder: where its result is. result: what tuning found. function: what is called. copied: how
+    many arguments of the last call were copied, since the runtime could not use them where they
+    lay.
+
+    Args:
+        folder: of `tilewright tune`.
+        weights: instead of the archives that the folder names, by scope and name; they are kept.
+        threads: how many it runs on; by default as measured to be the fastest way.
+
+    Raises:
+        UserError: it is no result folder, or cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        weights: Mapping[tuple[str, str], NDArray[Any]] | None = None,
+        *,
+        threads: int | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.copied = 0
+        manifest = read_manifest(self.folder)
+        try:
+            summary = json.loads((self.folder / "summary.json").read_text())
+            self.result: TuneResult = result_of(summary, self.folder)
+            self.function = str(manifest["program"]["function"])
+            archives = [_archive(a, self.folder) for a in manifest["program"]["runtime_parameters"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self.folder}: the result cannot be read ({error}); tune the program again"
+            ) from error
+        self._device = _device(_way(self.result, manifest, threads))
+        self._archives = Parameters(tuple(archives) if weights is None else ())
+        self.reload(weights or {})
+
+    def reload(self, weights: Mapping[tuple[str, str], NDArray[Any]]) -> None:
+        """Load the program with other weights.
+
+        Args:
+            weights: by scope and name, [shape] as those that it was tuned with.
+
+        Raises:
+            UserError: one is missing, or is of another size.
+        """
+        self._weights = {name: usable(array)[0] for name, array in weights.items()}
+        vmfb = str(self.folder / VMFB)
+        try:
+            self._program: LoadedProgram = self._device.load(vmfb, self._archives, self._weights)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the program.
+
+        Args:
+            arguments: arrays, or what NumPy makes arrays of; numbers where it takes numbers.
+
+        Returns:
+            The result, or a tuple of several; the memory of an array is the runtime's, and lives as
+            long as the array.
+
+        Raises:
+            UserError: an argument is not what the program takes.
+        """
+        results = self.call([_given(argument) for argument in arguments])
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def call(
+        self, arguments: Sequence[int | float | tuple[NDArray[Any], Sequence[int], np.dtype[Any]]]
+    ) -> list[Any]:
+        """Run the program on memory.
+
+        Args:
+            arguments: numbers; for a tensor its elements row by row in an array of any type, its
+                shape and the type of its elements.
+
+        Returns:
+            Its results: arrays, and numbers.
+
+        Raises:
+            UserError: an argument is not what the program takes.
+        """
+        packed: list[Any] = []
+        self.copied = 0
+        for argument in arguments:
+            if isinstance(argument, int | float):
+                packed.append(argument)
+                continue
+            data, copied = usable(argument[0])
+            self.copied += copied
+            packed.append(self._device.borrow(data, argument[1], argument[2]))
+        try:
+            results = self._program.bind(self.function, packed)()
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"{self.function}: the call failed: {reason(error)}") from error
+        view = self._device.bindings.HalBufferView
+        found = [results.get_variant(i) for i in range(len(results))]
+        return [
+            one if isinstance(one, int | float) else self._device.download(one.deref(view), False)
+            for one in found
+        ]
+
+
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    weights: Mapping[str, NDArray[Any]] | None = None,
+    threads: int | None = None,
+) -> TunedProgram:
+    """Load a tuned program into this process, to be called on arrays of NumPy's.
+
+    Args:
+        folder: of `tilewright tune`.
+        weights: instead of those that it was tuned with, by their names in the scope `model`.
+        threads: how many it runs on; by default as measured to be the fastest way.
+
+    Returns:
+        The program, a callable.
+
+    Raises:
+        UserError: it is no result folder, or cannot be loaded.
+    """
+    scoped = None if weights is None else {("model", name): w for name, w in weights.items()}
+    return TunedProgram(folder, scoped, threads=threads)
+
+
+def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """An array as the runtime can use it.
+
+    Args:
+        array: of any type and layout.
+
+    Returns:
+        Elements row by row at an address that is a multiple of ALIGNMENT, which may be written;
+        whether they had to be copied.
+    """
+    if not array.size:
+        return np.empty(ALIGNMENT, np.uint8)[:0], False
+    lies_well = array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+    if lies_well and array.flags.writeable:
+        return array, False
+    if lies_well:
+        # The runtime borrows only what may be written, and writes to no argument.
+        memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+        memory.owner = array
+        return np.frombuffer(memory, np.uint8), False
+    space = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    begin = -space.ctypes.data % ALIGNMENT
+    place = space[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    place[...] = array
+    return place, True
+
+
+def reason(error: BaseException) -> str:
+    """What an error of the runtime says, without where in its sources.
+
+    Args:
+        error: as it was raised.
+    """
+    said = str(error).strip().splitlines() or [type(error).__name__]
+    return said[0].rpartition(".c:")[2].partition(": ")[2].partition("; while")[0] or said[0]
+
+
+def _given(argument: Any) -> int | float | tuple[NDArray[Any], Sequence[int], np.dtype[Any]]:
+    if isinstance(argument, int | float):
+        return argument
+    array = np.asarray(argument)
+    return array, array.shape, array.dtype
+
+
+def _archive(flag: str, folder: Path) -> tuple[str, str]:
+    """An archive of weights: where it was, or beside the program where the folder was moved."""
+    scope, _, path = flag.removeprefix("--parameters=").partition("=")
+    beside = folder / Path(path).name
+    return scope, str(beside if beside.is_file() else path)
+
+
+def _way(result: TuneResult, manifest: Mapping[str, Any], threads: int | None) -> DeviceOptions:
+    """How to run it: as advised, else on the threads that it was tuned for."""
+    options = manifest["options"]
+    target = parse_target(options["target"], threads or options["threads"])
+    if target.is_gpu:
+        raise UserError(
+            f"{result.output}: it was tuned for {target.name}; only programs for CPUs run here"
+        )
+    advised = next((run for run in result.runs if run.advised), None)
+    alone = threads is None and advised is not None
+    return DeviceOptions.cpu(advised.threads if alone and advised else target.cores)
+
+
+@atexit.register
+def _close_devices() -> None:
+    # The bindings complain of what is still there when the interpreter is gone.
+    _device.cache_clear()
+
+
+@cache
+def _device(options: DeviceOptions) -> Device:
+    """One for each number of threads: their threads are the device's."""
+    return Device(options, shared=False)

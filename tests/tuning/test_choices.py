@@ -20,15 +20,26 @@ def variant(*tasks: SimpleNamespace) -> PreparedVariant:
 
 def dispatch(name: str, seconds: float, count: int = 1) -> SimpleNamespace:
     return SimpleNamespace(
-        identity=name, names=[name], count=count, default_s=seconds, is_chain=False, site=None
+        identity=name,
+        names=[name],
+        count=count,
+        default_s=seconds,
+        is_chain=False,
+        site=None,
+        kernel=lambda configuration: configuration,
     )
 
 
-def chain(name: str, seconds: float, count: int = 1, **runs: int) -> SimpleNamespace:
+def chain(
+    name: str, seconds: float, count: int = 1, pads: bool = False, **runs: int
+) -> SimpleNamespace:
     """A site of several dispatches; `runs`: how often each of them runs for it."""
     site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=count)
     made = dispatch(name, seconds, count)
-    made.is_chain, made.site = True, SimpleNamespace(site=site)
+    made.is_chain = True
+    made.site = SimpleNamespace(
+        site=site, pads=pads, is_padded_dispatch=pads and len(site.dispatches) == 1
+    )
     return made
 
 
@@ -56,6 +67,31 @@ def test_a_part_that_runs_elsewhere_too_keeps_its_choice() -> None:
     prepared = variant(dispatch("a", 1.0, count=3), chain("c", 1.0, a=2, count=2))
     found = {"a": (ONE, 0.9), "c": (OTHER, 0.5)}
     assert settle(prepared, found) == {"a": ONE, "c": OTHER}
+
+
+def test_a_kernel_that_pads_is_compared_with_what_pads_too() -> None:
+    # The dispatch is handed its data padded: alone it is faster than a kernel that pads itself.
+    prepared = variant(dispatch("a", 1.0), chain("p", 1.8, pads=True, a=1))
+    assert prepared.padding_s(prepared.tasks[0]) == pytest.approx(0.8)
+    assert settle(prepared, {"p": (ONE, 1.2)}) == {"p": ONE}
+    assert settle(prepared, {"a": (ONE, 0.3), "p": (ONE, 2.0)}) == {"a": ONE}
+
+
+def test_what_pads_counts_for_a_kernel_of_several_that_needs_no_padding() -> None:
+    padding, window = dispatch("a", 0.1), dispatch("b", 1.0)
+    parts = (padding, window, chain("p", 0.4, pads=True, a=1))
+    prepared = variant(*parts, chain("c", 1.4, pads=True, a=1, b=1))
+    # 0.4 for filling and copying, and 0.8 for the window.
+    assert settle(prepared, {"b": (ONE, 0.8), "c": (OTHER, 1.1)}) == {"c": OTHER}
+    # By a kernel it takes 0.2.
+    found = {"b": (ONE, 0.8), "c": (OTHER, 1.1), "p": (ONE, 0.2)}
+    assert settle(prepared, found) == {"b": ONE, "p": ONE}
+
+
+def test_a_dispatch_that_computes_another_site_keeps_both_kernels() -> None:
+    prepared = variant(dispatch("a", 1.0, count=2), chain("other", 1.0, a=1))
+    found = {"a": (ONE, 0.5), "other": (OTHER, 0.6)}
+    assert settle(prepared, found) == {"a": ONE, "other": OTHER}
 
 
 @pytest.mark.parametrize("better", ["c", "d"])

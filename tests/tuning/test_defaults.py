@@ -214,14 +214,41 @@ class SitePool(PlayedPool):
         return super()._outcome(job)
 
 
+def as_chain(task: Any, pads: bool, **runs: int) -> None:
+    """Make a task one of a site that these dispatches compute, as often in two runs of it."""
+    site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=2, name="c")
+    padded = pads and len(runs) == 1
+    task.template = None
+    task.site = SimpleNamespace(digest=task.name, site=site, pads=pads, is_padded_dispatch=padded)
+
+
+def test_what_pads_is_in_the_time_of_sites_that_pad(tmp_path: Path) -> None:
+    times = {"a": 0.1, "b": 0.3, "padded": 0.25}
+    device = PlayedBenchmark(lambda path: times[Path(path).parent.name])
+    pool = SitePool(FLOAT64)
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, device, pool)
+        names = ("a", "b", "padded", "both", "plain")
+        tasks = [played_task(tmp_path, name) for name in names]
+        padded, both, plain = tasks[2:]
+        as_chain(padded, pads=True, a=2)
+        as_chain(both, pads=True, a=2, b=2)
+        as_chain(plain, pads=False, a=2, b=2)
+        measure_defaults(context, played_variant(*tasks), 1.0)
+    (compiled,) = [job for job in pool.jobs if job.task is compile_site_program]
+    assert compiled.tag is padded, "the others' times follow from it and from the dispatches'"
+    assert padded.default_s == pytest.approx(0.25)
+    assert both.default_s == pytest.approx(0.25 + 0.3)
+    assert plain.default_s == pytest.approx(0.1 + 0.3)
+
+
 @pytest.mark.parametrize("method", [FLOAT64, "an unoptimised compile"])
 def test_a_site_of_several_dispatches_takes_what_they_take(tmp_path: Path, method: str) -> None:
     device, pool = PlayedBenchmark(of("b", 0.3, 0.1)), SitePool(method)
     with Database.open(tmp_path / "t.db") as store:
         context, _ = played_context(tmp_path, store, device, pool)
         first, second, chain = (played_task(tmp_path, name) for name in "abc")
-        site: Any = SimpleNamespace(dispatches=("a", "b"), runs=(2, 6), count=2, name="c")
-        chain.site, chain.template = SimpleNamespace(digest="c", site=site), None  # type: ignore[assignment]
+        as_chain(chain, pads=False, a=2, b=6)
         second.repeats, chain.repeats = 6, 2
         measure_defaults(context, played_variant(first, second, chain), 1.0)
     compiled = [job for job in pool.jobs if job.task is compile_site_program]

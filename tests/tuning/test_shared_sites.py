@@ -45,7 +45,8 @@ def site_task(folder: Path, name: str, share: float, digest: str, *dispatches: s
         default=default,
         kernel=lambda one: one if str(one[MEMBER_KNOB]).startswith(KERNEL_MEMBER) else None,
     )
-    site: Any = SimpleNamespace(digest=digest, site=SimpleNamespace(dispatches=dispatches))
+    one = SimpleNamespace(dispatches=dispatches)
+    site: Any = SimpleNamespace(digest=digest, site=one, pads=False)
     template = None if chain else task.template
     data: Any = "data"
     return replace(task, space=made, restricted=space, site=site, data=data, template=template)

@@ -133,10 +133,20 @@ def _without(
     prepared: PreparedVariant, chain: DispatchTask, runs: Mapping[str, int], found: Found
 ) -> float:
     """Seconds that a chain takes in one run of the program without a kernel for all of it."""
+    assert chain.site is not None
+    alone = len(chain.site.site.dispatches) == 1
     now, default = 0.0, 0.0
     for part in _tasks(prepared, runs):
         own = part.default_s or 0.0
+        best = found.get(part.identity)
+        # The kernel of a dispatch is for one of the sites that it computes.
+        other = alone and best is not None and part.kernel(best[0]) is not None
+        seconds = own if best is None or other else best[1]
+        if chain.site.pads and not alone and (padded := prepared.padded(part)) is not None:
+            seconds += prepared.padding_s(part)
+            own += prepared.padding_s(part)
+            seconds = min(seconds, found.get(padded.identity, (None, seconds))[1])
         default += runs[part.identity] * own
-        now += runs[part.identity] * found.get(part.identity, (None, own))[1]
+        now += runs[part.identity] * seconds
     # What is no task of its own takes what the parts leave of the whole.
     return now + max(0.0, chain.count * (chain.default_s or 0.0) - default)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -70,9 +70,13 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
-    known = {name: task for task in prepared.tasks if not task.is_chain for name in task.names}
+    # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
-    others = [task for task in chains if not _sum_default(task, known)]
+    padded = [t for t in chains if t.site is not None and t.site.is_padded_dispatch]
+    _compile_chains(context, padded)
+    _time_all(context, padded)
+    others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
+    others = [t for t in others if not t.failure]
     _compile_chains(context, others)
     _time_all(context, others)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
@@ -138,26 +142,28 @@ def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
         task.failure = _time_default(context, task)
 
 
-def _sum_default(chain: DispatchTask, known: Mapping[str, DispatchTask]) -> bool:
+def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
     """Take the times of its dispatches for the time of a site, if that is to be had.
 
     Where its data may need more than an evaluation in float64, the program of its default says so.
 
     Args:
         chain: gets the time, and what corrects times of its kernels for drift.
-        known: tasks by the names of their dispatches, timed or failed.
+        prepared: the tasks of its dispatches are timed, or have failed.
     """
     assert chain.site is not None
     assert chain.data is not None
     site = chain.site.site
+    known = {name: task for task in prepared.tasks if not task.is_chain for name in task.names}
     parts = [task for name in site.dispatches if _is_plain(task := known.get(name))]
     if len(parts) < len(site.dispatches) or chain.failure:
         return False
     if chain.data.reference.expected is None:
         return False
     runs = site.runs or (site.count,) * len(parts)
+    pads = chain.site.pads
     seconds = [
-        count / site.count * (part.default_s or 0.0)
+        count / site.count * ((part.default_s or 0.0) + (prepared.padding_s(part) if pads else 0.0))
         for count, part in zip(runs, parts, strict=True)
     ]
     chain.default_s = sum(seconds)

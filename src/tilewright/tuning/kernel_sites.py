@@ -35,6 +35,9 @@ _READ_TIMEOUT_S = 120.0
 _NO_SKETCH = "no sketch is for what it computes"
 _COMPUTING = ("linalg.", "iree_linalg_ext.", "tensor.", "arith.", "math.")
 _NOTHING_COMPUTED = ("arith.constant", "tensor.empty")
+# What makes a larger tensor of another: the compiler fills the result first, in no dispatch, and
+# lets who makes the other write right into it.
+_FILLED_FIRST = frozenset({"tensor.insert_slice", "tensor.pad"})
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class TunableSite:
     expression: what it computes. target: what for. digest: equal for sites that compute the same,
     in whatever program, with as much of it known ahead. exact: whether kernels must compute the
     same sums as it does. best: what each sketch takes for best, by its name, as far as it is known.
+    pads: it makes larger tensors of others, which is in no time of the compiler's dispatches.
     """
 
     site: Site
@@ -52,6 +56,7 @@ class TunableSite:
     digest: str
     exact: bool = True
     best: Mapping[str, Configuration] = field(default_factory=dict)
+    pads: bool = False
 
     @cached_property
     def sketches(self) -> Mapping[str, Sketch]:
@@ -65,6 +70,11 @@ class TunableSite:
     def spaces(self) -> Mapping[str, SearchSpace]:
         """Their spaces, by the same names."""
         return {name: one.space for name, one in self.sketches.items()}
+
+    @property
+    def is_padded_dispatch(self) -> bool:
+        """Whether it is what one dispatch computes, together with what pads data for it."""
+        return self.pads and len(self.site.dispatches) == 1
 
     @property
     def workload(self) -> Workload:
@@ -166,7 +176,10 @@ def find_kernel_sites(
         tunable, reason = None, read.reason
         if read.expression is not None:
             digest = _digest(site)
-            tunable = TunableSite(site, read.expression, opened.target, digest, exact, read.best)
+            pads = not _FILLED_FIRST.isdisjoint(read.ops)
+            tunable = TunableSite(
+                site, read.expression, opened.target, digest, exact, read.best, pads
+            )
             if any(not one.is_exact for one in tunable.sketches.values()):
                 # There is more to find than in a run that leaves these sketches out.
                 tunable = replace(tunable, digest=f"{tunable.digest}/relaxed")

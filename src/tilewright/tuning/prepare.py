@@ -102,6 +102,33 @@ class PreparedVariant:
         covered = set(task.site.site.dispatches)
         return [one for one in self.tasks if not one.is_chain and not covered.isdisjoint(one.names)]
 
+    def padded(self, part: DispatchTask) -> DispatchTask | None:
+        """The site that a dispatch computes together with what fills and pads its data.
+
+        Args:
+            part: the dispatch's task, whose time is without that.
+
+        Returns:
+            The site's task; None where nothing is padded.
+        """
+        found = (
+            one
+            for one in self.tasks
+            if one.is_chain and one.site is not None and one.site.is_padded_dispatch
+            if one.site.site.dispatches[0] in part.names
+        )
+        return next(found, None)
+
+    def padding_s(self, part: DispatchTask) -> float:
+        """Seconds that filling and padding its data take beside a dispatch, by the defaults.
+
+        Args:
+            part: the dispatch's task.
+        """
+        padded = self.padded(part)
+        whole = 0.0 if padded is None else padded.default_s or 0.0
+        return max(0.0, whole - (part.default_s or 0.0))
+
 
 def nothing_to_tune(
     source: Path, prepared: Sequence[PreparedVariant], only: str | None
@@ -417,11 +444,12 @@ def _add(
 
 
 def _site_of(prepared: PreparedVariant, dispatch: ExtractedDispatch) -> TunableSite | None:
-    """The site that the dispatch alone computes; of several the one that runs most."""
+    """The site that the dispatch alone computes, and no less; of several the one that runs most."""
     found = [
         one.tunable
         for one in prepared.sites
         if one.tunable is not None and one.site.dispatches == (dispatch.entry,)
+        if not one.tunable.pads
     ]
     return max(found, key=lambda one: one.site.count, default=None)
 
@@ -432,14 +460,19 @@ def _add_chain(
     by_workload: dict[str, DispatchTask],
     tunable: TunableSite,
 ) -> None:
-    """A task of its own for a site of several dispatches, or of one that cannot be tuned alone."""
+    """A task of its own for a site that is not just what a tuned dispatch computes.
+
+    It is of several dispatches, or of one that is not tuned, that computes another site as well, or
+    that gets its data padded.
+    """
     site = tunable.site
-    taken = {name for task in by_workload.values() for name in task.names}
-    if len(site.dispatches) == 1 and site.dispatches[0] in taken:
+    alone = [task.site for task in by_workload.values() if not task.is_chain]
+    if any(one is not None and one.digest == tunable.digest for one in alone):
         return
     if not any(map(opened.options.selects, (site.name, *site.dispatches))):
         return
-    dispatch = ExtractedDispatch("", site.name, site.count, site.module)
+    name = f"{site.name}_and_padding" if tunable.is_padded_dispatch else site.name
+    dispatch = ExtractedDispatch("", name, site.count, site.module)
     workload = tunable.workload
     space = dispatch_space(None, workload, opened.target, tunable.spaces)
     if space is not None:

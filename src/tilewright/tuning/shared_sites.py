@@ -99,7 +99,13 @@ def standings(prepared: PreparedVariant) -> list[tuple[DispatchTask, float]]:
         if not parts or chain.best is None or mine <= 0.0:
             continue
         covered = set(chain.names if chain.site is None else chain.site.site.dispatches)
-        ratio = sum(_best_s(part) * len(covered.intersection(part.names)) for part in parts) / mine
+        pads = chain.site is not None and chain.site.pads
+        taken = sum(
+            (_best_s(part) + (prepared.padding_s(part) if pads else 0.0))
+            * len(covered.intersection(part.names))
+            for part in parts
+        )
+        ratio = taken / mine
         found.append((chain, min(1.0, ratio**_STEEPNESS)))
         # What also runs elsewhere is worth as much as before.
         found += [

@@ -23,6 +23,7 @@ from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.kernel_sites import TunableSite
 from tilewright.tuning.reference_tasks import SiteData, SiteProgramRequest
 from tilewright.tuning.worker_tasks import CandidateRequest
+from tilewright.words import plural
 from tilewright.workload import Workload
 
 MAX_REPEATS = 256
@@ -236,7 +237,8 @@ class DispatchTask:
         """What the compiler does by itself, in words."""
         if self.template is None:
             parts = self.site.site.dispatches if self.site is not None else self.names
-            return f"{len(parts)} dispatches, as the compiler configures them"
+            count = plural(len(parts), "dispatch", "dispatches")
+            return f"{count}, as the compiler configures {'it' if len(parts) == 1 else 'them'}"
         return self.template.default.describe(self.template.root)
 
     def gflops(self, seconds: float | None) -> float | None:

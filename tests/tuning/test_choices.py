@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tilewright.site import Site
+from tilewright.target import parse_target
 from tilewright.trial import Configuration
 from tilewright.tuning.choices import expected_s, settle
+from tilewright.tuning.kernel_sites import TunableSite
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
@@ -37,8 +42,9 @@ def chain(
     site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=count)
     made = dispatch(name, seconds, count)
     made.is_chain = True
+    alone = len(site.dispatches) == 1
     made.site = SimpleNamespace(
-        site=site, pads=pads, is_padded_dispatch=pads and len(site.dispatches) == 1
+        site=site, pads=pads, is_one_dispatch=alone, is_padded_dispatch=pads and alone
     )
     return made
 
@@ -119,3 +125,17 @@ def test_the_time_that_choices_let_expect() -> None:
     found = {"a": (ONE, 0.9), "c": (OTHER, 0.5)}
     assert expected_s(prepared, found) == pytest.approx(0.9 + 4.0 + 2 * 0.5)
     assert expected_s(prepared, found | {"c": (OTHER, 3.0)}) == pytest.approx(3 * 0.9 + 4.0)
+
+
+@pytest.mark.parametrize(
+    ("runs", "count", "alone"), [((1, 1), 2, True), ((2, 2), 2, False), ((3,), 3, True)]
+)
+def test_a_site_that_one_dispatch_or_another_computes_is_one_dispatch(
+    runs: tuple[int, ...], count: int, alone: bool
+) -> None:
+    names = tuple(f"d{number}" for number in range(len(runs)))
+    site = Site("s", names, count, Path("s.mlir"), (), (), None, runs=runs)
+    expression: Any = None
+    tunable = TunableSite(site, expression, parse_target("cpu"), "digest", pads=True)
+    assert tunable.is_one_dispatch is alone
+    assert tunable.is_padded_dispatch is alone

@@ -134,7 +134,7 @@ def _without(
 ) -> float:
     """Seconds that a chain takes in one run of the program without a kernel for all of it."""
     assert chain.site is not None
-    alone = len(chain.site.site.dispatches) == 1
+    alone = chain.site.is_one_dispatch
     now, default = 0.0, 0.0
     for part in _tasks(prepared, runs):
         own = part.default_s or 0.0

@@ -72,9 +72,15 @@ class TunableSite:
         return {name: one.space for name, one in self.sketches.items()}
 
     @property
+    def is_one_dispatch(self) -> bool:
+        """Whether one dispatch computes it, wherever it occurs; not always the same."""
+        site = self.site
+        return sum(site.runs or (site.count,) * len(site.dispatches)) == site.count
+
+    @property
     def is_padded_dispatch(self) -> bool:
         """Whether it is what one dispatch computes, together with what pads data for it."""
-        return self.pads and len(self.site.dispatches) == 1
+        return self.pads and self.is_one_dispatch
 
     @property
     def workload(self) -> Workload:

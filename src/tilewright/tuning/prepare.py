@@ -115,7 +115,7 @@ class PreparedVariant:
             one
             for one in self.tasks
             if one.is_chain and one.site is not None and one.site.is_padded_dispatch
-            if one.site.site.dispatches[0] in part.names
+            if not set(one.site.site.dispatches).isdisjoint(part.names)
         )
         return next(found, None)
 

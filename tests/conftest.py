@@ -8,6 +8,7 @@ import pytest
 import warm_start
 from tilewright.ir.session import set_global_options
 from tilewright.measure.compile_worker import GLOBAL_OPTIONS
+from tilewright.measure.device_lock import LOCKS_VARIABLE
 
 TESTS = Path(__file__).parent
 # A process is given whole files. Those that take longest begin first, so that none is left to one
@@ -46,6 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the others stay in their order behind them."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests do not wait for what else measures on this machine, another process of theirs say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LOCKS_VARIABLE, str(tmp_path_factory.mktemp("locks")))
+        yield
 
 
 # What a pool does with its workers, from their start to their end, is tested there.

@@ -48,6 +48,8 @@ def tune(
     verbose: bool = False,
     output: Path = DEFAULT_OUTPUT,
     runner: str | None = None,
+    cluster: str | None = None,
+    cluster_certs: str | os.PathLike[str] | None = None,
     device: str | None = None,
     on_event: Listener | None = None,
 ) -> TuneResult:
@@ -81,7 +83,9 @@ def tune(
     no_verify: check no results; everything that is written out says so.
     verbose: tell each trial in full (`TrialDone.detail`).
     output: a folder that is new or holds an earlier result.
-    runner: where to measure when not on this machine, `dir:PATH` or `ssh:HOST[:PATH]`.
+    runner: where to measure when not on this machine, `dir:PATH`.
+    cluster: workers that compile and measure, `tls://HOST:PORT` or `local:N`; cluster_certs: the
+        folder with its certificates.
     device: the device there, as IREE's `--device=` takes it (default: the target's).
     on_event: called with every :class:`tilewright.tuning.events.Event`, in this thread.
 

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,19 +16,19 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import TimeRequest, VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.exchange import Exchange, decode, encode, make_entry
+from tilewright.measure.encoding import decode, encode, make_entry
+from tilewright.measure.exchange import Exchange, station_name
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import Job, WorkerFailure
-from tilewright.measure.remote import RemoteBenchmark, Stopped, Transport, parse_runner
+from tilewright.measure.remote import FolderBenchmark, Stopped, Transport, parse_runner
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.measure.several import SeveralDevices
 from tilewright.measure.station import Station, main
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 
 TENSOR = ArgumentType("f32", (4, 8))
 QUICK = TimingPolicy(max_s=0.01, min_samples=3, max_samples=6, warmup_max_s=0.0)
-SYNC = (DeviceOptions("local-sync"),)
+SYNC = DeviceOptions("local-sync")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ class Here(Transport):
 
 @pytest.fixture
 def remote(tmp_path):
-    return RemoteBenchmark(Here(Exchange(tmp_path / "exchange")), QUICK)
+    return FolderBenchmark(Here(Exchange(tmp_path / "exchange")), QUICK)
 
 
 def expected(tmp_path, inputs):
@@ -123,7 +123,7 @@ def test_what_was_measured_is_not_measured_again(remote, vmfb, inputs):
     first = remote.time(vmfb["add"], inputs)
     assert remote.transport.rounds == 1
     assert remote.time(vmfb["add"], inputs) == first
-    again = RemoteBenchmark(Here(remote.exchange), QUICK)
+    again = FolderBenchmark(Here(remote.exchange), QUICK)
     assert again.time(vmfb["add"], inputs) == first
     assert again.transport.rounds == 0
 
@@ -183,7 +183,7 @@ def test_a_program_that_hangs_is_ended(tmp_path, remote, vmfb):
 def test_a_line_that_was_cut_off_is_measured_again(remote, vmfb, inputs):
     remote.time(vmfb["add"], inputs)
     (batch,) = remote.exchange.batches()
-    path = batch.folder / "results.jsonl"
+    (path,) = batch.folder.glob("results*.jsonl")
     path.write_text(path.read_text()[:-20])
     assert not batch.results()
     assert Station(remote.exchange, SYNC).run().done == 1
@@ -195,24 +195,75 @@ def test_only_what_has_no_result_is_measured(remote, vmfb, inputs):
     assert Station(remote.exchange, SYNC).run().done == 0
 
 
-def test_several_devices_share_the_work(tmp_path, vmfb, inputs):
-    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
-    entries = [
+def test_stations_that_share_a_folder_measure_nothing_twice(tmp_path, vmfb, inputs):
+    remote = FolderBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    batch = remote.exchange.new_batch(timings(remote, vmfb, inputs, 8), "")
+    devices = (SYNC, DeviceOptions("local-task", 1))
+    stations = [Station(Exchange(remote.exchange.folder), one) for one in devices]
+    threads = [threading.Thread(target=one.run) for one in stations]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = [
+        json.loads(line)["key"]
+        for path in batch.folder.glob("results*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert sorted(lines) == sorted(entry.key for entry in batch.entries)
+    assert sum(one.counts.done for one in stations) == 8
+
+
+def timings(remote, vmfb, inputs, count):
+    return [
         make_entry(
             Job(tasks.time_program, TimeRequest(vmfb["add"], inputs, QUICK, repeats)),
             remote.exchange.files,
         )
-        for repeats in range(1, 7)
+        for repeats in range(1, count + 1)
     ]
-    batch = remote.exchange.new_batch(entries, "")
-    devices = (DeviceOptions("local-sync"), DeviceOptions("local-task", 1))
-    assert Station(remote.exchange, devices).run().done == 6
-    assert {data["device"] for data in batch.results().values()} == {"local-sync", "local-task"}
+
+
+def test_a_claim_is_one_stations_until_that_is_gone(tmp_path, vmfb, inputs):
+    remote = FolderBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    (entry,) = timings(remote, vmfb, inputs, 1)
+    batch = remote.exchange.new_batch([entry], "")
+    ours = station_name()
+    assert batch.claim(entry, ours)
+    assert not batch.claim(entry, station_name())
+    assert Station(remote.exchange, SYNC).run().elsewhere == 1
+    batch.release(entry)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host = ours.partition("-")[0]
+    assert batch.claim(entry, f"{host}-{ended.pid}-00000000")
+    assert Station(remote.exchange, SYNC).run().done == 1
+
+
+def test_the_claim_of_another_machine_ends_with_its_time(tmp_path, vmfb, inputs):
+    remote = FolderBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    (entry,) = timings(remote, vmfb, inputs, 1)
+    batch = remote.exchange.new_batch([entry], "")
+    assert batch.claim(entry, "elsewhere-1-00000000")
+    assert not batch.claim(entry, station_name())
+    claim = batch.folder / "claims" / entry.key
+    os.utime(claim, (0, claim.stat().st_mtime - 3600))
+    assert batch.claim(entry, station_name())
+
+
+def test_the_default_is_timed_once_for_several_candidates(remote, vmfb, inputs, monkeypatch):
+    baseline = InterleavedBaseline(vmfb["add"], every=0, reference_s=1e-3)
+    with remote.ahead():
+        for repeats in (1, 1, 1, 1):
+            remote.time(vmfb["subtract"], inputs, repeats=repeats, baseline=baseline)
+            remote.time(vmfb["add"], inputs, repeats=repeats, baseline=baseline)
+    answers = [data["value"] for _, data in remote.exchange.answered()]
+    assert len({one["baseline_before_s"] for one in answers}) == 1
 
 
 def test_a_run_waits_for_the_other_side(tmp_path, vmfb, inputs):
     said = []
-    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange"), said.append), QUICK)
+    remote = FolderBenchmark(Transport(Exchange(tmp_path / "exchange"), said.append), QUICK)
     command = [str(tmp_path / "exchange"), "--device", "local-sync", "--watch", "--quiet"]
     station = threading.Thread(target=main, args=(command,))
     (tmp_path / "exchange").mkdir()
@@ -226,53 +277,26 @@ def test_a_run_waits_for_the_other_side(tmp_path, vmfb, inputs):
 
 
 def test_a_run_that_is_stopped_finds_its_round_again(tmp_path, vmfb, inputs):
-    remote = RemoteBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
+    remote = FolderBenchmark(Transport(Exchange(tmp_path / "exchange")), QUICK)
     remote.stop = lambda: True
     with pytest.raises(Stopped):
         remote.time(vmfb["add"], inputs)
     assert Station(remote.exchange, SYNC).run().done == 1
-    later = RemoteBenchmark(Transport(remote.exchange), QUICK)
+    later = FolderBenchmark(Transport(remote.exchange), QUICK)
     later.stop = lambda: True
     assert isinstance(later.time(vmfb["add"], inputs), Measurement)
     assert len(later.exchange.batches()) == 1
 
 
-@pytest.fixture
-def ssh(tmp_path, monkeypatch):
-    """An `ssh` that runs the command in a folder of this machine."""
-    home = tmp_path / "far"
-    home.mkdir()
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "ssh").write_text(f'#!/bin/sh\nhost="$1"; shift\ncd {home} && exec sh -c "$*"\n')
-    (folder / "tilewright").write_text(f'#!/bin/sh\nexec {sys.executable} -m tilewright "$@"\n')
-    for name in ("ssh", "tilewright"):
-        path = folder / name
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.chdir(tmp_path)
-    return home
-
-
-def test_ssh_copies_measures_and_copies_back(ssh, vmfb, inputs, tmp_path):
-    remote = parse_runner("ssh:gpu.example:work", device="local-sync")
-    assert isinstance(remote.time(vmfb["add"], inputs, policy=QUICK), Measurement)
-    a, b = (argument.load() for argument in inputs.arguments)
-    (result,) = remote.run(vmfb["add"], inputs, tmp_path / "out.npz")
-    assert np.array_equal(result, a + b)
-    assert len(list((ssh / "work" / "files").iterdir())) == 3
-
-
-def test_ssh_that_fails_says_why(ssh, vmfb, inputs):
-    remote = parse_runner("ssh:gpu.example:work", device="nothing://0")
-    with pytest.raises(UserError, match=r"gpu\.example"):
-        remote.time(vmfb["add"], inputs, policy=QUICK)
-
-
-@pytest.mark.parametrize("text", ["dir:", "ssh:", "ftp:there", "", "ssh:-oProxyCommand=x"])
+@pytest.mark.parametrize("text", ["dir:", "ftp:there", ""])
 def test_runners_that_there_are_not(text):
     with pytest.raises(UserError, match="dir:PATH"):
         parse_runner(text)
+
+
+def test_ssh_says_what_to_use_instead():
+    with pytest.raises(UserError, match="--cluster"):
+        parse_runner("ssh:gpu.example:work")
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
@@ -292,29 +316,6 @@ def test_a_manifest_names_tasks_of_the_benchmark_only(tmp_path):
     (folder / "manifest.json").write_text(json.dumps({"format": 1, "requests": [request]}))
     with pytest.raises(UserError, match="os:system"):
         Station(exchange, SYNC).run()
-
-
-def test_several_devices_of_this_machine(tmp_path, vmfb, inputs):
-    devices = (DeviceOptions("local-sync"), DeviceOptions("local-task", 1))
-    with SeveralDevices(devices, QUICK) as bench:
-        folder = bench.exchange.folder
-        with bench.ahead():
-            for repeats in range(1, 5):
-                bench.time(vmfb["add"], inputs, repeats=repeats)
-        used = {data["device"] for _, data in bench.exchange.answered()}
-        assert used == {"local-sync", "local-task"}
-        assert isinstance(bench.time(vmfb["add"], inputs, repeats=4), Measurement)
-        assert len(bench.exchange.batches()) == 1
-    assert not folder.exists()
-
-
-def test_a_stop_ends_a_round_and_not_the_run(vmfb, inputs):
-    with SeveralDevices(SYNC, QUICK) as bench:
-        bench.stop = lambda: True
-        with bench.ahead():
-            bench.time(vmfb["add"], inputs)
-        assert not list(bench.exchange.answered())
-        assert isinstance(bench.time(vmfb["add"], inputs), Measurement)
 
 
 def test_a_file_that_is_not_whole_is_not_run(remote, vmfb, inputs):

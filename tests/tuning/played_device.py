@@ -19,7 +19,8 @@ from tilewright.measure.benchmark_worker import (
     TimeRequest,
     VerifyRequest,
 )
-from tilewright.measure.exchange import OUTPUTS, Exchange, decode, encode
+from tilewright.measure.encoding import decode, encode
+from tilewright.measure.exchange import OUTPUTS, Exchange
 from tilewright.measure.inputs import write_outputs
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement

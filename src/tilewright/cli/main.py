@@ -33,6 +33,8 @@ _SUMMARIES = {
     "config": "Show what options a run has that are not on its command line.",
     "doctor": "Say what on this machine makes times doubtful, or a run fail.",
     "completion": "Have the shell complete commands and options.",
+    "worker": "Work for a cluster: compile, or measure on a device.",
+    "cluster": "Make certificates for a cluster, start its scheduler, show who is there.",
     "measure": "Measure on this machine what a run on another asks for.",
     "db": "List, export, import and prune the database.",
     "replay": "Score search strategies on spaces that were measured.",

@@ -29,6 +29,7 @@ from tilewright.measure.benchmark_worker import (
     Vmfb,
 )
 from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
+from tilewright.measure.device_lock import DeviceLock
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.pool import WorkerPool
@@ -59,6 +60,7 @@ class Benchmark:
     ) -> None:
         self.device = device or DeviceOptions()
         self.policy = policy or TimingPolicy()
+        self._lock = DeviceLock(self.device.uri)
         self._pool = WorkerPool(
             1,
             setup=Job(tasks.setup, self.device),
@@ -243,4 +245,6 @@ class Benchmark:
             request: what is asked.
             timeout_s: seconds; the benchmark's own if left out.
         """
-        return self._pool.ask(task, request, timeout_s)
+        # The one device is every process's: two that measure at once measure each other.
+        with self._lock.held():
+            return self._pool.ask(task, request, timeout_s)

@@ -2,14 +2,14 @@
 
     FOLDER/files/DIGEST.vmfb …      programs, inputs, expected results, each stored once
     FOLDER/batch_0001/manifest.json requests, which name those files
-    FOLDER/batch_0001/results.jsonl one line for each request that is done, in any order
+    FOLDER/batch_0001/results*.jsonl one line for each request that is done, a file for each station
+    FOLDER/batch_0001/claims/KEY    there: a station has begun with that request
     FOLDER/batch_0001/outputs/…     results of programs that were run to keep them
     FOLDER/closed                   there: no more batches will come
 
-A request is known by a digest of all that it asks for, files by their content. So whoever asks for
-the same thing again, today or after the run was stopped, finds the answer that is there. Manifests
-are written whole before they have their name, results a line at a time, so either side can be
-stopped at any moment and goes on where it was.
+Manifests are written whole before they have their name, results a line at a time, so either side
+can be stopped at any moment and goes on where it was. Stations that share a folder claim what they
+measure, so that nothing is measured twice; the claim of one that is gone is taken over.
 
 This module is used on both sides; it needs nothing but NumPy and the runtime's wheel.
 """
@@ -18,267 +18,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-import shutil
+import platform
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
-from tilewright.files import parse_json, whole_file, write_whole
-from tilewright.measure.benchmark_worker import (
-    CompareRequest,
-    RunRequest,
-    TimeReply,
-    TimeRequest,
-    VerifyRequest,
-)
-from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
-from tilewright.measure.jobs import Job, WorkerFailure, WorkerTask
-from tilewright.measure.runtime import Parameters
-from tilewright.measure.statistics import Measurement
-from tilewright.measure.timing import TimingPolicy
-from tilewright.measure.verify import Comparison
+from tilewright.files import parse_json, write_whole
+from tilewright.measure.encoding import Files, ManifestEntry, writing
 
 FORMAT = 1
-MANIFEST, RESULTS, OUTPUTS, FILES, CLOSED = (
-    "manifest.json",
-    "results.jsonl",
-    "outputs",
-    "files",
-    "closed",
-)
-
-# All that a manifest or a result may hold: nothing else is ever made from what was read.
-_TYPES: Mapping[str, type] = {
-    one.__name__: one
-    for one in (
-        ArgumentType,
-        CompareRequest,
-        Comparison,
-        ComparisonPolicy,
-        InputFile,
-        InputSet,
-        Measurement,
-        Parameters,
-        RunRequest,
-        ScalarInput,
-        TimeReply,
-        TimeRequest,
-        TimingPolicy,
-        VerifyRequest,
-        WorkerFailure,
-    )
-}
-# Fields that are files, and of `Parameters` the second of each pair.
-_FILE_FIELDS = frozenset({"vmfb", "vmfbs", "path", "expected", "sensitivity", "baseline"})
-# Where the results of a run are kept is for each side to say.
-_OWN_FIELDS = frozenset({"outputs"})
-_CLASS, _TUPLE, _FILE = "class", "tuple", "file"
-_SUFFIX = {"path": ".npy", "expected": ".npz", "sensitivity": ".npz"}
-
-
-class Files:
-    """The files of an exchange folder, by content."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._known: dict[tuple[str, int, int], str] = {}
-        self._whole: set[tuple[str, int, int]] = set()
-
-    def put(self, source: str | bytes, suffix: str) -> str:
-        """Store a file.
-
-        Args:
-            source: its path, or its content.
-            suffix: of the name, where the path has none.
-
-        Returns:
-            Its name in the folder.
-
-        Raises:
-            UserError: it cannot be stored.
-        """
-        with _writing(self.folder):
-            return self._put(source, suffix)
-
-    def _put(self, source: str | bytes, suffix: str) -> str:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(source, bytes):
-            name = hashlib.sha256(source).hexdigest()[:32] + suffix
-            if not (self.folder / name).exists():
-                write_whole(self.folder / name, source)
-            return name
-        status = os.stat(source)
-        key = (source, status.st_size, status.st_mtime_ns)
-        if key not in self._known:
-            name = _digest(Path(source)) + (Path(source).suffix or suffix)
-            target = self.folder / name
-            if not target.exists():
-                with whole_file(target) as partial:
-                    shutil.copyfile(source, partial)
-            self._known[key] = name
-        return self._known[key]
-
-    def path(self, name: str) -> Path:
-        """Where a stored file is.
-
-        Args:
-            name: as `put` gave it.
-
-        Raises:
-            UserError: it is no name, or the file is missing or not whole.
-        """
-        if not name or Path(name).name != name:
-            raise UserError(f"{self.folder}: '{name}' is no name of a file")
-        found = self.folder / name
-        if not found.is_file():
-            raise UserError(f"{found}: the file is missing; copy the folder again, with all of it")
-        status = found.stat()
-        key = (name, status.st_size, status.st_mtime_ns)
-        if key not in self._whole:
-            if _digest(found) != found.name.partition(".")[0]:
-                raise UserError(
-                    f"{found}: the file is not what was written; copy the folder again (one that "
-                    "is being copied is whole when that has ended)"
-                )
-            self._whole.add(key)
-        return found
-
-
-def _digest(path: Path) -> str:
-    """What a file is known by: its content."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:32]
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Raises UserError where the block cannot write."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path}: cannot write there ({error.strerror or error})") from error
-
-
-def encode(value: Any, files: Files | None, field: str = "") -> Any:
-    """A request or result as JSON; files that it names are stored (None: there are none).
-
-    Args:
-        value: a request or a result.
-        files: where files that it names are stored; None: there are none.
-        field: the name of the field that has the value.
-
-    Raises:
-        TypeError: it holds something that cannot be sent.
-    """
-    if field in _OWN_FIELDS:
-        return ""
-    if field in _FILE_FIELDS and files is not None and isinstance(value, str | bytes):
-        return {_FILE: files.put(value, _SUFFIX.get(field, ".vmfb"))}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        name = type(value).__name__
-        if name not in _TYPES:
-            raise TypeError(f"{name} cannot be sent to another machine")
-        entries = {
-            f.name: encode(getattr(value, f.name), files, f.name) for f in dataclasses.fields(value)
-        }
-        if isinstance(value, Parameters) and files is not None:
-            pairs = [
-                {_TUPLE: [scope, {_FILE: files.put(path, Path(path).suffix)}]}
-                for scope, path in value.archives
-            ]
-            entries["archives"] = {_TUPLE: pairs}
-        return {_CLASS: name, **entries}
-    if isinstance(value, tuple):
-        return {_TUPLE: [encode(one, files, field) for one in value]}
-    if isinstance(value, list):
-        return [encode(one, files, field) for one in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be sent to another machine")
-
-
-def decode(data: Any, files: Files | None) -> Any:
-    """The value that was encoded.
-
-    Args:
-        data: as JSON has it.
-        files: where files that it names are; None: there are none.
-
-    Raises:
-        UserError: it is of a kind that this version does not know.
-    """
-    if isinstance(data, list):
-        return [decode(one, files) for one in data]
-    if not isinstance(data, dict):
-        return data
-    if _TUPLE in data:
-        return tuple(decode(one, files) for one in data[_TUPLE])
-    if _FILE in data:
-        if files is None:
-            raise UserError("a result names a file, which no result does")
-        return str(files.path(str(data[_FILE])))
-    kind = _TYPES.get(str(data.get(_CLASS)))
-    if kind is None:
-        raise UserError(
-            f"'{data.get(_CLASS)}' is not known here: install the same version of tilewright on "
-            "both machines"
-        )
-    names = {f.name for f in dataclasses.fields(kind)}
-    given = {name: decode(value, files) for name, value in data.items() if name != _CLASS}
-    if not set(given) <= names:
-        raise UserError(
-            f"{data[_CLASS]} has {', '.join(sorted(set(given) - names))}, which is not known here: "
-            "install the same version of tilewright on both machines"
-        )
-    return kind(**given)
-
-
-@dataclass(frozen=True)
-class ManifestEntry:
-    """A request in a manifest. `key` is the digest of what it asks for."""
-
-    key: str
-    task: str
-    payload: Any
-    timeout_s: float | None
-
-
-def make_entry(job: Job[Any, Any], files: Files) -> ManifestEntry:
-    """What is to be measured as it goes into a manifest; its files are stored.
-
-    Args:
-        job: a task of the benchmark worker with its request.
-        files: where the files that it names are stored.
-    """
-    name = task_name(job.task)
-    payload = encode(job.request, files)
-    text = json.dumps([name, payload], sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()[:24]
-    return ManifestEntry(key, name, payload, job.timeout_s)
-
-
-def task_name(task: WorkerTask[Any, Any]) -> str:
-    """What a manifest calls a task.
-
-    Args:
-        task: a task of the benchmark worker.
-
-    Returns:
-        `module:function`.
-    """
-    return f"{task.__module__}:{task.__name__}"
+MANIFEST, OUTPUTS, FILES, CLOSED = "manifest.json", "outputs", "files", "closed"
+_CLAIMS = "claims"
+# Beyond a request's own limit, after which a claim without a result is another's to take.
+_CLAIM_MARGIN_S = 120.0
+_DEFAULT_LIMIT_S = 60.0
 
 
 class Batch:
@@ -314,34 +71,124 @@ class Batch:
     def results(self) -> dict[str, dict[str, Any]]:
         """What has come back, by key; a line that was cut off is left out."""
         found: dict[str, dict[str, Any]] = {}
-        path = self.folder / RESULTS
-        if path.exists():
+        for path in sorted(self.folder.glob("results*.jsonl")):
             for line in path.read_bytes().splitlines():
                 try:
                     data = parse_json(line)
                     if data.get("failure") is not None or "value" in data:
-                        found[str(data["key"])] = data
+                        found.setdefault(str(data["key"]), data)
                 except (ValueError, KeyError, TypeError, AttributeError):
                     continue
         return found
 
-    def add_result(self, data: Mapping[str, Any]) -> None:
+    def add_result(self, data: Mapping[str, Any], station: str = "") -> None:
         """Append a result; it is on disk when this returns.
 
         Args:
             data: the line, as JSON has it.
+            station: who measured it; each writes a file of its own.
 
         Raises:
             UserError: it cannot be written.
         """
-        path = self.folder / RESULTS
-        with _writing(path):
+        path = self.folder / (f"results-{station}.jsonl" if station else "results.jsonl")
+        with writing(path):
             # What was cut off when the machine went down must not swallow the next line.
             cut = path.exists() and path.stat().st_size > 0 and not _ends_line(path)
             with path.open("a") as file:
                 file.write(("\n" if cut else "") + json.dumps(data) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
+
+    def claim(self, entry: ManifestEntry, station: str) -> bool:
+        """Begin with a request, unless another station has.
+
+        A claim is a file that only one can make. One whose station is gone (its process, on this
+        machine; else by time, as the file system tells it) is renamed, which only one can do, too.
+
+        Args:
+            entry: of this batch, without a result.
+            station: who asks, as `station_name` gave it.
+
+        Raises:
+            UserError: the folder cannot be written to.
+        """
+        path = self.folder / _CLAIMS / entry.key
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            if _made(path, station):
+                return True
+            holder = self._abandoned(path, entry.timeout_s or _DEFAULT_LIMIT_S)
+            if holder is None:
+                return False
+            stale = path.with_name(f".{entry.key}.{secrets.token_hex(6)}")
+            try:
+                path.rename(stale)
+                if stale.read_text() != holder:
+                    # Another has taken it over in between: it is that one's.
+                    with contextlib.suppress(FileExistsError):
+                        os.link(stale, path)
+                    return False
+            except FileNotFoundError:
+                return False
+            finally:
+                stale.unlink(missing_ok=True)
+            return _made(path, station)
+
+    def release(self, entry: ManifestEntry) -> None:
+        """Give back a claim: the result is there, or nobody wants it.
+
+        Args:
+            entry: that was claimed.
+        """
+        (self.folder / _CLAIMS / entry.key).unlink(missing_ok=True)
+
+    def _abandoned(self, path: Path, limit_s: float) -> str | None:
+        """The station whose claim may be taken over; None where it may not."""
+        try:
+            begun, station = path.stat().st_mtime, path.read_text()
+        except FileNotFoundError:
+            return None
+        if _is_gone(station):
+            return station
+        # The clock of whoever keeps the files, which need not be this machine's.
+        probe = path.with_name(f".now.{secrets.token_hex(6)}")
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink(missing_ok=True)
+        return station if now - begun > limit_s + _CLAIM_MARGIN_S else None
+
+
+def station_name() -> str:
+    """A name for this process among the stations of a folder: machine, process, and a number."""
+    host = "".join(c for c in platform.node() if c.isalnum()) or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _is_gone(station: str) -> bool:
+    """Whether a station was a process of this machine that has ended."""
+    host, _, rest = station.partition("-")
+    number = rest.partition("-")[0]
+    if not number.isdigit() or host != station_name().partition("-")[0]:
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _made(path: Path, content: str) -> bool:
+    """Make a file that is not there; False where it is."""
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w") as file:
+        file.write(content)
+    return True
 
 
 def _ends_line(path: Path) -> bool:
@@ -378,7 +225,7 @@ class Exchange:
         """
         requests = [dataclasses.asdict(entry) for entry in entries]
         manifest = {"format": FORMAT, "label": label, "requests": requests}
-        with _writing(self.folder):
+        with writing(self.folder):
             number = max((batch.number for batch in self.batches()), default=0) + 1
             folder = self.folder / f"batch_{number:04d}"
             folder.mkdir(parents=True, exist_ok=True)

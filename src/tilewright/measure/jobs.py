@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import collections
 import signal
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from tilewright.trial import Status
 
@@ -183,6 +183,36 @@ class Result(Generic[Reply]):
         if isinstance(self.outcome, WorkerFailure):
             raise ValueError(f"a job that failed has no value: {self.outcome.message}")
         return self.outcome
+
+
+class JobRunner(Protocol):
+    """What does jobs: worker processes of this machine, or those and a cluster's."""
+
+    def run(
+        self,
+        jobs: Iterable[Job[Request, Reply]],
+        on_result: Callable[[Result[Reply]], object] | None = None,
+    ) -> list[Result[Reply]]:
+        """Do jobs; their results in their order.
+
+        Args:
+            jobs: all to be done.
+            on_result: called with each result as it comes.
+        """
+
+    def ask(
+        self,
+        task: WorkerTask[Request, Reply],
+        request: Request,
+        timeout_s: float | None = None,
+    ) -> Reply | WorkerFailure:
+        """Do one job: its task's reply, or why there is none.
+
+        Args:
+            task: what to do.
+            request: what the task is called with.
+            timeout_s: seconds; the runner's own if left out.
+        """
 
 
 def one_line(text: str) -> str:

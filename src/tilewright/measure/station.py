@@ -1,44 +1,30 @@
 """Measuring for another machine: the side with the device (`tilewright measure FOLDER`).
 
-Needs the runtime's wheel and NumPy, not the compiler. Each device has a worker process of its own,
-so a program that crashes takes down nothing else; results are written one by one, so what was done
-stays done.
+Needs the runtime's wheel and NumPy, not the compiler. Programs run in a worker process, so one that
+crashes takes down nothing else; results are written one by one, so what was done stays done.
+Several stations, here or elsewhere, may serve one folder: each claims what it measures.
 """
 
 from __future__ import annotations
 
 import argparse
-import queue
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
-from tilewright.measure import gpu_state
-from tilewright.measure.benchmark_worker import RunRequest
-from tilewright.measure.exchange import (
-    OUTPUTS,
-    Batch,
-    Exchange,
-    ManifestEntry,
-    decode,
-    encode,
-    task_name,
-)
-from tilewright.measure.jobs import Job, WorkerTask
+from tilewright.measure.answering import Answering
+from tilewright.measure.device_lock import DeviceLock
+from tilewright.measure.encoding import ManifestEntry
+from tilewright.measure.exchange import OUTPUTS, Batch, Exchange, station_name
+from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool, WorkerStartError
 from tilewright.measure.runtime import DeviceOptions
 
-# What a manifest may ask for.
-_TASKS: Mapping[str, WorkerTask[Any, Any]] = {
-    task_name(task): task for task in (tasks.run, tasks.verify, tasks.time_program, tasks.compare)
-}
-_DEFAULT_TIMEOUT_S = 60.0
 _WATCH_S = 0.5
 
 Say = Callable[[str], None]
@@ -46,30 +32,39 @@ Say = Callable[[str], None]
 
 @dataclass
 class AnswerCounts:
-    """What became of the requests of one call."""
+    """What became of the requests of one call. elsewhere: claimed by other stations."""
 
     done: int = 0
     failed: int = 0
-    before: int = 0
+    elsewhere: int = 0
     seconds: float = 0.0
 
 
-@dataclass
 class Station:
-    """Measures batches on devices. `limit_s`: no request is begun after this many seconds; nor is
-    one once `stop` says so."""
+    """Measures what has no result in a folder, on one device.
 
-    exchange: Exchange
-    devices: Sequence[DeviceOptions]
-    say: Say = lambda text: None
-    limit_s: float | None = None
-    counts: AnswerCounts = field(default_factory=AnswerCounts)
-    stop: Callable[[], bool] = lambda: False
-    _pools: list[WorkerPool] = field(default_factory=list, init=False)
-    _deadline: float | None = field(default=None, init=False)
+    exchange: the folder. device: which, and how to open it. say: told what is done. limit_s: no
+    request is begun after this many seconds.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        device: DeviceOptions,
+        say: Say = lambda text: None,
+        limit_s: float | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.device = device
+        self.say = say
+        self.limit_s = limit_s
+        self.name = station_name()
+        self.counts = AnswerCounts()
+        self._pool: WorkerPool | None = None
+        self._lock = DeviceLock(device.uri)
 
     def run(self, watch: bool = False) -> AnswerCounts:
-        """Measure every request that has no result.
+        """Measure every request that has no result and is no other station's.
 
         Args:
             watch: go on until the asking side has closed the folder.
@@ -78,120 +73,59 @@ class Station:
             What became of the requests.
 
         Raises:
-            UserError: no device can be opened, or a manifest is not one of this version's.
+            UserError: the device cannot be opened, or a manifest is not one of this version's.
         """
         begin = time.monotonic()
-        self._deadline = None if self.limit_s is None else begin + self.limit_s
+        end = None if self.limit_s is None else begin + self.limit_s
         try:
-            while not self._is_over():
-                if not self.measure(self.exchange.batches()):
+            while end is None or time.monotonic() < end:
+                if not self._measure(end):
                     if not watch or self.exchange.closed:
                         break
                     time.sleep(_WATCH_S)
         finally:
-            self.close()
+            if self._pool is not None:
+                self._pool.close()
             self.counts.seconds = time.monotonic() - begin
         return self.counts
 
-    def measure(self, batches: Sequence[Batch]) -> int:
-        """Measure what has no result in these batches; how many requests that were. The devices
-        stay open.
-
-        Args:
-            batches: in the order in which they are done.
-
-        Raises:
-            UserError: a device cannot be opened, or a manifest is not one of this version's.
-        """
-        waiting = [(batch, entry) for batch in batches for entry in self._open(batch)]
-        if waiting and not self._pools:
-            self._pools += [WorkerPool(1, setup=Job(tasks.setup, one)) for one in self.devices]
-        if waiting:
-            self._measure(waiting, self._pools)
-        return len(waiting)
-
-    def close(self) -> None:
-        """End the devices' workers."""
-        while self._pools:
-            self._pools.pop().close()
-
-    def _is_over(self) -> bool:
-        late = self._deadline is not None and time.monotonic() >= self._deadline
-        return late or self.stop()
-
-    def _open(self, batch: Batch) -> list[ManifestEntry]:
-        done = batch.results()
-        entries = batch.entries
-        missing = [entry for entry in entries if entry.key not in done]
-        if len(missing) < len(entries) and missing:
-            self.say(f"{batch.folder.name}: {len(entries) - len(missing)} of {len(entries)} done")
-        return missing
-
-    def _measure(
-        self, waiting: Sequence[tuple[Batch, ManifestEntry]], pools: Sequence[WorkerPool]
-    ) -> None:
-        """Share requests out over the devices, one at a time to each."""
-        left: queue.SimpleQueue[tuple[Batch, ManifestEntry]] = queue.SimpleQueue()
-        for one in waiting:
-            left.put(one)
-        lock = threading.Lock()
-        errors: list[BaseException] = []
-
-        def work(pool: WorkerPool, device: DeviceOptions) -> None:
-            while not errors and not self._is_over():
+    def _measure(self, end: float | None) -> int:
+        """Measure all that may be measured now; how many requests that were."""
+        before = self.counts.done
+        self.counts.elsewhere = 0
+        for batch in self.exchange.batches():
+            done = batch.results()
+            entries = batch.entries
+            missing = [entry for entry in entries if entry.key not in done]
+            if len(missing) < len(entries) and missing:
+                self.say(
+                    f"{batch.folder.name}: {len(entries) - len(missing)} of {len(entries)} done"
+                )
+            answering: Answering | None = None
+            for entry in missing:
+                if end is not None and time.monotonic() >= end:
+                    break
+                if not batch.claim(entry, self.name):
+                    self.counts.elsewhere += 1
+                    continue
                 try:
-                    batch, entry = left.get_nowait()
-                except queue.Empty:
-                    return
-                try:
-                    data = self._answer(batch, entry, pool, device)
-                    with lock:
-                        batch.add_result(data)
-                        self.counts.done += 1
-                        self.counts.failed += data.get("failure") is not None
-                        self.say(_line(batch, entry, data))
-                except BaseException as error:
-                    errors.append(error)
-                    return
+                    if entry.key in batch.results():
+                        continue
+                    answering = answering or self._answering(batch)
+                    with self._lock.held():
+                        data = answering.answer(entry)
+                    batch.add_result(data, self.name)
+                finally:
+                    batch.release(entry)
+                self.counts.done += 1
+                self.counts.failed += data.get("failure") is not None
+                self.say(_line(batch, entry, data))
+        return self.counts.done - before
 
-        if len(pools) == 1:
-            work(pools[0], self.devices[0])
-        else:
-            threads = [
-                threading.Thread(target=work, args=pair, daemon=True)
-                for pair in zip(pools, self.devices, strict=True)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        if errors:
-            raise errors[0]
-
-    def _answer(
-        self, batch: Batch, entry: ManifestEntry, pool: WorkerPool, device: DeviceOptions
-    ) -> dict[str, Any]:
-        task = _TASKS.get(entry.task)
-        if task is None:
-            raise UserError(f"{batch.folder}: '{entry.task}' is no task that a manifest may have")
-        payload = decode(entry.payload, self.exchange.files)
-        outputs = f"{entry.key}.npz"
-        if isinstance(payload, RunRequest):
-            (batch.folder / OUTPUTS).mkdir(exist_ok=True)
-            payload = replace(payload, outputs=str(batch.folder / OUTPUTS / outputs))
-        before = gpu_state.read(device.uri)
-        (result,) = pool.run([Job(task, payload, entry.timeout_s or _DEFAULT_TIMEOUT_S)])
-        data: dict[str, Any] = {"key": entry.key, "seconds": result.seconds, "device": device.uri}
-        if before is not None:
-            after = gpu_state.read(device.uri)
-            data["state"] = [before.to_json(), after.to_json() if after else None]
-        if result.failure is not None:
-            # Traces have paths of this machine, and can be long.
-            data["failure"] = encode(replace(result.failure, log=result.failure.log[-2000:]), None)
-        else:
-            value = outputs if isinstance(payload, RunRequest) else result.value
-            data["value"] = encode(value, None)
-        return data
+    def _answering(self, batch: Batch) -> Answering:
+        if self._pool is None:
+            self._pool = WorkerPool(1, setup=Job(tasks.setup, self.device))
+        return Answering(self._pool, self.device.uri, self.exchange.files, batch.folder / OUTPUTS)
 
 
 def _line(batch: Batch, entry: ManifestEntry, data: dict[str, Any]) -> str:
@@ -222,9 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--device",
         metavar="URI",
-        action="append",
-        help="device of the runtime, such as cuda://0, hip, vulkan, local-sync; may be repeated: "
-        "each measures a share (default: local-task)",
+        default="local-task",
+        help="device of the runtime, such as cuda://0, hip, vulkan, local-sync (default: "
+        "local-task); for several devices start this command once for each",
     )
     parser.add_argument("--threads", metavar="N", type=int, help="threads of local-task")
     parser.add_argument(
@@ -246,15 +180,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(given: argparse.Namespace) -> int:
     if not given.folder.is_dir():
         raise UserError(f"{given.folder}: there is no such folder; it is what --runner dir: names")
-    devices = [
-        DeviceOptions(uri, given.threads if uri == "local-task" else None)
-        for uri in given.device or ["local-task"]
-    ]
+    uri = given.device
+    device = DeviceOptions(uri, given.threads if uri == "local-task" else None)
     say: Say = (lambda text: None) if given.quiet else (lambda text: print(text, flush=True))
-    station = Station(Exchange(given.folder), devices, say, given.limit)
-    counts = station.run(given.watch)
+    counts = Station(Exchange(given.folder), device, say, given.limit).run(given.watch)
     print(
         f"{counts.done} measured in {counts.seconds:.1f} s"
         + (f", {counts.failed} of them failed" if counts.failed else "")
+        + (f"; {counts.elsewhere} are being measured by other stations" if counts.elsewhere else "")
     )
     return 0

@@ -16,7 +16,7 @@ from tilewright.errors import TilewrightError
 from tilewright.files import whole_file
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput, save_array
 from tilewright.schedule.types import bits
-from tilewright.site import KernelChoice
+from tilewright.site import KernelChoice, Site
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.target import Target
@@ -46,7 +46,8 @@ class KernelRequest:
     for, and all flags of `iree-compile`. keep: where the kernel's MLIR is written. programs: a
     folder for what candidates became: of one that becomes the same program as another before it
     only the digest is returned, and no vmfb is written. inputs: those of the site, which are packed
-    as the kernel has them, into files of the folder `packed`.
+    as the kernel has them, into files of the folder `packed`. site: what the expression was read
+    from, where it can be read again on another machine.
     """
 
     expression: bytes
@@ -60,6 +61,7 @@ class KernelRequest:
     programs: Path | None = None
     inputs: InputSet | None = None
     packed: Path | None = None
+    site: Site | None = None
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tilewright import scratch
+from tilewright.cluster.connecting import ClusterNeeds, open_cluster
+from tilewright.cluster.handing_out import ClusterBenchmark, ClusterPool, device_label
+from tilewright.cluster.place import parse_place
 from tilewright.errors import UserError
 from tilewright.ir.program import Program
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
-from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerTask
-from tilewright.measure.pool import WorkerPool
+from tilewright.measure.jobs import JobRunner, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.remote import parse_runner
 from tilewright.measure.runtime import DeviceOptions
-from tilewright.measure.several import SeveralDevices
 from tilewright.sketch.candidate import larger_constants
 from tilewright.target import Target, fallback_of
 from tilewright.toolchain import Toolchain, check_versions, installed_version
@@ -45,7 +46,7 @@ class OpenProgram:
     target: Target
     options: TuneOptions
     toolchain: Toolchain
-    compilers: WorkerPool
+    compilers: JobRunner
     work: Path
     listener: Listener = ignore
     compiler_version: str = field(
@@ -186,23 +187,60 @@ def open_benchmark(
         announce: told what is waited for.
 
     Returns:
-        A device of this machine, several, or another machine's.
+        A device of this machine, or another machine's.
     """
     if options.compile_only or options.dry_run:
         # The device of the target need not be there.
         return Benchmark(DeviceOptions("local-sync"))
     if options.runner is not None:
-        device = options.device or target.device
-        return parse_runner(options.runner, announce, device)
+        return parse_runner(options.runner, announce)
     if options.device is not None:
-        devices = [DeviceOptions(uri.strip()) for uri in options.device.split(",")]
-        return Benchmark(devices[0]) if len(devices) == 1 else SeveralDevices(devices)
+        return Benchmark(DeviceOptions(options.device))
     if target.is_gpu:
         return Benchmark(DeviceOptions(target.device, advice=_NO_DEVICE))
     return Benchmark(DeviceOptions.cpu(target.cores))
 
 
-def accepted_target(target: Target, compilers: WorkerPool) -> tuple[Target, str]:
+@contextmanager
+def opened_cluster(
+    opened: OpenProgram, announce: Callable[[str], None]
+) -> Iterator[ClusterBenchmark]:
+    """Have a cluster compile and measure for an opened program.
+
+    Args:
+        opened: its pool is given the cluster for what can travel.
+        announce: told what is waited for.
+
+    Yields:
+        What measures.
+
+    Raises:
+        UserError: there is no cluster, or it cannot work for this run.
+    """
+    options, target = opened.options, opened.target
+    place = parse_place(options.cluster or "local:0")
+    asked = devices_of(options.device) or [target.device]
+    needs = ClusterNeeds(
+        device_label(asked[0]),
+        tuple(asked),
+        own_processor=not target.is_gpu and target.cpu == "host",
+    )
+    with open_cluster(place, needs, opened.work, announce, options.cluster_certs) as cluster:
+        opened.compilers = ClusterPool(opened.compilers, cluster)
+        threads = None if target.is_gpu else target.cores
+        yield ClusterBenchmark(cluster, needs.label, threads)
+
+
+def devices_of(given: str | None) -> list[str]:
+    """The devices that `--device` names.
+
+    Args:
+        given: with commas between several; None for none.
+    """
+    return [one.strip() for one in given.split(",")] if given else []
+
+
+def accepted_target(target: Target, compilers: JobRunner) -> tuple[Target, str]:
     """The target, or the one nearest to it where the compiler refuses a target that it has no name
     for; and a note on that, '' for none.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tilewright.cluster.place import parse_place
 from tilewright.database_address import ServerAddress, read_database
 from tilewright.errors import UserError
 from tilewright.tuning.config_file import ConfigFile
@@ -219,9 +220,22 @@ class TuneOptions:
     )
     runner: str | None = _option(
         None,
-        "dir:PATH|ssh:HOST[:PATH]",
-        "measure on another machine (see docs/gpu.md)",
+        "dir:PATH",
+        "measure on another machine, by a folder (see docs/gpu.md)",
         measures=True,
+    )
+    cluster: str | None = _option(
+        None,
+        "tls://HOST:PORT|local:N",
+        "compile and measure on a cluster's workers (see docs/cluster.md)",
+        measures=True,
+    )
+    cluster_certs: Path | None = _option(
+        None,
+        "DIR",
+        "certificates for --cluster tls:// (default: $TILEWRIGHT_CERTS)",
+        measures=True,
+        read=read_path,
     )
     compile_only: bool = _option(False, "", "compile --max-trials candidates (64), run nothing")
     no_verify: bool = _option(
@@ -266,6 +280,10 @@ class TuneOptions:
                 raise UserError(
                     f"--only: '{self.only}' is not a regular expression ({error})"
                 ) from error
+        if self.cluster is not None:
+            if self.runner is not None:
+                raise UserError("--cluster and --runner: both say where to measure; give one")
+            parse_place(self.cluster)
         for one in self.iree_flags:
             if not one.startswith("-"):
                 raise UserError(

@@ -13,7 +13,7 @@ from tilewright.errors import UserError
 from tilewright.ir.program import choose_function
 from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
-from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
+from tilewright.measure.jobs import Job, JobRunner, Result, WorkerFailure
 from tilewright.site import Site
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import TaskKey
@@ -368,7 +368,7 @@ def _no_kernels(opened: OpenProgram) -> str | None:
 
 
 def _configured(
-    compilers: WorkerPool, jobs: Sequence[Job[ConfigureRequest, DispatchFacts]]
+    compilers: JobRunner, jobs: Sequence[Job[ConfigureRequest, DispatchFacts]]
 ) -> list[Result[DispatchFacts]]:
     """The results of the jobs. IREE 3.13 crashes where it states the constraints of some products
     (batch_matmul on ROCm): those are read without them."""

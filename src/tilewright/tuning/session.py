@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tilewright import scratch
+from tilewright.cluster.handing_out import ClusterPool
 from tilewright.errors import UserError
+from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.peak import machine_peak
 from tilewright.measure.remote import RemoteBenchmark, Stopped
@@ -29,7 +31,13 @@ from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.goals import GoalWatch, check_goals
-from tilewright.tuning.opening import open_benchmark, open_program
+from tilewright.tuning.opening import (
+    OpenProgram,
+    devices_of,
+    open_benchmark,
+    open_program,
+    opened_cluster,
+)
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import (
     PreparedVariant,
@@ -176,20 +184,34 @@ class TuningSession:
             # Nothing is stored where nothing is measured.
             Database.open(own / "unused.db" if idle else self.options.db) as store,
             open_program(self.source, self.target, self.options, listener=listener) as opened,
-            contextlib.closing(
-                open_benchmark(opened.target, self.options, lambda text: listener(Note(text)))
-            ) as benchmark,
+            self._benchmark(opened, lambda text: listener(Note(text))) as benchmark,
         ):
             context = RunContext(**vars(opened), benchmark=benchmark, store=store)
             self._context = context
-            if isinstance(benchmark, RemoteBenchmark):
-                benchmark.stop = lambda: context.stopping
+            for waiting in (benchmark, opened.compilers):
+                if isinstance(waiting, RemoteBenchmark | ClusterPool):
+                    waiting.stop = lambda: context.stopping
             if self._stop_requested:
                 context.request_stop()
             try:
                 yield context
             except Stopped:
                 raise Interrupted("stopped while waiting for results of another machine") from None
+
+    @contextlib.contextmanager
+    def _benchmark(
+        self, opened: OpenProgram, announce: Callable[[str], None]
+    ) -> Iterator[Benchmark]:
+        """What measures; with a cluster it also compiles for the opened program."""
+        options = self.options
+        several = len(devices_of(options.device)) > 1
+        if (options.cluster or several) and not options.dry_run:
+            with opened_cluster(opened, announce) as benchmark:
+                yield benchmark
+        else:
+            opening = open_benchmark(opened.target, options, announce)
+            with contextlib.closing(opening) as benchmark:
+                yield benchmark
 
     def _run(self, context: RunContext, cpu_start: float) -> TuneResult:
         program = context.program

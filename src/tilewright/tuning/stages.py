@@ -16,8 +16,7 @@ from typing import Any, Protocol, Self
 
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.inputs import InputSet
-from tilewright.measure.jobs import Result
-from tilewright.measure.pool import Job, WorkerPool
+from tilewright.measure.jobs import Job, JobRunner, Result
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.schedule.errors import ScheduleError
 from tilewright.site import KernelChoice
@@ -259,7 +258,7 @@ class DispatchCompiler:
     """
 
     task: DispatchTask
-    pool: WorkerPool
+    pool: JobRunner
     keep: Path | None = None
     timeout_s: float = 30.0
     _count: int = field(default=0, init=False)

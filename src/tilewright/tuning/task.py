@@ -196,6 +196,7 @@ class DispatchTask:
             programs=programs,
             inputs=self.data.reference.inputs if self.data is not None else None,
             packed=self.folder / "packed",
+            site=self.site.site,
         )
 
     def site_request(self, vmfb: Path) -> SiteProgramRequest:

@@ -21,7 +21,7 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.inputs import InputSet, load_arguments, write_outputs
-from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.jobs import Job, JobRunner, WorkerFailure
 from tilewright.measure.timing import TimingPolicy
 from tilewright.schedule import build
 from tilewright.schedule.build_tasks import (
@@ -209,7 +209,7 @@ class _TemplateStage:
     args: tuple[Any, ...]
     target: Target
     folder: Path
-    pool: WorkerPool
+    pool: JobRunner
     bench: Benchmark
     plain: Lowered = field(init=False)
 

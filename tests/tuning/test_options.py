@@ -109,7 +109,6 @@ def test_efforts_rise() -> None:
         ({"time_limit_s": float("nan")}, "--time-limit"),
         ({"only": "a("}, "--only: 'a(' is not a regular expression"),
         ({"cluster": "farm"}, "--cluster: 'farm' is no cluster"),
-        ({"cluster": "local:2", "runner": "dir:x"}, "--cluster and --runner"),
         ({"iree_flags": ("O3",)}, "--iree-flag: 'O3' is not a flag"),
     ],
 )

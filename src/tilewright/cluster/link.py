@@ -21,6 +21,7 @@ from tilewright.cluster.certificates import NO_EXTRA
 from tilewright.cluster.dispatching import COMPILE, Chunk, Dispatcher, DispatchPolicy, WorkItem
 from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts, disagreement
 from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.measure.encoding import Files, ManifestEntry
 
 _CONNECT_S = 15.0
@@ -340,7 +341,7 @@ class Cluster:
 def _reply(text: str) -> dict[str, Any]:
     """A worker's reply; what is none says so as its error."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
         if isinstance(data, dict) and ("error" in data or isinstance(data["results"], list)):
             return data
     except (ValueError, KeyError):

@@ -28,6 +28,7 @@ from tilewright.cluster.dispatching import COMPILE, CPU
 from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts
 from tilewright.cluster.portable import portable_tasks
 from tilewright.errors import TilewrightError, UserError
+from tilewright.files import parse_json
 from tilewright.measure import benchmark_worker
 from tilewright.measure.answering import Answering
 from tilewright.measure.device_lock import DeviceLock
@@ -98,7 +99,7 @@ class ChunkWorker:
         try:
             while (call := self._calls.get()) is not None:
                 try:
-                    call.future.set_result(json.dumps(self._chunk(json.loads(call.text))))
+                    call.future.set_result(json.dumps(self._chunk(parse_json(call.text))))
                 except (TilewrightError, OSError, ValueError, KeyError, TypeError) as error:
                     said = str(error) or type(error).__name__
                     call.future.set_result(json.dumps({"error": said}))

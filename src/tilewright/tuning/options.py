@@ -281,8 +281,6 @@ class TuneOptions:
                     f"--only: '{self.only}' is not a regular expression ({error})"
                 ) from error
         if self.cluster is not None:
-            if self.runner is not None:
-                raise UserError("--cluster and --runner: both say where to measure; give one")
             parse_place(self.cluster)
         for one in self.iree_flags:
             if not one.startswith("-"):

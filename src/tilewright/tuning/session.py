@@ -108,6 +108,8 @@ class TuningSession:
         elif not self.stages.runs:
             options = replace(options, compile_only=True)
         options.check_strategy()
+        if options.cluster is not None and options.runner is not None:
+            raise UserError("--cluster and --runner: both say where to measure; give one")
         self.source = program
         self.options = options
         self.listener = listener

@@ -1,35 +1,61 @@
 """How many of the candidates that are drawn from GPU spaces compile: the table of docs/gpu.md.
 
     python benchmarks/gpu_compile_rates.py [--quick] [--targets cuda:sm_80,rocm:gfx942]
-        [--only REGEX] [--shapes 10] [--samples 64] [--seed 0] [--keep FOLDER]
+        [--only REGEX] [--shapes 10] [--samples 64] [--seed 0] [--minutes M] [--proof]
+        [--keep FOLDER] [--sums]
 
-runs `tilewright tune --compile-only` for products, batched products, convolutions and attention in
-f16, bf16, f32 and i8, ten shapes each, on CUDA, ROCm and Vulkan. It needs no GPU. A row is one
-dispatch; its last column names what falls short: a rate below 97%, fewer than half of the programs
-different, an intrinsic on offer that was not drawn, a candidate whose workgroup's size is not in
-its code, a tuning spec that is not applied. A dispatch without a space says why. Sums for each
-target, operation and type come last. The exit status is 1 if any rate is below 97%.
+draws and compiles candidates as `tilewright tune --compile-only` does, of products, batched
+products, convolutions and attention in f16, bf16, f32 and i8, ten shapes each, on CUDA, ROCm and
+Vulkan. It needs no GPU. A row is one dispatch; its last column names what falls short: a rate below
+97%, fewer than half of the programs different, an intrinsic on offer that was not drawn, a
+candidate whose workgroup's size is not in its code, and with `--proof` a tuning spec that is not
+applied. A dispatch without a space says why. Sums for each target, operation and type come last
+(`--sums`: alone). The exit status is 1 if any rate is below 97%.
 
-The whole table is 600 runs of 64 candidates, a day on two cores; `--quick` takes one shape of each
-and 8 candidates.
+The whole table is 600 dispatches of 64 candidates, some eight hours of processor time. All of them
+share the same warm compilers; every dispatch has its first few candidates before any has more, and
+what is known is in `--keep FOLDER` (candidates.jsonl) as it comes: a run that was stopped, or ended
+by `--minutes`, goes on where it was, and its table is of what there is. `--quick` takes one shape
+of each and 8 candidates.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import re
-import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.toolchain import versions
+from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.jobs import Job, Result, WorkerFailure
+from tilewright.measure.pool import WorkerPool
+from tilewright.target import Target, parse_target
+from tilewright.toolchain import Toolchain, versions
+from tilewright.trial import Configuration, Status
+from tilewright.tuning.compile_only import (
+    choice_counts,
+    compiled_alone,
+    reason_of,
+    sample,
+    size_found,
+    space_sizes,
+    spec_applies,
+)
+from tilewright.tuning.opening import OpenProgram, accepted_target
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.prepare import PreparedVariant, extraction_job, learn, read_all_tasks
+from tilewright.tuning.stages import DispatchCompiler
+from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 
 LEAST_RATE, LEAST_DISTINCT = 0.97, 0.5
 INTRINSICS = ("mma_idx", "mma_kind", "qk_mma_idx", "pv_mma_idx")
@@ -161,58 +187,247 @@ def rows(targets: list[str], shapes: int) -> Iterator[Row]:
                     yield Row(target, operation, kind, shape, program)
 
 
-def compiled(row: Row, options: argparse.Namespace, work: Path) -> dict[str, Any]:
-    """summary.json of the run, or its `error`."""
-    stem = re.sub(r"\W+", "_", f"{row.target}_{row.name}")
-    program, output = work / f"{stem}.mlir", work / stem
-    program.write_text(row.program)
-    command = [
-        *(sys.executable, "-m", "tilewright", "tune", str(program), "--target", row.target),
-        *("--compile-only", "--max-trials", str(options.samples), "--seed", str(options.seed)),
-        *("--output", str(output)),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return {"error": (done.stderr.strip().splitlines() or ["failed"])[-1]}
-    summary: dict[str, Any] = json.loads((output / "summary.json").read_text())
-    return summary
+# Every dispatch has so many candidates before any has more.
+LEVELS = (4, 16, 32)
+# Dispatches that the workers have at once.
+TOGETHER = 8
+TIMEOUT_S = 300.0
 
 
-def shortcomings(dispatch: dict[str, Any]) -> list[str]:
-    found = []
-    rate = dispatch["compile_rate"] or 0.0
-    if rate < LEAST_RATE:
-        found.append(f"{rate:.1%} compile")
-    if dispatch["distinct"] < LEAST_DISTINCT * dispatch["sampled"]:
-        found.append(f"{dispatch['distinct']} different")
-    for knob, counts in dispatch["choices"].items():
-        left = [name for name, count in counts.items() if not count]
-        if left and knob in INTRINSICS:
-            found.append(f"never drawn: {', '.join(left)}")
-    if dispatch["sizes_found"] != dispatch["compiled"]:
-        found.append("sizes not found")
-    if dispatch["applied"]:
-        found.append(f"not applied: {dispatch['applied']}")
+@dataclass
+class Found:
+    """What is known of a dispatch: its spaces by their sizes, the names that its knobs choose
+    among, and of each candidate in the order that they are drawn what became of it."""
+
+    spaces: dict[str, float]
+    offered: dict[str, list[str]]
+    applied: str | None = None
+    drawn: int | None = None
+    candidates: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def compiled(self) -> list[dict[str, Any]]:
+        return [one for one in self.candidates if one["error"] is None]
+
+    @property
+    def configurations(self) -> set[Configuration]:
+        return {
+            Configuration.of(
+                {k: tuple(v) if isinstance(v, list) else v for k, v in one["values"].items()}
+            )
+            for one in self.candidates
+        }
+
+    @property
+    def rate(self) -> float:
+        return len(self.compiled) / len(self.candidates) if self.candidates else 0.0
+
+
+class Record:
+    """What candidates became, in a file that grows: of rows, by target and name."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "candidates.jsonl"
+        self.found: dict[tuple[str, str], Found] = {}
+        self.without: dict[tuple[str, str], str] = {}
+        if self._file.exists():
+            for line in self._file.read_text().splitlines():
+                self._take(json.loads(line))
+
+    def add(self, **line: Any) -> None:
+        self._take(dict(line))
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _take(self, line: dict[str, Any]) -> None:
+        row = line.pop("target"), line.pop("row")
+        if "spaces" in line:
+            self.found[row] = Found(**line)
+        elif "none" in line:
+            self.without[row] = line["none"]
+        elif "drawn" in line:
+            self.found[row].drawn = line["drawn"]
+        else:
+            self.found[row].candidates.append(line)
+
+    def left(self, row: Row, samples: int) -> bool:
+        """Whether a row has not as many candidates yet, nor all that there are."""
+        key = row.target, row.name
+        known = self.found.get(key)
+        if known is None:
+            return key not in self.without
+        return len(known.candidates) < min(samples, known.drawn or samples)
+
+
+def read(rows: Sequence[Row], target: Target, pool: WorkerPool, work: Path) -> list[Any]:
+    """The programs of the rows, opened, with their tasks; a message where there are none."""
+    found: list[Any] = []
+    opened: list[OpenProgram] = []
+    options = TuneOptions(compile_only=True)
+    for number, row in enumerate(rows):
+        folder = work / str(number)
+        folder.mkdir()
+        source = folder / "program.mlir"
+        source.write_text(row.program)
+        request = LoadRequest(source, folder, None, None, target.declaration)
+        program = pool.ask(read_user_program, request, TIMEOUT_S)
+        if isinstance(program, WorkerFailure):
+            found.append(program.message)
+            continue
+        one = OpenProgram(program, target, options, Toolchain(None), pool, folder)
+        opened.append(one)
+        found.append(one)
+    extracted = []
+    for result in pool.run([extraction_job(one) for one in opened]):
+        if result.failure is None:
+            extracted.append((result.job.tag, learn(result.job.tag, result.value)))
+        else:
+            found[found.index(result.job.tag)] = result.failure.message
+    prepared = read_all_tasks(extracted) if extracted else []
+    for (one, _), variant in zip(extracted, prepared, strict=True):
+        found[found.index(one)] = (one, variant)
     return found
 
 
-def cells(row: Row, dispatch: dict[str, Any]) -> list[str]:
-    spaces = ", ".join(f"{name} {points:.0f}" for name, points in dispatch["spaces"].items())
-    counts = [dispatch["choices"].get(knob, {}) for knob in INTRINSICS]
-    drawn = sum(bool(count) for one in counts for count in one.values())
-    offered = sum(len(one) for one in counts)
-    errors = [f"{count} x {reason}" for reason, count in dispatch["errors"].items()]
+def compile_more(
+    rows: Sequence[Row],
+    record: Record,
+    options: argparse.Namespace,
+    samples: int,
+    pool: WorkerPool,
+    target: Target,
+) -> None:
+    """Bring rows of one target to so many candidates."""
+    jobs: list[Job[Any, Any]] = []
+    compilers: dict[int, tuple[Row, DispatchCompiler]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for row, what in zip(rows, read(rows, target, pool, Path(temporary)), strict=True):
+            task = _task(row, what, record)
+            if task is None:
+                continue
+            known = record.found.get((row.target, row.name))
+            drawn = sample(task, options.samples, options.seed)
+            if known is None:
+                counts = choice_counts(task.restricted, drawn)
+                offered = {knob: list(names) for knob, names in counts.items()}
+                applied = spec_applies(what[0], task, drawn) if options.proof else None
+                spaces = space_sizes(task)
+                about = {"spaces": spaces, "offered": offered, "applied": applied}
+                record.add(target=row.target, row=row.name, **about)
+            if len(drawn) < samples:
+                record.add(target=row.target, row=row.name, drawn=len(drawn))
+            compiler = DispatchCompiler(task, pool, timeout_s=TIMEOUT_S)
+            done = known.configurations if known is not None else set()
+            for job in compiler.jobs([one for one in drawn[:samples] if one not in done]):
+                compilers[id(job)] = row, compiler
+                jobs.append(job)
+        verdicts: dict[str, bool | None] = {}
+
+        def keep(result: Result[Any]) -> None:
+            row, compiler = compilers[id(result.job)]
+            (one,) = compiler.compiled([result])
+            if one.status is Status.OK and one.artifact.exists():
+                verdicts[one.digest] = size_found(compiler.task, one)
+            record.add(
+                target=row.target,
+                row=row.name,
+                error=None if one.status is Status.OK else reason_of(one),
+                digest=one.digest,
+                size=verdicts.get(one.digest),
+                values=dict(one.configuration.items),
+                seconds=round(one.seconds, 3),
+            )
+
+        pool.run(jobs, keep)
+
+
+def _task(row: Row, what: Any, record: Record) -> DispatchTask | None:
+    """The one task of a row; None, and the reason recorded, where there is none."""
+    if not isinstance(what, str):
+        prepared: PreparedVariant = what[1]
+        if len(prepared.tasks) == 1:
+            return compiled_alone(prepared.tasks[0])
+        what = "; ".join(one.reason for one in prepared.skipped) or f"{len(prepared.tasks)} tasks"
+    record.add(target=row.target, row=row.name, none=what)
+    return None
+
+
+def shortcomings(known: Found) -> list[str]:
+    found = []
+    digests = {one["digest"] for one in known.compiled}
+    if known.rate < LEAST_RATE:
+        found.append(f"{known.rate:.1%} compile")
+    if len(digests) < LEAST_DISTINCT * len(known.candidates):
+        found.append(f"{len(digests)} different")
+    for knob, names in known.offered.items():
+        left = [name for name in names if not _drawn(known, knob, name)]
+        if left and knob in INTRINSICS:
+            found.append(f"never drawn: {', '.join(left)}")
+    if any(one["size"] is False for one in known.compiled):
+        found.append("sizes not found")
+    if known.applied:
+        found.append(f"not applied: {known.applied}")
+    return found
+
+
+def _drawn(known: Found, knob: str, name: str) -> bool:
+    return any(one["values"].get(knob) == name for one in known.candidates)
+
+
+def cells(row: Row, known: Found) -> list[str]:
+    spaces = ", ".join(f"{name} {points:.0f}" for name, points in known.spaces.items())
+    names = [(k, name) for k in INTRINSICS for name in known.offered.get(k, ())]
+    drawn = sum(_drawn(known, knob, name) for knob, name in names)
+    reasons = Counter(one["error"] for one in known.candidates if one["error"] is not None)
     return [
         f"`{row.target}`",
         row.name,
         spaces,
-        f"{dispatch['compiled']} of {dispatch['sampled']}",
-        str(dispatch["distinct"]),
-        str(dispatch["sizes_found"]),
-        f"{drawn} of {offered}" if offered else "-",
-        "yes" if dispatch["applied"] == "" else "-",
-        "; ".join([*shortcomings(dispatch), *errors]),
+        f"{len(known.compiled)} of {len(known.candidates)}",
+        str(len({one["digest"] for one in known.compiled})),
+        str(sum(bool(one["size"]) for one in known.compiled)),
+        f"{drawn} of {len(names)}" if names else "-",
+        "yes" if known.applied == "" else "-",
+        "; ".join([*shortcomings(known), *(f"{n} x {why}" for why, n in reasons.items())]),
     ]
+
+
+def print_table(wanted: Sequence[Row], record: Record, sums_alone: bool) -> bool:
+    """Print what there is; whether no rate falls short."""
+    head = (
+        "target | dispatch | space | compiled | different | size in the code | intrinsics drawn "
+        "| applied | what falls short"
+    )
+    if not sums_alone:
+        print(f"| {head} |\n|{' --- |' * 9}")
+    sums: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for row in wanted:
+        count, key = sums[row.target, row.operation, row.kind], (row.target, row.name)
+        line = [f"`{row.target}`", row.name, "-", "", "", "", "", "", record.without.get(key, "")]
+        if key in record.without:
+            count["without"] += 1
+        elif key in record.found:
+            known = record.found[key]
+            line = cells(row, known)
+            count["shapes"] += 1
+            count["sampled"] += len(known.candidates)
+            count["compiled"] += len(known.compiled)
+            count["below"] += bool(known.candidates) and known.rate < LEAST_RATE
+        else:
+            continue
+        if not sums_alone:
+            print("| " + " | ".join(line) + " |")
+    print(
+        "\n| target | operation | type | shapes | compiled | shapes below 97% "
+        "| shapes without a space |"
+    )
+    print("|" + " --- |" * 7)
+    for (target, operation, kind), count in sums.items():
+        rate = f"{count['compiled']} of {count['sampled']}"
+        fields = (count["shapes"], rate, count["below"], count["without"])
+        print(f"| `{target}` | {operation} | {kind} | " + " | ".join(map(str, fields)) + " |")
+    return not any(count["below"] for count in sums.values())
 
 
 def main() -> int:
@@ -223,44 +438,43 @@ def main() -> int:
     parser.add_argument("--shapes", type=int, help="how many of the ten of each operation")
     parser.add_argument("--samples", type=int)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="a folder for the programs and results")
+    parser.add_argument("--keep", type=Path, help="a folder for what candidates became")
+    parser.add_argument("--minutes", type=float, help="begin nothing new after so long")
+    parser.add_argument("--proof", action="store_true", help="also try a tuning spec of each row")
+    parser.add_argument("--sums", action="store_true", help="print the sums alone")
     options = parser.parse_args()
     options.samples = options.samples or (8 if options.quick else 64)
     shapes = options.shapes or (1 if options.quick else 10)
+    wanted = [
+        row
+        for row in rows(options.targets.split(","), shapes)
+        if re.search(options.only, f"{row.target} {row.name}")
+    ]
     installed = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
-    print(f"{datetime.date.today()}, {options.samples} candidates each: {installed}\n")
-    print(
-        "| target | dispatch | space | compiled | different | size in the code | intrinsics drawn "
-        "| applied | what falls short |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    sums: dict[tuple[str, str, str], Counter[str]] = {}
+    print(f"{datetime.date.today()}, {options.samples} candidates each: {installed}\n", flush=True)
+    end = time.monotonic() + 60 * options.minutes if options.minutes is not None else None
     with tempfile.TemporaryDirectory() as temporary:
-        work = options.keep or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        for row in rows(options.targets.split(","), shapes):
-            if not re.search(options.only, f"{row.target} {row.name}"):
-                continue
-            count = sums.setdefault((row.target, row.operation, row.kind), Counter())
-            summary = compiled(row, options, work)
-            if "error" in summary:
-                count["without"] += 1
-                print(
-                    f"| `{row.target}` | {row.name} | - | | | | | | {summary['error']} |",
-                    flush=True,
-                )
-            for dispatch in summary.get("dispatches", []):
-                count["sampled"] += dispatch["sampled"]
-                count["compiled"] += dispatch["compiled"]
-                count["below"] += (dispatch["compile_rate"] or 0.0) < LEAST_RATE
-                print("| " + " | ".join(cells(row, dispatch)) + " |", flush=True)
-    print("\n| target | operation | type | compiled | shapes below 97% | shapes without a space |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for (target, operation, kind), count in sums.items():
-        rate = f"{count['compiled']} of {count['sampled']}"
-        fields = (f"`{target}`", operation, kind, rate, count["below"], count["without"])
-        print("| " + " | ".join(map(str, fields)) + " |")
-    return int(any(count["below"] for count in sums.values()))
+        record = Record(options.keep or Path(temporary))
+        cores = parse_target("cpu", None).cores
+        with compile_pool(cores, timeout_s=TIMEOUT_S) as pool:
+            accepted = {
+                name: accepted_target(parse_target(name, None), pool)[0]
+                for name in dict.fromkeys(row.target for row in wanted)
+            }
+            for samples in [*(n for n in LEVELS if n < options.samples), options.samples]:
+                for position, name in itertools.product(range(shapes), accepted):
+                    left = [
+                        row
+                        for row in wanted
+                        if row.target == name
+                        and row.shape == SHAPES[row.operation][position]
+                        and record.left(row, samples)
+                    ]
+                    for first in range(0, len(left), TOGETHER):
+                        some = left[first : first + TOGETHER]
+                        if end is None or time.monotonic() < end:
+                            compile_more(some, record, options, samples, pool, accepted[name])
+        return int(not print_table(wanted, record, options.sums))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,13 @@ from tilewright.attributes import (
     UNIT,
     AttributeSyntaxError,
     attribute,
+    attribute_in_braces,
     is_attribute,
     items_of,
     named_value,
     parameters_of,
     parse_attribute,
+    parse_type,
     print_attribute,
     quoted,
     unquoted,
@@ -127,6 +129,22 @@ def test_trees(text: str, tree: Any) -> None:
 def test_what_is_no_attribute_is_told(text: str, told: str) -> None:
     with pytest.raises(AttributeSyntaxError, match=told):
         parse_attribute(text)
+
+
+def test_types_of_dialects_are_taken_apart() -> None:
+    tensor = parse_type("!torch.vtensor<[2,?],si64>")
+    assert is_attribute(tensor, "!torch.vtensor")
+    assert items_of(tensor) == [[2, "?"], "si64"]
+    assert items_of(parse_type("!stream.resource<constant>")) == ["constant"]
+    assert parse_type("!hal.fence") == {ATTRIBUTE: "!hal.fence"}
+    assert parse_type("tensor<2x?xf32>") == "tensor<2x?xf32>"
+
+
+def test_a_key_can_be_an_attribute() -> None:
+    tree = attribute_in_braces("#a.objects", {'#b.target<"x">': [attribute("#c.object", 1)]})
+    text = '#a.objects<{#b.target<"x"> = [#c.object<1>]}>'
+    assert print_attribute(tree) == text
+    assert parse_attribute(text) == tree
 
 
 def test_what_is_asked_of_a_tree() -> None:

@@ -55,6 +55,22 @@ def parse_attribute(text: str) -> Tree:
     return found
 
 
+def parse_type(text: str) -> Tree:
+    """The tree of a type's text: of a dialect's type as of an attribute, by its name and what it is
+    made of (`!stream.resource` of `constant`); of any other the text.
+
+    Args:
+        text: as MLIR prints it, aliases resolved.
+
+    Raises:
+        AttributeSyntaxError: for a text that is none.
+    """
+    reader = _Reader(text)
+    found = reader.type()
+    reader.end()
+    return found
+
+
 def print_attribute(tree: Tree) -> str:
     """The text that a tree stands for.
 
@@ -94,6 +110,16 @@ def attribute(name: str, *items: Tree | Sequence[Tree], **named: Tree) -> dict[s
         ATTRIBUTE: name,
         BODY: [list(item) if isinstance(item, tuple) else [item] for item in items],
     }
+
+
+def attribute_in_braces(name: str, entries: Mapping[str, Tree]) -> dict[str, Tree]:
+    """The tree of an attribute whose parameters are written as a dictionary.
+
+    Args:
+        name: with its dialect: `#hal.executable.object`.
+        entries: by name; a name that is an attribute is that attribute's text.
+    """
+    return {ATTRIBUTE: name, BODY: BRACES, **entries}
 
 
 def named_value(name: str, value: Tree) -> Tree:
@@ -183,7 +209,8 @@ def _braced(tree: Mapping[str, Tree]) -> str:
 
 def _entries(tree: Mapping[str, Tree]) -> Iterator[str]:
     for name, value in parameters_of(tree).items():
-        shown = name if _BARE_NAME.fullmatch(name) else quoted(name)
+        bare = name.startswith("#") or _BARE_NAME.fullmatch(name)
+        shown = name if bare else quoted(name)
         yield shown if value == UNIT else f"{shown} = {print_attribute(value)}"
 
 
@@ -209,6 +236,14 @@ class _Reader:
         if type(found) is int and kind == "i64":
             return found
         return {TYPED: [found, kind]}
+
+    def type(self) -> Tree:
+        """One type."""
+        word = self._next
+        if not word.startswith("!"):
+            return self._untyped()
+        self._take(word)
+        return self._parameters(word) if self._next == "<" else {ATTRIBUTE: word}
 
     def end(self) -> None:
         """Raises AttributeSyntaxError unless everything has been read."""
@@ -258,7 +293,7 @@ class _Reader:
         while self._next != "}":
             if found:
                 self._take(",")
-            name = self._name()
+            name = self._key()
             found[name] = UNIT
             if self._next == "=":
                 self._take("=")
@@ -266,8 +301,10 @@ class _Reader:
         self._take("}")
         return found
 
-    def _name(self) -> str:
+    def _key(self) -> str:
         word = self._next
+        if word.startswith("#"):
+            return print_attribute(self._untyped())
         self._take(word)
         return unquoted(word)
 

@@ -154,13 +154,15 @@ class GpuCompilationInfo(CompilationInfo):
 
 @dataclass(frozen=True)
 class MatrixInstruction:
-    """A matrix instruction: its name, the attribute that stands for it, and its m, n and k."""
+    """A matrix instruction: its name, the attribute that stands for it, its m, n and k, and the
+    element type of its sums."""
 
     name: str
     attribute: str
     m: int
     n: int
     k: int
+    sums: str
 
 
 @dataclass(frozen=True)

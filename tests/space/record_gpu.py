@@ -39,6 +39,15 @@ CASES = {
     "matmul_f32_ampere": (contraction("f32", "f32", 256, 192, 128), "vulkan:ampere"),
     "matmul_f16_ampere": (contraction("f16", "f32", 256, 192, 128), "vulkan:ampere"),
     "row_sum_ampere": (row_sum(512, 4096), "vulkan:ampere"),
+    # Tiles that do not divide the loops; what the constraints leave nothing of.
+    "conv_padded_f16_gfx942": (convolution("f16", "f32", 30), "rocm:gfx942"),
+    "batch_matmul_padded_f32_gfx942": (
+        contraction("f32", "f32", 192, 192, 192, 4),
+        "rocm:gfx942",
+    ),
+    "attention_width_96_f32_gfx942": (attention("f32", 8, 384, 96, 384), "rocm:gfx942"),
+    "conv_f32_ampere": (convolution("f32", "f32"), "vulkan:ampere"),
+    "batch_matmul_f16_ampere": (contraction("f16", "f32", 128, 256, 128, 8), "vulkan:ampere"),
 }
 
 

@@ -1,5 +1,7 @@
 """Spaces of dispatches on GPUs, from recorded configurations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from recorded_gpu import NAMES, recorded
@@ -7,6 +9,7 @@ from recorded_gpu import NAMES, recorded
 from tilewright.attributes import print_attribute
 from tilewright.errors import UserError
 from tilewright.gpu import GpuCompilationInfo, GpuTemplate
+from tilewright.space.generators import dispatch_space
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.trial import Configuration
 
@@ -191,3 +194,23 @@ def test_pipelines_that_the_compiler_offers_are_all_there():
     space = recorded("conv_f16_gfx942").space
     choice = next(k for k in space.space.knobs if k.name == MEMBER_KNOB)
     assert {"TileAndFuse", "TileAndFuse.igemm"} <= set(choice.values)
+
+
+@pytest.mark.parametrize("name", ["matmul_f16_gfx942", "conv_f16_gfx942"])
+def test_sums_narrower_than_the_instructions_have_no_space(name):
+    """IREE 3.13 compiles none of them, its own choice among them."""
+    one = recorded(name)
+    narrow = replace(one.workload, element_types=(*one.workload.element_types[:-1], "f16"))
+    assert one.template.own.intrinsics[0].sums == one.workload.element_types[-1] == "f32"
+    assert dispatch_space(one.template, narrow, one.target) is None
+
+
+@pytest.mark.parametrize("name", ["conv_padded_f16_gfx942", "batch_matmul_padded_f32_gfx942"])
+def test_tiles_that_do_not_divide_the_loops_are_padded(name):
+    """All that is drawn says what it is padded to where something would be left over, and nothing
+    else does."""
+    one = recorded(name)
+    drawn = one.space.space.sample(RNG(0), 32)
+    padded = ["padding" in str(one.space.lower(c)) for c in drawn]
+    assert any(padded)
+    assert not all(padded) or name.startswith("conv")

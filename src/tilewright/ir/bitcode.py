@@ -15,16 +15,17 @@ from pathlib import Path
 from iree.compiler import ir
 from iree.compiler.dialects import hal
 
+from tilewright.attributes import TYPED, attribute_in_braces, quoted
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.target_info import family_target
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.walk import attribute_of, string_attribute, walk
 
 #: The flag that names the folder into which a session writes the code that it hands to LLVM.
 FOLDER_FLAG = "--iree-hal-dump-executable-intermediates-to"
 
 _SOURCE_END = "hal.executable.source_end"
 _LOCAL_MEMORY = "workgroup_local_memory"
-_OBJECTS = "objects"
+_OBJECTS, _OBJECT = "objects", "#hal.executable.object"
 # The function as IREE makes it of one without arguments: environment, state, workgroup.
 _CALLS = """
 llvm.func @{code}(!llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32 attributes {{hal.import.bitcode = true}}
@@ -116,10 +117,12 @@ def link(executable: ir.Operation, bitcode: Bitcode, target: ir.Attribute) -> No
                         if noted not in ("sym_name", "function_type"):
                             copy.attributes[noted] = op.attributes[noted]
                 op.erase()
-        data = f'dense<"0x{bitcode.data.hex().upper()}"> : vector<{len(bitcode.data)}xi8>'
-        executable.attributes[_OBJECTS] = ir.Attribute.parse(
-            f"#hal.executable.objects<{{{family_target(target)} = "
-            f'[#hal.executable.object<{{path = "{name}.bc", data = {data}}}>]}}>'
+        bytes_ = f'dense<"0x{bitcode.data.hex().upper()}">'
+        data = {TYPED: [bytes_, f"vector<{len(bitcode.data)}xi8>"]}
+        linked = {"path": quoted(f"{name}.bc"), "data": data}
+        objects = {str(family_target(target)): [attribute_in_braces(_OBJECT, linked)]}
+        executable.attributes[_OBJECTS] = attribute_of(
+            attribute_in_braces("#hal.executable.objects", objects)
         )
 
 

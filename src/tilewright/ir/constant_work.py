@@ -10,13 +10,14 @@ from collections import Counter
 
 from iree.compiler import ir
 
+from tilewright.attributes import is_attribute, items_of, parse_type
 from tilewright.ir.walk import walk
 
 _DISPATCH, _ENTRIES, _ACCESSES = "stream.cmd.dispatch", "entry_points", "resource_accesses"
 _FUNCTION = "util.func"
 # Bits of an access; lifetimes of resources that are written before the first call only.
 _READ = 1
-_CONSTANT = "!stream.resource<constant>"
+_CONSTANT = "constant"
 
 
 def constant_dispatches(module: ir.Module | ir.Operation) -> Counter[str]:
@@ -41,10 +42,11 @@ def constant_dispatches(module: ir.Module | ir.Operation) -> Counter[str]:
 
 
 def _reads_constants_only(dispatch: ir.Operation) -> bool:
-    resources = [v.type for v in dispatch.operands if str(v.type).startswith("!stream.resource<")]
+    types = [parse_type(str(value.type)) for value in dispatch.operands]
+    resources = [items_of(one) for one in types if is_attribute(one, "!stream.resource")]
     accesses = [ir.IntegerAttr(a).value for a in ir.ArrayAttr(dispatch.attributes[_ACCESSES])]
-    read = [str(r) for r, access in zip(resources, accesses, strict=True) if access & _READ]
-    return bool(read) and all(type_ == _CONSTANT for type_ in read)
+    read = [life for life, access in zip(resources, accesses, strict=True) if access & _READ]
+    return bool(read) and all(life == [_CONSTANT] for life in read)
 
 
 def _entry(dispatch: ir.Operation) -> str:

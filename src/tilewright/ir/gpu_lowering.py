@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,23 +115,22 @@ def _own_choice(
         _option_texts(info),
         tuple(pair for pair in settings if pair[0] != _PIPELINE_OPTIONS),
         tuple(_match(op, info, root) for op in constraint_ops(function)),
-        _intrinsics(function, root),
+        _intrinsics(function, root, int(info.subgroup_size or 0)),
     )
 
 
-def _is_like(name: str, own: str) -> bool:
-    """Whether a pipeline that chose the intrinsic `own` takes this one as well: one of the same
-    family (`MFMA`, `NV_MMA_SYNC`) that computes a single product (not several, as `16x16x4x4B`)."""
-
-    def family(text: str) -> list[str]:
-        return list(itertools.takewhile(str.isalpha, text.split("_")))
-
-    parts = [part for word in name.split("_") for part in word.split("x")]
-    blocks = any(part.endswith("B") and part[:-1].isdigit() for part in parts)
-    return not blocks and family(name) == family(own)
+def _computes_one(intrinsic: Any, subgroup_size: int) -> bool:
+    """Whether what the threads of a subgroup hold of its result is a single product: pipelines take
+    none of those that compute several (`16x16x4x4B`), nor those that do not say what a thread holds
+    (`NV_WMMA_...`)."""
+    rows, columns, _ = intrinsic.mnk_shape
+    held = math.prod(ir.VectorType(intrinsic.abc_vector_types[2]).shape)
+    return bool(held * subgroup_size == rows * columns)
 
 
-def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[MatrixInstruction, ...]:
+def _intrinsics(
+    function: ir.Operation, root: ir.Operation, subgroup_size: int
+) -> tuple[MatrixInstruction, ...]:
     """The matrix intrinsic that the root op (of attention its second product) uses, then the
     device's others for the same types."""
     holders: list[Any] = [root.attributes]
@@ -151,12 +151,15 @@ def _intrinsics(function: ir.Operation, root: ir.Operation) -> tuple[MatrixInstr
             if isinstance(one, iree_gpu.MMAIntrinsic):
                 other = iree_gpu.MMAAttr.get(one.value, ctx=function.context)
                 same = other.abc_element_types == own.abc_element_types
-                if other != own and same and _is_like(option_name(other), option_name(own)):
+                if other != own and same and _computes_one(other, subgroup_size):
                     found.append(other)
-    return tuple(
-        MatrixInstruction(option_name(a), str(a), *(int(size) for size in a.mnk_shape))
-        for a in found
-    )
+    return tuple(map(_instruction, found))
+
+
+def _instruction(intrinsic: Any) -> MatrixInstruction:
+    rows, columns, depth = map(int, intrinsic.mnk_shape)
+    sums = str(intrinsic.abc_element_types[2])
+    return MatrixInstruction(option_name(intrinsic), str(intrinsic), rows, columns, depth, sums)
 
 
 def _lowering_entries(attributes: Any) -> Sequence[ir.NamedAttribute]:

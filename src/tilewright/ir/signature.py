@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from tilewright.argument import ArgumentType
+from tilewright.attributes import is_attribute, items_of, parse_type
 from tilewright.ir.walk import string_attribute, walk
 
 _ASYNC = "$async"
@@ -122,15 +123,15 @@ def argument_type(type_: ir.Type) -> ArgumentType:
 
 def _torch_tensor(type_: ir.Type) -> ArgumentType | None:
     """`!torch.vtensor<[2,?],f32>`; the bindings have no class for the types of this dialect."""
-    name, _, rest = str(type_).partition("<[")
-    sizes, bracket, element = rest.rpartition("],")
-    if name not in ("!torch.vtensor", "!torch.tensor") or not bracket:
+    tree = parse_type(str(type_))
+    if not any(is_attribute(tree, name) for name in ("!torch.vtensor", "!torch.tensor")):
         return None
-    element = element.removesuffix(">").strip()
+    sizes, element = [*items_of(tree), None, None][:2]
+    if not isinstance(sizes, list):
+        return None
     # Torch's integers are signed; the runtime's have no sign.
-    element = element[1:] if element.startswith("si") else element
-    words = [word.strip() for word in sizes.split(",") if word.strip()]
-    return ArgumentType(element, tuple(-1 if w == "?" else int(w) for w in words))
+    element = element.removeprefix("s") if element.startswith("si") else element
+    return ArgumentType(element, tuple(-1 if size == "?" else size for size in sizes))
 
 
 def _signature(function: ir.Operation) -> Signature:

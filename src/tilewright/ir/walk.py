@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from iree.compiler import ir
 
-from tilewright.attributes import Tree, parse_attribute, print_attribute
+from tilewright.attributes import Tree, attribute, parse_attribute, print_attribute
 
 
 def walk(
@@ -68,6 +68,17 @@ def attribute_tree(attribute: ir.Attribute) -> Tree:
         See `tilewright.attributes`.
     """
     return parse_attribute(str(attribute))
+
+
+def iterator_types(kinds: Iterable[str]) -> ir.ArrayAttr:
+    """What a structured op says of its loops, in the current context.
+
+    Args:
+        kinds: `parallel` or `reduction`, outermost loop first.
+    """
+    return ir.ArrayAttr.get(
+        [attribute_of(attribute("#linalg.iterator_type", kind)) for kind in kinds]
+    )
 
 
 def attribute_of(tree: Tree, context: ir.Context | None = None) -> ir.Attribute:

@@ -14,6 +14,7 @@ from iree.compiler.dialects import arith, linalg, tensor
 from iree.compiler.dialects import math as functions
 
 from tilewright.argument import ArgumentType
+from tilewright.ir.walk import iterator_types
 
 Loops = Sequence[int]
 Body = Callable[..., Any]
@@ -221,9 +222,7 @@ class ProgramBuilder:
             list(inputs),
             [out],
             self._maps(loops),
-            ir.ArrayAttr.get(
-                [ir.Attribute.parse(f"#linalg.iterator_type<{kind.name}>") for kind in kinds]
-            ),
+            iterator_types([kind.name for kind in kinds]),
         )
         elements = [ir.ShapedType(v.type).element_type for v in (*inputs, out)]
         block = operation.regions[0].blocks.append(*elements)

@@ -34,7 +34,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, linalg, tensor
 
 from tilewright.errors import UserError
-from tilewright.ir.walk import symbols
+from tilewright.ir.walk import iterator_types, symbols
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (
     EmittedKernel,
@@ -266,12 +266,7 @@ def _multiplied(value: ir.Value, dim: int, matrix: Matrix) -> ir.Value:
                 )
             ]
         ),
-        ir.ArrayAttr.get(
-            [
-                ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
-                for kind in (*["parallel"] * len(kept), "reduction")
-            ]
-        ),
+        iterator_types([*["parallel"] * len(kept), "reduction"]),
     )
     block = made.operation.regions[0].blocks.append(element, element, element)
     with ir.InsertionPoint(block):

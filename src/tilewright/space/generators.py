@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tilewright.gpu import GpuTemplate
 from tilewright.registration import registered
 from tilewright.site import KernelChoice
 from tilewright.space.cpu_tiles import CpuPipeline
-from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone
+from tilewright.space.gpu_pipeline import GpuPipeline, OwnChoiceAlone, sums_as_instructed
 from tilewright.space.gpu_smt import StatedPipeline
 from tilewright.space.interface import Restriction, Space
 from tilewright.space.pipeline import Pipeline, Unfit
@@ -204,9 +205,15 @@ def dispatch_space(
     if template is None:
         found = []
     elif isinstance(template, GpuTemplate) and isinstance(target, GpuTarget):
-        of = template, workload, target
-        stated = [partial(StatedPipeline, program, *of) for program in template.programs]
-        found = _fitting([*stated, *(partial(pipeline, *of) for pipeline in GPU_PIPELINES)])
+        if not sums_as_instructed(template, workload):
+            return None
+        of = workload, target
+        found = _fitting(partial(StatedPipeline, one, template, *of) for one in template.programs)
+        # Constraints that leave no configuration are as good as none.
+        ours = template if found else replace(template, programs=())
+        more = _fitting(partial(pipeline, ours, *of) for pipeline in GPU_PIPELINES)
+        names = {pipeline.name for pipeline in found}
+        found += [pipeline for pipeline in more if pipeline.name not in names]
         if found and not any(pipeline.is_own for pipeline in found):
             found.append(OwnChoiceAlone(template))
     else:

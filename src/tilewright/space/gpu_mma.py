@@ -33,6 +33,9 @@ from tilewright.trial import Configuration
 INTRINSIC = "mma_kind"
 # The compiler's limits: of a tile, of a step, of the subgroups of a workgroup.
 _MAX_TILE, _MAX_STEP, _MAX_SUBGROUPS = 512, 512, 10
+# What tiles that are padded divide, beside the loops themselves.
+_ROUND = 64
+_PADDING = "padding"
 _NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
 
@@ -51,7 +54,7 @@ class BatchedProduct(GpuPipeline):
             template.translation.pipeline == "TileAndFuse",
             intrinsics,
             options.get("use_igemm_convolution") != "true",
-            isinstance(tree, dict) and "padding" not in tree,
+            isinstance(tree, dict),
         )
         shared = [i for i, size in enumerate(tree["subgroup"]) if size]
         steps = [i for i, size in enumerate(tree["reduction"]) if size]
@@ -62,8 +65,13 @@ class BatchedProduct(GpuPipeline):
         self.intrinsics = {i.name: i for i in intrinsics}
         self.shapes = {i.name: (i.m, i.n, i.k) for i in intrinsics}
         self.knob(ChoiceKnob(INTRINSIC, tuple(self.shapes)), intrinsics[0].name)
+        # Where the compiler pads, tiles need not divide the loops.
+        self.is_padded = _PADDING in tree
         for loop in (m, n):
-            sizes = divisor_sizes(root.extents[loop], _MAX_TILE)
+            extent = root.extents[loop]
+            sizes = divisor_sizes(extent, _MAX_TILE)
+            if self.is_padded:
+                sizes |= divisor_sizes(-(-extent // _ROUND) * _ROUND, _MAX_TILE)
             self.tile(f"wg_{loop}", sizes, tree["workgroup"][loop])
             self.tile(f"sg_{loop}", divisor_sizes(32, 32), tree["subgroup"][loop])
         self.tile(f"red_{k}", divisor_sizes(64, 64), tree["reduction"][k])
@@ -101,13 +109,16 @@ class BatchedProduct(GpuPipeline):
             (
                 "tiles divide the loops",
                 (f"wg_{m}", f"wg_{n}"),
-                lambda wm, wn: (rows % wm == 0) & (columns % wn == 0),
+                lambda wm, wn: self.is_padded | ((rows % wm == 0) & (columns % wn == 0)),
                 f"{rows} x {columns} is no multiple",
             ),
             (
                 "the step divides the sum",
                 (INTRINSIC, f"red_{k}"),
-                lambda i, r: (depth % (r * shape(i, 2)) == 0) & (r * shape(i, 2) <= _MAX_STEP),
+                lambda i, r: (
+                    (self.is_padded | (depth % (r * shape(i, 2)) == 0))
+                    & (r * shape(i, 2) <= _MAX_STEP)
+                ),
                 f"{depth} is no multiple of the step, or the step is above {_MAX_STEP}",
             ),
             (
@@ -142,6 +153,15 @@ class BatchedProduct(GpuPipeline):
         for level, loops in self.loops.items():
             for loop in loops:
                 config[level][loop] = values[f"{self.names[level]}_{loop}"]
+        (k,) = self.loops["reduction"]
+        sizes = [1] * len(self.root.extents)
+        for loop in self.loops["workgroup"]:
+            sizes[loop] = values[f"wg_{loop}"]
+        sizes[k] = values[f"red_{k}"] * self.shapes[values[INTRINSIC]][2]
+        if any(have % size for have, size in zip(self.root.extents, sizes, strict=True)):
+            config[_PADDING] = sizes
+        else:
+            config.pop(_PADDING, None)
         draft.options[_NO_CONFLICTS] = not values[BANK_CONFLICTS]
         if STAGES in values:
             draft.options[STAGES] = values[STAGES]

@@ -326,6 +326,20 @@ class OwnChoiceAlone(Pipeline):
         return self._configuration
 
 
+def sums_as_instructed(template: GpuTemplate, workload: Workload) -> bool:
+    """Whether the result has the type of the sums of the matrix instruction that the compiler
+    chose: where that is wider, IREE 3.13 compiles nothing, its own choice included.
+
+    Args:
+        template: the dispatch as the compiler configures it.
+        workload: what it computes.
+    """
+    chosen = template.own.intrinsics[:1]
+    if workload.kind not in ("contraction", "convolution") or not chosen:
+        return True
+    return chosen[0].sums == workload.element_types[-1]
+
+
 def fixed(value: int) -> Computed:
     """A number that no knob changes."""
     return Computed((), lambda: value)

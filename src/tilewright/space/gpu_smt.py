@@ -8,6 +8,7 @@ and rules that the compiler leaves out.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -81,6 +82,8 @@ _NO_CONFLICTS = "no_reduce_shared_memory_bank_conflicts"
 
 # Assertions with more combinations of values than this are not looked through for being redundant.
 _MAX_LOOK = 1 << 18
+# What the name of a pipeline ends with that makes a convolution a product of matrices.
+_AS_PRODUCT = ".igemm"
 # Of a processor of AMD's; each holds some waves of a workgroup.
 _EXECUTION_UNITS = 4
 
@@ -110,7 +113,7 @@ class StatedPipeline(Pipeline):
         self.names = (*self.free, *self._fixed)
         chosen = [options[self._fixed.get(n, 0)] for n, options in self._options.items()]
         # The convolution as a product of matrices has other loops and other knobs.
-        self.name = f"{program.pipeline}.igemm" if "true" in chosen else program.pipeline
+        self.name = f"{program.pipeline}{_AS_PRODUCT}" if "true" in chosen else program.pipeline
         extras = {knob.name: knob for knob in self._extras()}
         self._extra_names = tuple(extras)
         self.computed = {
@@ -458,8 +461,8 @@ class StatedPipeline(Pipeline):
     def _whole_tile_rules(self) -> list[Constraint]:
         """Tiles that divide the loops of convolutions: the constraints take sizes rounded up to
         whole intrinsics, which needs padding that their configurations do not have. Products are
-        padded."""
-        if self.workload.kind == "contraction":
+        padded, and convolutions as products."""
+        if self._is_padded:
             return []
 
         def rule(name: str, size: int) -> list[Constraint]:
@@ -527,16 +530,29 @@ class StatedPipeline(Pipeline):
             for knob in self.program.knobs
         }
 
+    @cached_property
+    def _is_padded(self) -> bool:
+        """Whether tiles need not divide their loops; of convolutions those that are products, whose
+        loops are those of the convolution's result and one for all of its sums."""
+        if self.workload.kind != "convolution":
+            return self.workload.kind == "contraction"
+        sums = [dim.reduction for dim in self.workload.dims]
+        return self.name == f"TileAndFuse{_AS_PRODUCT}" and sums == sorted(sums)
+
     def _padding(self, assignment: Mapping[str, int]) -> list[int]:
         """The sizes that a product's tiles are padded to where they do not divide the loops: the
         constraints take sizes rounded up to whole intrinsics. Empty where nothing is left over."""
-        if self.program.pipeline != "TileAndFuse" or self.workload.kind != "contraction":
+        if self.program.pipeline != "TileAndFuse" or not self._is_padded:
             return []
         shapes = next(k.shapes for k in self.program.knobs if k.name == "mma_idx")
         depth = shapes[assignment["mma_idx"]][2]
         dims = self.program.dims
         steps = [assignment.get(f"red_{i}", 0) * depth for i in range(len(dims))]
         sizes = [assignment.get(f"wg_{i}", 0) or step or 1 for i, step in enumerate(steps)]
+        if self.workload.kind == "convolution":
+            first = next(i for i, dim in enumerate(self.workload.dims) if dim.reduction)
+            dims = (*dims[:first], math.prod(dims[first:]))
+            sizes = [*sizes[:first], sizes[-1]]
         return sizes if any(d % size for d, size in zip(dims, sizes, strict=True)) else []
 
     def tiles_of(self, configuration: Configuration) -> GpuTiles:
@@ -570,6 +586,10 @@ class StatedPipeline(Pipeline):
         padding = self._padding(assignment)
         if padding:
             lowering.append(("padding", padding))
+            if self.workload.kind == "convolution":
+                # Of the convolution's own loops: those of the filter are not padded.
+                sums = [0 for dim in self.workload.dims if dim.reduction]
+                lowering.append(("padding_conv", [*padding[:-1], *sums]))
         if values.get(REORDER) == "transpose":
             lowering.append(("workgroup_reordering_strategy", _TRANSPOSE))
         if values.get(PROMOTE, _ALL_PROMOTED) != _ALL_PROMOTED:

@@ -1,5 +1,6 @@
-"""The SPIR-V pipelines (Vulkan, Metal): BaseVectorize, products with promoted operands, cooperative
-matrices, and reductions of rows (products of a matrix and a vector among them).
+"""The SPIR-V pipelines (Vulkan, Metal): BaseVectorize, BaseDistribute for what is not vectorized
+(convolutions, pooling), products with promoted operands, cooperative matrices, and reductions of
+rows (products of a matrix and a vector among them).
 
 Their tile sizes are lists by level: workgroup, then subgroup or thread, then reduction.
 """
@@ -14,6 +15,7 @@ from tilewright.attributes import attribute, parse_attribute
 from tilewright.gpu import SPIRV_PIPELINE, GpuTiles
 from tilewright.space.constraints import Computed, product_at_most
 from tilewright.space.gpu_pipeline import (
+    TILED_LOOPS,
     Draft,
     GpuPipeline,
     divisor_sizes,
@@ -122,6 +124,39 @@ class BaseVectorize(_SpirvPipeline):
         draft.settings.clear()
 
 
+class BaseDistribute(_SpirvPipeline):
+    """Thread tiles of scalar code; reductions are walked by each thread from end to end."""
+
+    name = "BaseDistribute"
+
+    def declare(self) -> None:
+        own, root = self.own_levels(), self.root
+        loops = range(len(root.extents))
+        self.parallel = [i for i in loops if not root.reduction[i] and root.extents[i] > 1][-3:]
+        # IREE 3.13 refuses its own choice for attention ("must be variadic of ranked tensor").
+        self.need(self.parallel, len(own) == 2, self.workload.kind != "attention")
+        self.need(all(len(level) > self.parallel[-1] for level in self.tree["tile_sizes"]))
+        for i in self.parallel:
+            largest = (_MAX_THREADS, _MAX_THREAD_TILE)
+            self.thread_tiles(i, largest, (own[0][i], own[1][i]))
+            self.divides_loop(self.tiles[i], root.extents[i])
+        names = self.workload.loop_names
+        self.thread_of = {i: f"thread_{names[i]}" for i in self.parallel}
+        threads = list(self.thread_of.values())
+        self._rules.append(product_at_most("registers of a thread", threads, 64))
+        self.threads = tuple(
+            Computed((self.tiles[i], self.thread_of[i]), lambda w, t: w // t)
+            for i in reversed(self.parallel)
+        )
+        self.limit_threads(8, _MAX_THREADS)
+
+    def levels(self, values: Mapping[str, Any]) -> list[list[int]]:
+        group, thread = (list(level) for level in self.tree["tile_sizes"])
+        for i in self.parallel:
+            group[i], thread[i] = values[self.tiles[i]], values[self.thread_of[i]]
+        return [group, thread]
+
+
 class PromotedProduct(_SpirvPipeline):
     """MatmulPromoteVectorize: operands go through shared memory; threads share the tile evenly."""
 
@@ -187,9 +222,15 @@ class CooperativeMatrices(_SpirvPipeline):
 
     def declare(self) -> None:
         own, at, extents = self.own_levels(), self.at, self.root.extents
-        self.need(len(own) == 4, len(extents) == 3, all(role in at for role in ("m", "n", "k")))
+        self.need(len(own) == 4, all(role in at for role in ("m", "n", "k")))
         m, n, k = at["m"], at["n"], at["k"]
         group, sub, depth, unit = own
+        # A workgroup computes one product of a batch. Of bf16 IREE 3.13 refuses its own choice
+        # ("no GPU subgroup mma compute ops generated").
+        self.need(
+            all(group[i] == 1 for i in range(len(extents)) if i not in (m, n, k)),
+            "bf16" not in self.workload.element_types,
+        )
         self.unit, self.lengths = unit, [len(level) for level in self.tree["tile_sizes"]]
         self.tile("reduction_k", multiples(unit[k], extents[k], 128), depth[k])
         for axis, loop in (("m", m), ("n", n)):
@@ -244,7 +285,7 @@ class CooperativeMatrices(_SpirvPipeline):
         )
 
     def levels(self, values: Mapping[str, Any]) -> list[list[int]]:
-        workgroup, subgroup, step = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+        workgroup, subgroup, step, _ = (list(level) for level in self.own_levels())
         for axis in ("m", "n"):
             loop = self.at[axis]
             subgroup[loop] = values[f"tiles_{axis}"] * self.unit[loop]
@@ -253,7 +294,7 @@ class CooperativeMatrices(_SpirvPipeline):
         return [workgroup[: self.lengths[0]], subgroup[: self.lengths[1]], step, self.unit]
 
     def tiles_of(self, configuration: Configuration) -> GpuTiles:
-        shape = "x".join(map(str, self.unit))
+        shape = "x".join(str(self.unit[self.at[loop]]) for loop in TILED_LOOPS)
         return replace(super().tiles_of(configuration), intrinsic=f"COOPMATRIX_{shape}")
 
 
@@ -290,6 +331,7 @@ class SubgroupReduce(_SpirvPipeline):
 
 PIPELINES: tuple[type[GpuPipeline], ...] = (
     BaseVectorize,
+    BaseDistribute,
     PromotedProduct,
     CooperativeMatrices,
     SubgroupReduce,

@@ -11,8 +11,8 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.confirm import configuration_claim
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
+from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.outputs import MANIFEST
 from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
 from tilewright.tuning.proof import ProofFailure, prove
@@ -129,7 +130,7 @@ def compile_only(
         raise nothing_to_tune(source, [prepared], context.options.only)
     samples = context.options.max_trials or DEFAULT_SAMPLES
     found = []
-    for task in prepared.tasks:
+    for task in map(compiled_alone, prepared.tasks):
         if context.out_of_time:
             context.note(f"{task.name}: not compiled, the time is up", warning=True)
             continue
@@ -156,6 +157,16 @@ def compile_only(
     for name, data in ((SUMMARY, result.to_json()), (MANIFEST, manifest)):
         (context.options.output / name).write_text(json.dumps(data, indent=2) + "\n")
     return result
+
+
+def compiled_alone(task: DispatchTask) -> DispatchTask:
+    """A task whose candidates run their dispatch once: what is not timed need not be repeated, and
+    host code that repeats takes as long to compile as a small kernel.
+
+    Args:
+        task: any.
+    """
+    return replace(task, repeats=1, rotations=1)
 
 
 def sample(task: DispatchTask, count: int, seed: int) -> list[Configuration]:
@@ -215,7 +226,7 @@ def _dispatch(
             if context.options.verbose:
                 _tell(context, compiler, task, one, len(compiled), len(candidates))
             if one.status is Status.OK and one.artifact is not None and one.artifact.exists():
-                verdicts[one.digest] = _size_found(task, one)
+                verdicts[one.digest] = size_found(task, one)
                 one.artifact.unlink()
     good = [one for one in compiled if one.status is Status.OK]
     told = [verdicts[o.digest] for o in good if verdicts.get(o.digest) is not None]
@@ -223,14 +234,14 @@ def _dispatch(
         name=task.name,
         workload=task.workload.name,
         space_points=task.space_points,
-        spaces=_sizes(task),
+        spaces=space_sizes(task),
         sampled=len(compiled),
         compiled=len(good),
         distinct=len({one.digest for one in good}),
         sizes_found=sum(map(bool, told)) if told else None,
-        choices=_choices(task.restricted, candidates),
-        errors=dict(Counter(_reason(one) for one in compiled if one.status is not Status.OK)),
-        applied=_applied(context, task, good),
+        choices=choice_counts(task.restricted, candidates),
+        errors=dict(Counter(reason_of(one) for one in compiled if one.status is not Status.OK)),
+        applied=spec_applies(context, task, (one.configuration for one in good)),
         compile_s=time.monotonic() - begin,
     )
 
@@ -250,16 +261,30 @@ def _tell(
     context.emit(TrialDone(task.name, trial, None, unknown_s, done, limit, task.variant, detail))
 
 
-def _sizes(task: DispatchTask) -> dict[str, float]:
-    """The number of configurations of each pipeline."""
+def space_sizes(task: DispatchTask) -> dict[str, float]:
+    """The number of configurations of each pipeline.
+
+    Args:
+        task: whose restricted space is looked at.
+
+    Returns:
+        Numbers, estimated where they are large, by the pipeline's name.
+    """
     rng = np.random.default_rng(0)
     pipelines = getattr(task.restricted, "members", (task.restricted,))
     return {space.name: float(space.size_estimate(rng).points) for space in pipelines}
 
 
-def _size_found(task: DispatchTask, one: CompiledCandidate) -> bool | None:
-    """Whether the code has workgroups of the size that the configuration asks for; None where the
-    code does not tell."""
+def size_found(task: DispatchTask, one: CompiledCandidate) -> bool | None:
+    """Whether the code has workgroups of the size that the configuration asks for.
+
+    Args:
+        task: whose candidate it is.
+        one: a candidate that compiled, with its program.
+
+    Returns:
+        None where the code does not tell.
+    """
     if task.kernel(one.configuration) is not None:
         return None
     configuration = task.lower(one.configuration)
@@ -273,31 +298,52 @@ def _size_found(task: DispatchTask, one: CompiledCandidate) -> bool | None:
     return wanted in sizes or flat in sizes
 
 
-def _choices(space: Space, candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
-    """How often each name was drawn, those too that never were."""
+def choice_counts(space: Space, candidates: Sequence[Configuration]) -> dict[str, dict[str, int]]:
+    """How often each name was drawn, those too that never were.
+
+    Args:
+        space: that was drawn from.
+        candidates: what was drawn.
+
+    Returns:
+        By knob and by name.
+    """
     counts: dict[str, dict[str, int]] = {}
     for _, knob, name in _names(space):
         counts.setdefault(knob, {})[name] = sum((knob, name) in c.items for c in candidates)
     return counts
 
 
-def _reason(one: CompiledCandidate) -> str:
-    """Why a candidate has no program, without what differs from one to the next."""
+def reason_of(one: CompiledCandidate) -> str:
+    """Why a candidate has no program, without what differs from one to the next.
+
+    Args:
+        one: a candidate that did not compile.
+    """
     place, found, rest = one.message.partition(": ")
     # `-:33:19` or `file.mlir:4:8`: where in the dispatch's IR, of no use without it.
     text = rest if found and place.count(":") == 2 and " " not in place else one.message
     return f"{one.status}: {text}" if one.status is not Status.COMPILE_ERROR else text
 
 
-def _applied(
-    context: RunContext, task: DispatchTask, good: Sequence[CompiledCandidate]
+def spec_applies(
+    opened: OpenProgram, task: DispatchTask, configurations: Iterable[Configuration]
 ) -> str | None:
-    """'' when the first candidate that is not the default is applied by what would be handed
-    back, else why not; None where there is no such candidate."""
-    for one in good:
-        if one.configuration != task.space.default:
-            claim = configuration_claim(task, one.configuration, task.folder / "proof")
-            proof = prove(context, claim)
+    """Whether the first configuration that is not the default is applied by what would be handed
+    back.
+
+    Args:
+        opened: the task's program.
+        task: the dispatch.
+        configurations: that compile.
+
+    Returns:
+        '' when it is, else why not; None where there is no such configuration.
+    """
+    for configuration in configurations:
+        if configuration != task.space.default:
+            claim = configuration_claim(task, configuration, task.folder / "proof")
+            proof = prove(opened, claim)
             return proof.message if isinstance(proof, ProofFailure) else ""
     return None
 

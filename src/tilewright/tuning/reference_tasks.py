@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.argument import ArgumentType
+from tilewright.attributes import TYPED, attribute, quoted
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
@@ -232,7 +233,7 @@ def _hold(module: Any, held: list[int]) -> None:
     from iree.compiler.dialects import util
 
     from tilewright.ir.dispatches import ISOLATED_FUNCTION
-    from tilewright.ir.walk import string_attribute
+    from tilewright.ir.walk import attribute_of, string_attribute
 
     with module.context, ir.Location.unknown():
         function = next(
@@ -244,9 +245,8 @@ def _hold(module: Any, held: list[int]) -> None:
         for at in reversed(held):
             argument = block.arguments[at]
             name = f"constant_{at}"
-            value = ir.Attribute.parse(
-                f'#flow.parameter.named<"{_SCOPE}"::"{at}"> : {argument.type}'
-            )
+            place = attribute("#flow.parameter.named", f"{quoted(_SCOPE)}::{quoted(str(at))}")
+            value = attribute_of({TYPED: [place, str(argument.type)]})
             with ir.InsertionPoint.at_block_begin(module.body):
                 util.GlobalOp(
                     name,

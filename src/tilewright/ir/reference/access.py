@@ -17,7 +17,9 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
 
+from tilewright.attributes import items_of
 from tilewright.ir.reference.elements import Array, Unsupported
+from tilewright.ir.walk import attribute_tree
 
 # Half-open range of each loop.
 Box = tuple[tuple[int, int], ...]
@@ -54,7 +56,8 @@ def iterator_kinds(op: ir.Operation) -> list[bool] | None:
     """
     if "iterator_types" not in op.attributes:
         return None
-    return ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
+    kinds = ir.ArrayAttr(op.attributes["iterator_types"])
+    return ["reduction" in items_of(attribute_tree(kind)) for kind in kinds]
 
 
 def loops_in(expression: ir.AffineExpr) -> set[int]:

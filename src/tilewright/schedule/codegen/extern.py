@@ -14,7 +14,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref
 
 from tilewright import scratch
+from tilewright.attributes import attribute, attribute_in_braces, print_attribute, quoted
 from tilewright.ir.hand_written import index
+from tilewright.ir.walk import attribute_of
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.view import BufferView, part_of
@@ -81,11 +83,17 @@ class ImportedFunctions:
         if not self.called:
             return
         paths = [_object(k, t, self._flags) for k, t in self._imports if k != "import_mlir"]
-        objects = ", ".join(f'#hal.executable.object<{{path = "{path}"}}>' for path in paths)
-        target = '#hal.executable.target<"llvm-cpu", "embedded-elf-'
-        listed = (f'{target}{machine}"> = [{objects}]' for machine in _MACHINES)
-        executable.attributes["objects"] = ir.Attribute.parse(
-            f"#hal.executable.objects<{{{', '.join(listed)}}}>"
+        objects = [
+            attribute_in_braces("#hal.executable.object", {"path": quoted(str(path))})
+            for path in paths
+        ]
+        targets = (
+            attribute("#hal.executable.target", quoted("llvm-cpu"), quoted(f"embedded-elf-{one}"))
+            for one in _MACHINES
+        )
+        listed = {print_attribute(target): objects for target in targets}
+        executable.attributes["objects"] = attribute_of(
+            attribute_in_braces("#hal.executable.objects", listed)
         )
         self.called.clear()
 
@@ -103,9 +111,8 @@ class ImportedFunctions:
             named = known.operation.attributes
             if "sym_name" in named and ir.StringAttr(named["sym_name"]).value == name:
                 return
-        parameters = ", ".join(map(str, types))
-        returned = result if result is not None else "!llvm.void"
-        type_ = ir.Type.parse(f"!llvm.func<{returned} ({parameters})>")
+        returned = result if result is not None else ir.Type.parse("!llvm.void")
+        type_ = llvm.FunctionType.get(returned, list(types))
         with ir.InsertionPoint.at_block_begin(body):
             made = llvm.LLVMFuncOp(name, ir.TypeAttr.get(type_))
         made.operation.attributes["hal.import.static"] = ir.UnitAttr.get()
@@ -121,7 +128,7 @@ def _pointer(view: BufferView, offset: int) -> ir.Value:
     bytes_ = arith.MulIOp(place, index(bits(view.dtype) // 8)).result
     i64 = ir.IntegerType.get_signless(64)
     address = arith.IndexCastOp(i64, arith.AddIOp(base, bytes_).result).result
-    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr"), address).result
+    return llvm.IntToPtrOp(llvm.PointerType.get(), address).result
 
 
 # -- as MLIR ---------------------------------------------------------------------------------------

@@ -123,8 +123,8 @@ def host_for(
             ]
             # The compiler would make one executable of those that are equal.
             for number, stub in enumerate(stubs):
-                text = f"{number} : i64"
-                stub.function.attributes["tilewright.stub"] = ir.Attribute.parse(text)
+                i64 = ir.IntegerType.get_signless(64)
+                stub.function.attributes["tilewright.stub"] = ir.IntegerAttr.get(i64, number)
             _host(program, stubs, shapes)
             _guarded_host(program, stubs, shapes)
     return module

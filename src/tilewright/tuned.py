@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.argument import element_type_of
 from tilewright.errors import UserError
 from tilewright.measure.runtime import ALIGNMENT, Device, DeviceOptions, LoadedProgram, Parameters
+from tilewright.measure.verify import compare
 from tilewright.target import parse_target
 from tilewright.tuning.outputs import VMFB, read_manifest
+from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 from tilewright.tuning.result import TuneResult, result_of
 
 
@@ -181,6 +184,34 @@ def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     place = space[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
     place[...] = array
     return place, True
+
+
+def check_results(
+    found: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], whose: str, folder: Path
+) -> None:
+    """See that a compiled program computes what the framework does that it comes from.
+
+    Args:
+        found: its results.
+        expected: the framework's, of the same element types.
+        whose: the framework's name.
+        folder: where the result is.
+
+    Raises:
+        UserError: one is out of the bound that tuning holds programs to.
+    """
+    for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+        if other.dtype.kind == "c":
+            one, other = (np.stack([x.real, x.imag], -1) for x in (one, other))
+        kind = element_type_of(other.dtype)
+        exact = other.dtype.kind in "biu"
+        got, want = (x if exact else x.astype(np.float64) for x in (one, other))
+        compared = compare(got, want, kind, PROGRAM_REDUCTION_LENGTH)
+        if not compared.ok:
+            raise UserError(
+                f"result {place + 1} of the compiled program is not {whose}'s: {compared} "
+                f"(what was tuned is in {folder})"
+            )
 
 
 def reason(error: BaseException) -> str:

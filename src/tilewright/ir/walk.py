@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 
 from iree.compiler import ir
 
-from tilewright.attributes import Tree, attribute, parse_attribute, print_attribute
+from tilewright.attributes import (
+    ATTRIBUTE,
+    BODY,
+    Tree,
+    attribute,
+    parse_attribute,
+    print_attribute,
+)
+
+_VHLO_STRING = "#vhlo.string_v1"
 
 
 def walk(
@@ -55,7 +65,13 @@ def string_attribute(operation: ir.Operation, name: str) -> str:
     """
     if name not in operation.attributes:
         return ""
-    return str(ir.StringAttr(operation.attributes[name]).value)
+    found = operation.attributes[name]
+    if not isinstance(found, ir.StringAttr):
+        tree = attribute_tree(found)
+        if isinstance(tree, dict) and tree.get(ATTRIBUTE) == _VHLO_STRING:
+            # Portable artifacts of StableHLO have strings of their own: `<"main">`.
+            return str(json.loads(tree[BODY][0][0]))
+    return str(ir.StringAttr(found).value)
 
 
 def attribute_tree(attribute: ir.Attribute) -> Tree:

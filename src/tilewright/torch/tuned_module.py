@@ -277,6 +277,16 @@ def tensor_argument(
     return as_bytes(argument), argument.shape, dtype
 
 
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor as an array of its shape and element type.
+
+    Args:
+        tensor: on the host.
+    """
+    array: NDArray[Any] = as_bytes(tensor).view(_DTYPES[tensor.dtype]).reshape(tensor.shape)
+    return array
+
+
 def _taken(result: Any, dtype: torch.dtype | None) -> Any:
     """A result as the module returns it: the runtime's memory, unless its type differs."""
     if dtype is None or not isinstance(result, np.ndarray):

@@ -14,17 +14,21 @@ from torch.utils import _pytree as pytree
 
 from tilewright import api, scratch
 from tilewright.argument import ArgumentType, element_type_of
-from tilewright.errors import UserError
 from tilewright.files import user_folder_file, write_whole
-from tilewright.ir.fx_import import ELEMENT_TYPES, import_exported, write_weights
+from tilewright.ir.fx_import import import_exported, write_weights
 from tilewright.ir.importing import PROGRAM_NAME, WEIGHTS_NAME
 from tilewright.measure.machine import describe
-from tilewright.measure.verify import compare
 from tilewright.toolchain import installed_version
 from tilewright.torch.exporting import calling_form, evaluation, export, weights_of
-from tilewright.torch.tuned_module import CALLING_FORM, TunedModule, read_form, tensor_argument
+from tilewright.torch.tuned_module import (
+    CALLING_FORM,
+    TunedModule,
+    as_array,
+    read_form,
+    tensor_argument,
+)
+from tilewright.tuned import check_results
 from tilewright.tuning.outputs import MANIFEST, check_writable, read_manifest
-from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
 
 def tune(
@@ -108,19 +112,10 @@ def _check(
     with torch.no_grad(), evaluation(eager):
         expected = pytree.tree_leaves(eager(*inputs, **kwargs))
         found = pytree.tree_leaves(tuned(*inputs, **kwargs))
-    for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if not isinstance(other, torch.Tensor):
-            continue
-        pair = [torch.view_as_real(x) if x.is_complex() else x for x in (one, other)]
-        wide = torch.float64 if pair[1].is_floating_point() else pair[1].dtype
-        got, want = (x.to(wide).numpy() for x in pair)
-        kind = ELEMENT_TYPES[pair[1].dtype]
-        compared = compare(got, want, kind, PROGRAM_REDUCTION_LENGTH)
-        if not compared.ok:
-            raise UserError(
-                f"result {place + 1} of the compiled program is not PyTorch's: {compared} "
-                f"(the result is in {tuned.folder})"
-            )
+    pairs = zip(found, expected, strict=True)
+    tensors = [pair for pair in pairs if isinstance(pair[1], torch.Tensor)]
+    arrays = [[as_array(one) for one in pair] for pair in tensors]
+    check_results([a for a, _ in arrays], [b for _, b in arrays], "PyTorch", tuned.folder)
 
 
 def _index(digest: str) -> Path:

@@ -34,6 +34,8 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 
 import warm_start  # noqa: E402
 
+# Seconds on a machine that has its processors for this alone; on one with other work by so much
+# more as that work takes.
 LIMIT_S = 60.0
 _EXECUTED = "EXECUTED"
 # What a command may say of a fault that is its own: 0, an error of the user's, findings.
@@ -42,15 +44,26 @@ _STATUSES = (0, 2, 3)
 _OWN = (".cache/tilewright", ".local/share/tilewright")
 _DUMPS = ("Traceback (most recent call last)", "Stack dump:", "PLEASE submit a bug report")
 
-SMALL = """func.func @main(%a: tensor<16x24xf32>, %b: tensor<24x8xf32>) -> tensor<16x8xf32> {
+_PRODUCT = """func.func @main(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>)
+    -> tensor<{m}x{n}xf32> {{
   %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<16x8xf32>
-  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<16x8xf32>) -> tensor<16x8xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<16x24xf32>, tensor<24x8xf32>)
-      outs(%f : tensor<16x8xf32>) -> tensor<16x8xf32>
-  return %c : tensor<16x8xf32>
-}
+  %e = tensor.empty() : tensor<{m}x{n}xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>)
+      outs(%f : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
+  return %c : tensor<{m}x{n}xf32>
+}}
 """
+
+
+def product(m: int, n: int, k: int) -> str:
+    """A program of one product of matrices."""
+    return _PRODUCT.format(m=m, n=n, k=k)
+
+
+SMALL = product(16, 8, 24)
+# Large enough that its dispatch has most of its time, also on a busy machine.
+TUNED = product(192, 160, 256)
 WEIGHTS = """util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<8xf32>
 func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
   %w = util.global.load @w : tensor<8xf32>
@@ -112,8 +125,8 @@ KINDS = (
             "spec show {f}",
             "spec check {f}",
             "spec merge {f} {s}/tuned/tuning_spec.mlir -o {o}/merged.mlir",
-            "apply {s}/small.mlir {f} -o {o}/p.vmfb",
-            "run {s}/small.mlir --spec {f} --timeout 20s",
+            "apply {s}/product.mlir {f} -o {o}/p.vmfb",
+            "run {s}/product.mlir --spec {f} --timeout 20s",
         ),
         3,
     ),
@@ -125,9 +138,9 @@ KINDS = (
         ),
         (
             "report {d} --no-peak -o {o}/page.html",
-            "apply {s}/small.mlir {d} -o {o}/p.vmfb",
-            "run {s}/small.mlir --spec {d} --timeout 20s",
-            f"tune {{s}}/small.mlir {_TRIAL} --db {{o}}/x.db -o {{d}} --dry-run",
+            "apply {s}/product.mlir {d} -o {o}/p.vmfb",
+            "run {s}/product.mlir --spec {d} --timeout 20s",
+            f"tune {{s}}/product.mlir {_TRIAL} --db {{o}}/x.db -o {{d}} --dry-run",
         ),
         3,
     ),
@@ -150,7 +163,7 @@ KINDS = (
             "db export {o}/all.jsonl --db {f}",
             "db prune --older-than 1s --db {f}",
             "db import {s}/all.jsonl --db {f}",
-            f"tune {{s}}/small.mlir {_TRIAL} --db {{f}} --resume -o {{o}}/tuned",
+            f"tune {{s}}/product.mlir {_TRIAL} --db {{f}} --resume -o {{o}}/tuned",
         ),
         3,
     ),
@@ -205,7 +218,7 @@ KINDS = (
         ("exchange/*",),
         (
             "measure {d} --limit 5 --quiet",
-            f"tune {{s}}/small.mlir {_TRIAL} --db {{o}}/x.db --runner dir:{{d}} --dry-run",
+            f"tune {{s}}/product.mlir {_TRIAL} --db {{o}}/x.db --runner dir:{{d}} --dry-run",
         ),
         2,
     ),
@@ -333,11 +346,12 @@ def _bomb() -> bytes:
 # -- what is good ----------------------------------------------------------------------------------
 
 
-def make_seeds(folder: Path) -> None:
+def make_seeds(folder: Path, runs: bool = True) -> None:
     """Write good files of every kind; what is there stays.
 
     Args:
         folder: where they go.
+        runs: also what it takes runs of tilewright to make.
     """
     if (folder / "done").exists():
         return
@@ -346,6 +360,7 @@ def make_seeds(folder: Path) -> None:
     shutil.copytree(REPOSITORY / "examples", folder / "examples")
     texts = {
         "small.mlir": SMALL,
+        "product.mlir": TUNED,
         "weights.mlir": WEIGHTS,
         "pyproject.toml": PROJECT,
         "shapes.json": SHAPES,
@@ -363,10 +378,13 @@ def make_seeds(folder: Path) -> None:
     shutil.copy(
         REPOSITORY / "src/tilewright/replay/data/row_sums_1024x4096.npz", folder / "space.npz"
     )
+    if not runs:
+        (folder / "done").touch()
+        return
     quick = "--effort quick --variants default --time-limit 60s --max-trials 6"
     for line in (
-        f"tune small.mlir {quick} --db tuned.db --events events.jsonl -o tuned",
-        f"tune examples/matmul.mlir {quick} --kernels only --db kernels.db -o kernels",
+        f"tune product.mlir {quick} --kernels off --db tuned.db --events events.jsonl -o tuned",
+        f"tune product.mlir {quick} --kernels only --db kernels.db -o kernels",
         "db export all.jsonl --db tuned.db",
         "compare run --matmul 8x8x8:f32 --providers iree,numpy --rounds 6 --max-time 1s --no-peak "
         "-o compared.json",
@@ -382,7 +400,7 @@ def make_seeds(folder: Path) -> None:
         if found.status != 0:
             raise RuntimeError(f"{line}: {found.status}: {found.err}")
     # What is asked of another machine, which never answers.
-    asked = f"tune small.mlir {quick} --db asked.db --runner dir:exchange -o asked"
+    asked = f"tune product.mlir {quick} --db asked.db --runner dir:exchange -o asked"
     run_command(asked.split(), folder, folder / "home", 300, lambda: _asked(folder))
     for path in [folder / "asked.db", *folder.glob("*-wal"), *folder.glob("*-shm")]:
         path.unlink(missing_ok=True)
@@ -577,7 +595,8 @@ def cases(seeds: Path, count: int, seed: int) -> Iterator[Case]:
                     yield Case(number, name, path.name, tuple(command.split()), number, path)
                     number += 1
     lines = command_lines(count, seed)
-    weighted = [kind for kind in KINDS for _ in range(kind.weight)]
+    there = [kind for kind in KINDS if kind.name == "command line" or _sources(seeds, kind)]
+    weighted = [kind for kind in there for _ in range(kind.weight)]
     while number < count:
         kind = chance.choice(weighted)
         own = chance.randrange(1 << 62)
@@ -593,7 +612,7 @@ def cases(seeds: Path, count: int, seed: int) -> Iterator[Case]:
 def _sources(seeds: Path, kind: Kind) -> list[str]:
     found = []
     for pattern in kind.files:
-        if pattern.endswith("/*"):
+        if pattern.endswith("/*") and (seeds / pattern[:-2]).exists():
             inside = (seeds / pattern[:-2]).rglob("*")
             found += [str(p.relative_to(seeds)) for p in inside if p.is_file()]
         elif (seeds / pattern).exists():
@@ -677,6 +696,11 @@ def _encodes(text: str) -> bool:
     return True
 
 
+def limit_s() -> float:
+    """How long a command may take on this machine as it is now."""
+    return LIMIT_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def run_case(case: Case, seeds: Path, folder: Path) -> Verdict:
     """Make a case's input, run its command, and see what became of it.
 
@@ -701,11 +725,11 @@ def run_case(case: Case, seeds: Path, folder: Path) -> Verdict:
     if arguments and arguments[0] == "!watch":
         until = time.monotonic() + 1.0
         ended = run_command(
-            ["watch", *arguments[1:]], here, home, LIMIT_S, lambda: time.monotonic() > until
+            ["watch", *arguments[1:]], here, home, limit_s(), lambda: time.monotonic() > until
         )
         statuses: tuple[int, ...] = (0, 2, 130)
     else:
-        ended = run_command(arguments, here, home, LIMIT_S, script=script)
+        ended = run_command(arguments, here, home, limit_s(), script=script)
         statuses = _STATUSES
     verdict = Verdict(case, ended.status, ended.seconds, _last_line(ended.err))
     verdict.faults += _faults_of_end(ended, statuses)
@@ -734,9 +758,11 @@ def _place(case: Case, seeds: Path, here: Path) -> tuple[Path, Path]:
     """Write the case's input; its path, and the folder that a command may be given."""
     chance = random.Random(case.seed)
     if case.kind == "command line":
-        for name in ("small.mlir", "a.npy", "tuned.db"):
-            shutil.copy(seeds / name, here / name)
-        shutil.copytree(seeds / "tuned", here / "tuned")
+        for one in (seeds / name for name in ("small.mlir", "a.npy", "tuned.db", "tuned")):
+            if one.is_dir():
+                shutil.copytree(one, here / one.name)
+            elif one.exists():
+                shutil.copy(one, here / one.name)
         return here / "small.mlir", here
     if case.given is not None:
         name = "pyproject.toml" if case.kind == "project options" else case.given.name

@@ -26,7 +26,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
+import fault_candidates  # noqa: E402
 import fault_inputs  # noqa: E402
+import fault_kills  # noqa: E402
+import fault_system  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Part:
     count: int
     quick: int
     run: Callable[[Options, Iterable[int]], Iterable[dict[str, Any]]]
+    unit: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +83,35 @@ def inputs(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
         }
 
 
-PARTS = (Part("inputs", "Hostile input", 5000, 100, inputs),)
+def candidates(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
+    """Tuning runs with candidates that do harm; a run is done whole."""
+    size = fault_candidates.RUN
+    for run in sorted({number // size for number in wanted}):
+        first = run * size
+        lines = fault_candidates.run(
+            options.work / "run", options.seed + run, min(size, options.count - first)
+        )
+        for number, line in enumerate(lines, start=first):
+            yield {"case": number, **line}
+
+
+def kills(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
+    """Processes killed at random moments."""
+    return fault_kills.kills(options.work / "killed", options.seed, sorted(wanted))
+
+
+def system(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
+    """Disks, clocks, signals, damage, memory."""
+    for number in sorted(wanted):
+        yield fault_system.run_case(options.work / "system", options.seed, number)
+
+
+PARTS = (
+    Part("candidates", "Hostile candidates", 10_000, 100, candidates, fault_candidates.RUN),
+    Part("kills", "Kills", 1000, 20, kills),
+    Part("system", "System", 300, 12, system),
+    Part("inputs", "Hostile input", 5000, 100, inputs),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -117,7 +149,8 @@ def _run(part: Part, given: argparse.Namespace) -> None:
             print(json.dumps(line, indent=1))
         return
     done = {(one["seed"], one["case"]) for one in _lines(given.output, part.name)}
-    left = [n for n in range(count) if n % shares == share - 1 and (given.seed, n) not in done]
+    mine = [n for n in range(count) if n // part.unit % shares == share - 1]
+    left = [n for n in mine if (given.seed, n) not in done]
     print(f"{part.title}: {len(left)} of {count} to do (seed {given.seed})", flush=True)
     began = time.monotonic()
     with (given.output / f"{part.name}-{given.seed}-{share}.jsonl").open("a") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.template import configured_functions, describe
 from tilewright.spec.write import write_spec
-from tilewright.tuning.apply import AppliedProgram, apply
+from tilewright.tuning.apply import AppliedProgram, apply, resolve_tuned
 from tilewright.tuning.emit import EmittedProgram, emit
 from tuned_samples import HOST, MATMUL_AND_CONVOLUTION, matmul, result_folder, write_halved_spec
 
@@ -231,3 +232,39 @@ def test_a_stablehlo_program_cannot_carry_and_says_so(tmp_path: Path) -> None:
     spec = write_halved_spec(text, tmp_path / "spec.mlir")
     with pytest.raises(UserError, match=r"comes from stablehlo\.dot, which cannot carry it"):
         emit(program, spec, tmp_path / "e.mlir")
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--iree-hal-preprocess-executables-with=touch executed",
+        "--iree-llvmcpu-embedded-linker-path=/tmp/anything",
+        "--iree-hal-dump-executable-files-to=/home",
+        "--iree-plugin=x",
+        "--mlir-pass-pipeline-crash-reproducer=/home/x",
+        "-o=/home/x",
+        "@file",
+    ],
+)
+def test_a_folder_from_elsewhere_starts_no_program(tmp_path: Path, flag: str) -> None:
+    place = result_folder(tmp_path / "out", write_spec([]))
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["variant_flags"] = [flag]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="start programs or touch files; give --iree-flag="):
+        resolve_tuned(place, None, ())
+    # Who gives it too has said so.
+    assert resolve_tuned(place, None, (flag,)).variant.flags == (flag,)
+
+
+def test_flags_of_variants_are_taken(tmp_path: Path) -> None:
+    place = result_folder(tmp_path / "out", write_spec([]))
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest["variant_flags"] = flags = [
+        "--iree-opt-data-tiling",
+        f"--iree-preprocessing-transform-spec-filename={place}/preprocessing_spec.mlir",
+        "--iree-preprocessing-pass-pipeline=builtin.module(iree-preprocessing-pad-to-intrinsics)",
+        "--iree-opt-const-expr-max-size-increase-threshold=1000",
+    ]
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    assert resolve_tuned(place, None, ()).variant.flags == tuple(flags)

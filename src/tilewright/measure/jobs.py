@@ -150,6 +150,7 @@ class Job(Generic[Request, Reply]):
     processor_time: the limit is on the processor time of the worker, where the system tells it, so
         that a loaded machine does not end what is not slow itself; what gets no further while the
         limit passes a few times is ended nevertheless.
+    first_s: more time where it is its worker's first job, which makes what later ones find there.
     """
 
     task: WorkerTask[Request, Reply]
@@ -157,6 +158,7 @@ class Job(Generic[Request, Reply]):
     timeout_s: float | None = None
     tag: Any = None
     processor_time: bool = False
+    first_s: float = 0.0
 
 
 @dataclass(frozen=True)

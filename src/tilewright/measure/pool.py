@@ -283,7 +283,8 @@ class WorkerPool:
     memory_limit: bytes of private memory a worker may use (None: no limit).
     environment: variables for the workers, over those of this process.
     retry_crashes: run a job that crashed a worker once more in a fresh one, unless its worker was
-        fresh: the crash may be the late effect of memory overrun by an earlier candidate.
+        fresh: the crash may be the late effect of memory overrun by an earlier candidate. One whose
+        worker was killed is run once more in any case.
 
     >>> with WorkerPool(2, timeout_s=30) as pool:  # doctest: +SKIP
     ...     pool.run([Job(task, 1), Job(task, 2)], on_result=print)
@@ -520,6 +521,8 @@ class WorkerPool:
             worker = self._idle.pop()
             now = time.monotonic()
             limit = self._timeout_s if job.timeout_s is None else job.timeout_s
+            if not worker.jobs_done:
+                limit += job.first_s
             used = worker.processor_s() if job.processor_time else None
             self._running[worker] = _Running(number, job, now, limit, now + limit, used, retried)
             self._send(worker, frame(FrameKind.JOB, number.to_bytes(NUMBER_BYTES, "little") + body))
@@ -629,7 +632,10 @@ class WorkerPool:
             self._failed_start(failure.message)
         if running is None:
             return
-        if self._retry_crashes and not fresh and not running.retried:
+        # A kill is not the job's doing, as far as anybody can tell: a system short of memory picks
+        # one of many.
+        blameless = not fresh or name == "SIGKILL"
+        if self._retry_crashes and blameless and not running.retried:
             self._queue.appendleft((running.number, running.job, True))
             return
         seconds = time.monotonic() - running.started

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,11 +160,13 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
         raise UserError(f"{given}: the result folder has no {SPEC}; tune the program again")
     try:
         options = manifest["options"]
-        variant = Variant(str(manifest["variant"]), tuple(map(str, manifest["variant_flags"])))
-        if (own := given / PREPROCESSING).is_file():
+        own = _harmless(manifest["variant_flags"], given, iree_flags)
+        variant = Variant(str(manifest["variant"]), own)
+        if (moved := given / PREPROCESSING).is_file():
             # The folder may have been moved since.
-            variant = replace(variant, flags=relocate_preprocessing(variant.flags, own.absolute()))
-        flags = (*map(str, options["iree_flags"]), *iree_flags)
+            own = relocate_preprocessing(own, moved.absolute())
+            variant = replace(variant, flags=own)
+        flags = (*_harmless(options["iree_flags"], given, iree_flags), *iree_flags)
         chosen = target or str(options["target"])
         compiler = str(manifest["compiler"])
     except (KeyError, TypeError) as error:
@@ -179,6 +182,27 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
             "what was fastest there need not be here"
         )
     return TunedSpec(given, spec, variant, chosen, flags, tuple(notes))
+
+
+# In names of flags of `iree-compile` and of LLVM that have it start a program, read code from
+# elsewhere, or write files.
+_REACHING = re.compile(
+    "linker-path|preprocess-executables-with|exec-on|dump|substitute|plugin|reproducer|crash|save"
+    "|output|search-path|-dir|-file(?!name)|dot-|profile|-out$|-to$"
+)
+
+
+def _harmless(flags: Sequence[str], folder: Path, trusted: Sequence[str]) -> tuple[str, ...]:
+    """The flags of a folder, which may be from elsewhere. Raises UserError for one that has the
+    compiler start programs or write files, unless the user gives it, too."""
+    for flag in map(str, flags):
+        name = flag.partition("=")[0]
+        if (not name.startswith("--") or _REACHING.search(name)) and flag not in trusted:
+            raise UserError(
+                f"{folder / MANIFEST}: the flag {flag} has the compiler start programs or touch "
+                f"files; give --iree-flag={flag} as well if it shall"
+            )
+    return tuple(map(str, flags))
 
 
 def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
+
 from tilewright import scratch
 from tilewright.cluster.connecting import ClusterNeeds, open_cluster
 from tilewright.cluster.handing_out import ClusterBenchmark, ClusterPool, device_label
@@ -198,7 +200,9 @@ def open_benchmark(
         return Benchmark(DeviceOptions(options.device))
     if target.is_gpu:
         return Benchmark(DeviceOptions(target.device, advice=_NO_DEVICE))
-    return Benchmark(DeviceOptions.cpu(target.cores))
+    # What takes more than there is would have the system pick what it ends.
+    most = psutil.virtual_memory().total
+    return Benchmark(DeviceOptions.cpu(target.cores), memory_limit=most)
 
 
 @contextmanager

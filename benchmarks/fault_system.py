@@ -131,7 +131,7 @@ def _full_disk(where: str) -> Fault:
 def _clock(place: Place) -> tuple[str, list[str]]:
     """The clock of the day jumps by up to days, to and fro, each time that it is read."""
     script = str(_HERE / "fault_clock.py")
-    ended = place.tune("--db trials.db -o tuned --time-limit 60s", script=script)
+    ended = place.tune("--db trials.db -o tuned", script=script)
     faults = _wrong(ended, 0)
     listed = run_command(
         ["db", "list", "--db", "trials.db"], place.folder, place.home, 60, script=script

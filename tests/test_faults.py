@@ -102,7 +102,8 @@ def test_readers_take_anything(tmp_path: Path, seed: int) -> None:
          lambda path: from_python(path.read_text(errors="replace"))),
         (event, ".json", lambda path: read_line(path.read_bytes())),
         (fault_inputs.PROJECT.encode(), ".toml", read_project),
-        (CONFIG.read_bytes(), ".cfg", lambda path: read_config(path, known_tuners=("RandomTuner",))),
+        (CONFIG.read_bytes(), ".cfg",
+         lambda path: read_config(path, known_tuners=("RandomTuner",))),
     ):  # fmt: skip
         path = tmp_path / f"file{suffix}"
         path.write_bytes(mutated(data, chance, suffix))

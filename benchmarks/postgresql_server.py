@@ -132,6 +132,19 @@ class LocalServer:
             self._process.wait()
             self._process = None
 
+    def freeze(self, frozen: bool) -> None:
+        """Stop all of its processes where they are, or let them go on.
+
+        Args:
+            frozen: which of both.
+        """
+        import psutil
+
+        assert self._process is not None
+        parent = psutil.Process(self._process.pid)
+        for one in (parent, *parent.children(recursive=True)):
+            one.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def make(self, schema: str) -> str:
         """Make an empty schema, which takes far less than a database.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,63 @@ def test_prune_says_first_what_would_go(db: Path) -> None:
     assert f"1 workload in {db}" in words(run("list", "--db", db))
 
 
+def test_merge(db: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    text = words(run("merge", db, db, "--db", other))
+    assert text.startswith(f"{db}: 2 runs, 2 tasks, 4 trials, 2 results, 0 measurements new in")
+    assert text.count("0 runs, 0 tasks, 0 trials") == 1
+
+
+def test_gc_keeps_what_serves(db: Path) -> None:
+    with Database.open(db) as store:
+        store.finish_run(store.begin_run(RunRecord("p.mlir", "digest", "cpu/x", "3.13.0")))
+        store.task_id(TaskKey(matmul(32), "cpu/x", "3.13.0"))
+        store.put_machine("nobody's", {"processor": "x"})
+    expected = "1 run, 1 task, 0 trials, 0 results, 0 measurements"
+    assert words(run("gc", "--db", db, "--dry-run")) == f"{db}: {expected} would be deleted"
+    assert words(run("gc", "--db", db)) == f"{db}: {expected} deleted"
+    assert "0 runs, 0 tasks" in words(run("gc", "--db", db))
+    assert f"2 workloads in {db}" in words(run("list", "--db", db))
+
+
+def test_verify_names_what_cannot_be_read(db: Path) -> None:
+    assert words(run("verify", "--db", db)) == f"{db}: all is well"
+    with sqlite3.connect(db) as raw:
+        raw.execute("UPDATE trials SET status = 'fine' WHERE id = 1")
+        raw.execute("UPDATE tasks SET workload_key = 'other' WHERE id = 2")
+        raw.execute("UPDATE trials SET ordinal = 0 WHERE run_id = 2")
+    raw.close()
+    found = run("verify", "--db", db)
+    assert found.exit_code == 3
+    assert "trials: row 1 cannot be read" in found.stdout
+    assert "tasks: row 2 cannot be read (its digest is not that of its workload)" in found.stdout
+    assert "run 2 has number 0 twice" in found.stdout
+    assert "3 faults" in found.stdout
+
+
+def test_explain_compares_every_field(db: Path) -> None:
+    found = json.loads(run("explain", "64x64x64", "--db", db, "--json").stdout)
+    (one,) = found
+    assert "only a hint" in one["verdict"]
+    fields = {field["field"]: (field["recorded"], field["now"]) for field in one["compared"]}
+    assert fields["compiler version"][0] == "3.12.0"
+    assert fields["workload"][0] == fields["workload"][1] == "contraction 64x64x64 f32"
+    assert {"stepping", "extensions", "memory gib", "driver", "flags", "threads"} <= fields.keys()
+    text = words(run("explain", str(one["task"]), "--db", db))
+    assert "! compiler version 3.12.0" in text
+    assert "= workload" in text
+
+
+def test_the_password_of_a_server_is_not_shown(tmp_path: Path) -> None:
+    url = "postgresql+psycopg://me:s3cret@127.0.0.1:1/x"
+    found = run("list", "--db", url)
+    assert found.exit_code == 2
+    assert "no connection to the server" in found.stderr
+    assert "me@127.0.0.1:1/x" in found.stderr
+    assert "s3cret" not in found.output + found.stderr
+    assert found.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
@@ -123,6 +181,9 @@ def test_prune_says_first_what_would_go(db: Path) -> None:
         (["import", "{tmp}/other.txt"], "line 1"),
         (["import"], "FILE"),
         (["list", "--db", "{tmp}/other.txt"], "other.txt"),
+        (["list", "--db", "mysql://me:s3cret@host/x"], "'mysql://' is no kind of database"),
+        (["list", "--db", "postgresql://me:s3@cret@host/x"], "write them as %40"),
+        (["explain", "nothing"], "'nothing' is no file"),
     ],
 )
 def test_mistakes(db: Path, tmp_path: Path, args: list[str], told: str) -> None:
@@ -131,6 +192,7 @@ def test_mistakes(db: Path, tmp_path: Path, args: list[str], told: str) -> None:
     result = run(*given, *([] if "--db" in given else ["--db", db]))
     assert result.exit_code == 2
     assert told in result.stderr
+    assert "cret" not in result.stderr
     assert result.stderr.count("\n") == 1
 
 

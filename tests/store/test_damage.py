@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from store_samples import key, run_record, trial
+from store_samples import key, result, run_record, trial
 
 from tilewright.errors import UserError
-from tilewright.store import Database, schema
+from tilewright.store import Database, RunStatus, schema
 from tilewright.store.rows import RUNS
 from tilewright.store.sqlite import FileConnection
 
@@ -180,7 +180,7 @@ def test_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
         raw.execute("PRAGMA user_version = 999")
     raw.close()
     before = path.read_bytes()
-    with pytest.raises(UserError, match=r"version is 999.*up to 2; update tilewright") as info:
+    with pytest.raises(UserError, match=r"version is 999.*up to 3; update tilewright") as info:
         Database.open(path)
     one_line(info, path)
     assert path.read_bytes() == before
@@ -212,13 +212,43 @@ def test_a_database_of_version_1_is_brought_to_this_one(
         assert len(store.listing()) <= 1
 
 
+def test_a_database_that_an_earlier_tilewright_made(path: Path) -> None:
+    """As version 0.1.0 wrote it on 22 November 2026, before there were machines."""
+    with sqlite3.connect(path) as raw:
+        raw.executescript((Path(__file__).parent / "data" / "version_2.sql").read_text())
+        raw.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        raw.execute("PRAGMA user_version = 2")
+    raw.close()
+    with Database.open(path) as store:
+        assert [(one.id, one.status, one.machine) for one in store.runs()] == [
+            (1, RunStatus.FINISHED, ""),
+            (2, RunStatus.INTERRUPTED, ""),
+        ]
+        assert store.trials(1)[:3] == [trial(n) for n in range(3)]
+        assert store.trials(1)[3].configuration["tuple"] == (1, 2, 3)
+        assert store.get_state(2, "search") == {"asked": [1, 2]}
+        assert [one.data for one in store.measurements(1)] == [{"ms": 3}]
+        # It is not known where it was measured: no machine may take it for its own.
+        assert store.result_for(key(), "some machine") is None
+        (known,) = store.results_of(key())
+        assert (known.result.speedup, known.result.run_id, known.measured_on) == (2.0, 1, None)
+        # A run here has a result of its own beside it.
+        run_id = store.begin_run(run_record(machine="here"))
+        store.record_result(store.task_id(key()), result(3.0), run_id)
+        assert len(store.results_of(key())) == 2
+        here = store.result_for(key(), "here")
+        assert here is not None
+        assert here.speedup == 3.0
+    check(path)
+
+
 def test_an_older_version_is_migrated_with_its_contents(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Database.open(path) as store:
         run_id = store.begin_run(run_record())
         store.record_trial(run_id, store.task_id(key()), trial(0))
-    added = ("ALTER TABLE runs ADD COLUMN machine TEXT NOT NULL DEFAULT 'unknown'",)
+    added = ("ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'unknown'",)
     broken = [*schema.MIGRATIONS, added, ("DROP TABLE trials", "no such statement")]
     monkeypatch.setattr(schema, "MIGRATIONS", broken)
     with pytest.raises(sa.exc.OperationalError):
@@ -228,8 +258,8 @@ def test_an_older_version_is_migrated_with_its_contents(
         assert store.trials(run_id) == [trial(0)]  # the broken migration was undone as a whole
         with store.connection.snapshot() as connection:
             assert schema.version_of(connection) == len(broken) - 1
-        machines = store.connection.query(sa.text("SELECT machine FROM runs"))
-        assert [row[0] for row in machines] == ["unknown"]
+        colours = store.connection.query(sa.text("SELECT colour FROM runs"))
+        assert [row[0] for row in colours] == ["unknown"]
 
 
 @pytest.mark.parametrize("content", [b"hello", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 4000])

@@ -113,7 +113,7 @@ def test_a_filter_exports_what_belongs_together(
         ("{}", "line 1: it is not an export"),
         ("not json", "line 1"),
         ("[1]", "line 1: not an object"),
-        ('{"format": "tilewright-db", "version": 2}', "reads version 1"),
+        ('{"format": "tilewright-db", "version": 3}', "reads versions up to 2"),
         ('HEAD\n{"type": "nonsense"}', "line 2: unknown type 'nonsense'"),
         ('HEAD\n{"type": "run"}', "line 2: 'status' is missing"),
         ('HEAD\n{"type": "trial", "run": "x"', "line 2"),

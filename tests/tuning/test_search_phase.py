@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,16 @@ from played_run import (
 )
 
 from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
 from tilewright.tuning.events import Note, TrialDone
 from tilewright.tuning.goals import GoalWatch, read_goals
+from tilewright.tuning.reuse import compare_keys
 from tilewright.tuning.search_phase import search
 from tilewright.tuning.session_stages import ALL_STAGES, SessionStages, compile_limit_s
 
+HERE = MeasurementKey("a processor", "model 1", threads=2, compiler="3.13.0 some")
 EVERY = SessionStages.of(ALL_STAGES)
 
 
@@ -35,8 +39,12 @@ def store(tmp_path: Path) -> Iterator[Database]:
 
 
 def began(store: Database, context: Any) -> int:
+    """A run on the machine `HERE`, unless the context says otherwise."""
+    context.measured_on = context.measured_on or HERE
+    store.put_machine(context.measured_on.digest, context.measured_on.to_json())
+    machine = context.measured_on.digest
     context.run_id = store.begin_run(
-        RunRecord("p", "digest", context.target.key, context.compiler_version)
+        RunRecord("p", "digest", context.target.key, context.compiler_version, machine=machine)
     )
     return context.run_id
 
@@ -135,21 +143,39 @@ def test_a_run_that_goes_on_counts_what_was_done(tmp_path: Path, store: Database
 
 
 @pytest.mark.parametrize(
-    ("trials", "fresh", "reused"), [(50, False, True), (50, True, False), (2, False, False)]
+    ("trials", "fresh", "default_s", "elsewhere", "reused"),
+    [
+        (50, False, 1.2e-3, None, True),
+        (50, True, 1.2e-3, None, False),
+        (2, False, 1.2e-3, None, False),
+        (50, False, 1.6e-3, None, False),
+        (50, False, 0.6e-3, None, False),
+        (50, False, 1e-3, replace(HERE, stepping="model 2"), False),
+        (50, False, 1e-3, replace(HERE, compiler="3.13.0 another"), False),
+        (50, False, 1e-3, replace(HERE, threads=3), False),
+    ],
 )
-def test_what_was_tuned_before_is_reused(
-    tmp_path: Path, store: Database, trials: int, fresh: bool, reused: bool
+def test_what_was_tuned_before_is_reused_where_nothing_differs(
+    tmp_path: Path,
+    store: Database,
+    trials: int,
+    fresh: bool,
+    default_s: float,
+    elsewhere: MeasurementKey | None,
+    reused: bool,
 ) -> None:
     context, _ = played_context(tmp_path, store, max_trials=12, fresh=fresh)
     task = played_task(tmp_path, "a", 1e-3, 0.9)
     prepared = played_variant(task)
+    context.measured_on = elsewhere
     earlier = began(store, context)
     best = Configuration.of({"tile": 4})
     store.record_result(
         store.task_id(task.key),
-        TaskResult(best, 2e-3, 1e-3, 1.9, 2.1, "float64 NumPy", trials),
+        TaskResult(best, default_s, default_s / 2, 1.9, 2.1, "float64 NumPy", trials),
         earlier,
     )
+    context.measured_on = HERE
     began(store, context)
     search(context, EVERY, [prepared], [1e-3])
     assert task.reused == reused
@@ -157,9 +183,28 @@ def test_what_was_tuned_before_is_reused(
         (trial,) = task.trials
         assert (trial.configuration, trial.origin) == (best, f"run {earlier}")
         assert trial.time_s == pytest.approx(5e-4), "by the default's time of today"
-        assert any("--fresh" in note for note in context.notes)
-    else:
-        assert len(task.trials) == 12
+        assert any("1.20 ms then; --fresh" in note for note in context.notes)
+        return
+    assert len(task.trials) == 12
+    assert (task.trials[0].configuration == best) != fresh, "what is not taken over is tried first"
+    far_off = not fresh and trials == 50 and default_s != 1e-3
+    assert any("only a hint" in note for note in context.notes) == far_off
+
+
+def test_every_field_of_a_key_is_compared(tmp_path: Path, store: Database) -> None:
+    context, _ = played_context(tmp_path, store)
+    task = played_task(tmp_path, "a", 1e-3, 0.9)
+    context.measured_on = replace(HERE, extensions=("avx2",), virtual=True)
+    result = TaskResult(None, 1e-3, 1e-3, 1.0, 1.0)
+    store.record_result(store.task_id(task.key), result, began(store, context))
+    (known,) = store.results_of(task.key)
+    compared = {one.field: one for one in compare_keys(known, task.key, HERE)}
+    differing = {name: (one.recorded, one.now) for name, one in compared.items() if not one.equal}
+    assert differing == {"extensions": ("avx2", "none"), "virtual": ("yes", "none")}
+    unknown = compare_keys(replace(known, measured_on=None), task.key, HERE)
+    assert {one.field for one in unknown if one.recorded == "not known"} == {
+        name.replace("_", " ") for name in HERE.to_json()
+    }
 
 
 def test_a_stop_ends_the_search(tmp_path: Path, store: Database) -> None:

@@ -6,13 +6,13 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.tuning_options import PATH, json_option
+from tilewright.cli.tuning_options import PATH, json_option, tuning_options
 from tilewright.store import Database, Filter
 from tilewright.tuning.parse import parse_duration
 
@@ -47,6 +47,8 @@ Examples:
   tilewright db list --workload contraction
   tilewright db export laptop.jsonl --newer-than 30d
   tilewright db import laptop.jsonl --db shared.db
+  tilewright db merge laptop.db --db postgresql+psycopg://me@host/tilewright
+  tilewright db explain examples/matmul.mlir
   tilewright db prune --older-than 90d --dry-run""",
 )
 def command() -> None:
@@ -132,6 +134,74 @@ def prune(
         counts = store.prune(older_than_s=age, keep_results=not results, dry_run=dry_run, **which)
         where = store.place
     click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
+
+
+@command.command("merge", short_help="Add what other databases have.")
+@click.argument("others", nargs=-1, required=True, metavar="OTHER...")
+@_db
+def merge(others: tuple[str, ...], place: str | None) -> None:
+    """Add what the databases OTHER have, files or servers; what is there is not added again."""
+    with Database.open(place) as store:
+        for other in others:
+            with Database.open(other, create=False) as source:
+                counts = store.merge(source)
+                click.echo(f"{source.place}: {_counted(counts)} new in {store.place}")
+
+
+@command.command("gc", short_help="Delete what serves nothing.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@_db
+def gc(place: str | None, dry_run: bool) -> None:
+    """Delete runs that ended without storing anything, and workloads and machines that nothing
+    names; give the space back."""
+    with _open(place) as store:
+        counts, where = store.gc(dry_run), store.place
+    click.echo(f"{where}: {_counted(counts)} {'would be deleted' if dry_run else 'deleted'}")
+
+
+@command.command("verify", short_help="Check that everything in it can be read.")
+@_db
+def verify(place: str | None) -> int:
+    """Read every row as those do who use it: pages, references, fields, numbers given twice.
+
+    Exit status 3 where something is wrong.
+    """
+    with _open(place) as store:
+        found, where = store.verify(), store.place
+    for text in found:
+        click.echo(f"{where}: {text}")
+    click.echo(f"{where}: {words.plural(len(found), 'fault') if found else 'all is well'}")
+    return 3 if found else 0
+
+
+@command.command("explain", short_help="Say why a record is used here, or is not.")
+@click.argument("what", metavar="PROGRAM|WORKLOAD|NUMBER")
+@tuning_options("target", "threads", "iree_flags", "only", "kernels", "device")
+@_db
+@json_option
+def explain(what: str, place: str | None, as_json: bool, **given: Any) -> None:
+    """Compare records with what a run here would measure: each field of their keys.
+
+    Of a PROGRAM each dispatch is looked up; else the records with that WORKLOAD in their name, or
+    the one with that NUMBER (`db list --json`: task_id).
+    """
+    from tilewright.tuning.explain import explain as run
+    from tilewright.tuning.options import TuneOptions, read_fields
+
+    options = TuneOptions(**read_fields(given), dry_run=True)
+    with _open(place) as store:
+        found = run(what, store, options, lambda text: click.echo(text, err=True))
+    if as_json:
+        output.print_json([one.to_json() for one in found])
+        return
+    for one in found:
+        record = f" (task {one.task}, run {one.run}, {words.plural(one.trials, 'trial')})"
+        click.echo(f"{one.name}{record if one.task else ''}: {one.verdict}")
+        if one.compared:
+            table = output.table(("", "key", "recorded", "now"))
+            for field in one.compared:
+                table.add_row("=" if field.equal else "!", field.field, field.recorded, field.now)
+            output.console().print(table)
 
 
 def _open(place: str | None) -> Database:

@@ -36,7 +36,7 @@ _SUMMARIES = {
     "worker": "Work for a cluster: compile, or measure on a device.",
     "cluster": "Make certificates for a cluster, start its scheduler, show who is there.",
     "measure": "Measure on this machine what a run on another asks for.",
-    "db": "List, export, import and prune the database.",
+    "db": "List, explain, check, move and prune the database.",
     "replay": "Score search strategies on spaces that were measured.",
 }
 

@@ -32,11 +32,13 @@ from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.device_lock import DeviceLock
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.measurement_key import MeasurementKey, measurement_key
 from tilewright.measure.pool import WorkerPool
 from tilewright.measure.runtime import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison
+from tilewright.target import Target
 
 
 class Benchmark:
@@ -68,6 +70,14 @@ class Benchmark:
             memory_limit=memory_limit,
             environment=self.device.environment,
         )
+
+    def measurement_key(self, target: Target) -> MeasurementKey | None:
+        """What is measured here holds for this; None where that is not known.
+
+        Args:
+            target: what programs are compiled for, with the threads that they run on.
+        """
+        return measurement_key(target, self.device.uri)
 
     def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:
         """Put inputs on the device ahead of their first use.

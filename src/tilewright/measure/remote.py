@@ -26,8 +26,10 @@ from tilewright.measure.benchmark_worker import (
 from tilewright.measure.encoding import Files, ManifestEntry, decode, make_entry
 from tilewright.measure.exchange import OUTPUTS, Batch, Exchange
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
+from tilewright.target import Target
 
 ROUND = 64
 _POLL_S = 0.2
@@ -96,6 +98,15 @@ class RemoteBenchmark(Benchmark):
     @abstractmethod
     def _outputs(self, data: Mapping[str, Any]) -> Path:
         """The file with the results of a program that was run to keep them."""
+
+    def measurement_key(self, target: Target) -> MeasurementKey | None:
+        """None: nothing here tells of the machine that measures, which can change from one to the
+        next.
+
+        Args:
+            target: what programs are compiled for.
+        """
+        return None
 
     @contextlib.contextmanager
     def ahead(self, label: str = "") -> Iterator[None]:

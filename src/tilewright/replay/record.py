@@ -34,6 +34,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.replay.choose import RecordingSelection, select
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording, write_recording
 from tilewright.store import Database, RunStatus
+from tilewright.store.steady import open_database
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
@@ -148,7 +149,7 @@ class RecordSession:
         target = parse_target(options.target, options.threads)
         with (
             open_program(self.request.program, target, options, listener=self._listen) as opened,
-            Database.open(options.db) as store,
+            open_database(options.db, self._say) as store,
             Benchmark(DeviceOptions.cpu(target.cores)) as benchmark,
         ):
             return self._record(RunContext(**vars(opened), benchmark=benchmark, store=store))

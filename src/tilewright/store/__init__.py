@@ -4,6 +4,7 @@ from tilewright.store.database import EVERYTHING, Database
 from tilewright.store.records import (
     Filter,
     Json,
+    KnownResult,
     ListingRow,
     ProgramMeasurement,
     RowCounts,
@@ -20,6 +21,7 @@ __all__ = [
     "Database",
     "Filter",
     "Json",
+    "KnownResult",
     "ListingRow",
     "ProgramMeasurement",
     "RowCounts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -13,11 +13,12 @@ import sqlalchemy as sa
 
 from tilewright.database_address import ServerAddress, default_database, read_database
 from tilewright.errors import UserError
-from tilewright.store import owner, prune, rows, transfer
+from tilewright.store import owner, prune, rows, transfer, verify
 from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
 from tilewright.store.records import (
     Filter,
     Json,
+    KnownResult,
     ListingRow,
     ProgramMeasurement,
     RowCounts,
@@ -104,16 +105,19 @@ class Database:
             Its id.
         """
         with self.connection.transaction() as connection:
-            filled_in = {
-                "uid": uuid.uuid4().hex,
-                "created": self._clock(),
-                "options": dict(run.options),
-                "status": RunStatus.RUNNING,
-                "finished": None,
-                "owner": owner.this_process(),
-            }
-            fields = {**vars(run), **filled_in, "id": None}
-            return rows.RUNS.insert(connection, fields) or 0
+            return rows.RUNS.insert(connection, self._begun(run)) or 0
+
+    def _begun(self, run: RunRecord) -> rows.Fields:
+        """The fields of a new run that belongs to this process."""
+        filled_in = {
+            "uid": uuid.uuid4().hex,
+            "created": self._clock(),
+            "options": dict(run.options),
+            "status": RunStatus.RUNNING,
+            "finished": None,
+            "owner": owner.this_process(),
+        }
+        return {**vars(run), **filled_in, "id": None}
 
     def find_resumable(
         self, program_digest: str, target: str, compiler: str, options_digest: str
@@ -208,6 +212,19 @@ class Database:
         """All runs, oldest first."""
         select = sa.select(rows.RUNS.table).order_by(rows.RUNS.c.id)
         return [rows.run_of(row) for row in self.connection.query(select)]
+
+    # Machines
+
+    def put_machine(self, digest: str, measured_on: Mapping[str, Json]) -> None:
+        """Store what measurements are taken under, for the runs and results that name it.
+
+        Args:
+            digest: of it, which runs and results name.
+            measured_on: its fields.
+        """
+        with self.connection.transaction() as connection:
+            fields = {"digest": digest, "data": dict(measured_on)}
+            rows.MACHINES.insert(connection, fields, "keep")
 
     # Tasks and trials
 
@@ -340,35 +357,76 @@ class Database:
     # Results
 
     def record_result(self, task_id: int, result: TaskResult, run_id: int | None = None) -> None:
-        """Store the outcome of a task; it takes the place of an older one.
+        """Store the outcome of a task; it takes the place of an older one of the same machine.
 
         Args:
             task_id: of the task.
             result: its `run_id` and `created` are not read: they are filled in.
-            run_id: the run that found it.
+            run_id: the run that found it; its machine is the result's.
         """
         with self.connection.transaction() as connection:
             winner = result.configuration
-            filled_in = {
+            filled_in: dict[str, object] = {
                 "task_id": task_id,
                 "run_id": run_id,
                 "created": self._clock(),
                 "configuration": None if winner is None else rows.configuration_to_json(winner),
             }
+            if run_id is not None:
+                of_run = sa.select(rows.RUNS.c.machine).where(rows.RUNS.c.id == run_id)
+                filled_in["machine"] = connection.execute(of_run).scalar() or ""
             rows.RESULTS.insert(connection, {**vars(result), **filled_in}, "replace")
 
-    def result_for(self, key: TaskKey) -> TaskResult | None:
+    def result_for(self, key: TaskKey, machine: str | None = None) -> TaskResult | None:
         """The result of the same workload, target, compiler version and flags, from any run.
 
         Args:
             key: of the task.
+            machine: what it was measured under, by its digest; the newest of any if left out.
         """
-        found = self.connection.query(
-            sa.select(rows.RESULTS.table)
-            .join(rows.TASKS.table, rows.TASKS.c.id == rows.RESULTS.c.task_id)
-            .where(*rows.of_key(key))
+        known = self._results(
+            *rows.of_key(key), *([] if machine is None else [rows.RESULTS.c.machine == machine])
         )
-        return rows.result_of(found[0]) if found else None
+        return known[0].result if known else None
+
+    def results_of(
+        self, key: TaskKey | None = None, which: Filter = EVERYTHING, *, any_flags: bool = False
+    ) -> list[KnownResult]:
+        """Results with what they were measured under, the newest first.
+
+        Args:
+            key: the workload and the flags that they have in common with it, whatever the target
+                and the compiler; any if left out.
+            which: tasks that they are of.
+            any_flags: of the key only the workload counts.
+        """
+        conditions = rows.where_task(which)
+        if key is not None:
+            columns = rows.TASKS.c
+            conditions.append(columns.workload_key == key.workload.key)
+            if not any_flags:
+                conditions.append(columns.flags == key.flags)
+        return self._results(*conditions)
+
+    def _results(self, *conditions: sa.ColumnElement[bool]) -> list[KnownResult]:
+        results, tasks, machines = rows.RESULTS.table, rows.TASKS.table, rows.MACHINES.table
+        newest = results.c.created.desc()
+        with self.connection.snapshot() as connection:
+            found = connection.execute(
+                sa.select(results)
+                .join(tasks, tasks.c.id == results.c.task_id)
+                .where(*conditions)
+                .order_by(newest, results.c.task_id)
+            ).all()
+            of_tasks = sa.select(tasks).where(tasks.c.id.in_({row.task_id for row in found}))
+            known = {row.id: rows.task_of(row) for row in connection.execute(of_tasks)}
+            named = sa.select(machines).where(machines.c.digest.in_({row.machine for row in found}))
+            told = {row.digest: rows.MACHINES.fields(row)["data"]
+                    for row in connection.execute(named)}  # fmt: skip
+        return [
+            KnownResult(known[row.task_id], rows.result_of(row), told.get(row.machine))
+            for row in found
+        ]
 
     # Measurements and checkpoints
 
@@ -472,7 +530,9 @@ class Database:
             found = connection.execute(counted).mappings().all()
             results = {
                 row.task_id: rows.result_of(row)
-                for row in connection.execute(sa.select(rows.RESULTS.table))
+                for row in connection.execute(
+                    sa.select(rows.RESULTS.table).order_by(rows.RESULTS.c.created)
+                )
             }
         listed = []
         for row in found:
@@ -519,6 +579,20 @@ class Database:
         """
         return transfer.import_(self.connection, Path(path))
 
+    def merge(self, other: Database) -> RowCounts:
+        """Add what another database has; doing it twice adds nothing the second time.
+
+        Args:
+            other: the other one, which stays as it is.
+
+        Returns:
+            How many rows of each kind were new.
+
+        Raises:
+            UserError: one of them cannot be read or written.
+        """
+        return transfer.merge(self.connection, other.connection)
+
     def prune(
         self,
         *,
@@ -549,6 +623,26 @@ class Database:
         before = None if older_than_s is None else self._clock() - older_than_s
         condition = prune.Condition(before, target, compiler, not_compiler)
         return prune.prune(self.connection, condition, keep_results, dry_run)
+
+    def gc(self, dry_run: bool = False) -> RowCounts:
+        """Delete what serves nothing: runs that ended without a trial, a result or a measurement,
+        tasks and machines that nothing names; give the space back.
+
+        Args:
+            dry_run: delete nothing, only count.
+
+        Returns:
+            How many rows of each kind went.
+        """
+        return prune.gc(self.connection, dry_run)
+
+    def verify(self) -> list[str]:
+        """What is wrong with what is stored: pages, references, fields that cannot be read.
+
+        Returns:
+            A sentence for each; none where all is well.
+        """
+        return verify.verify(self.connection)
 
 
 def _goes_on_elsewhere(run: RunRecord) -> bool:

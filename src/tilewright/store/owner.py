@@ -35,6 +35,15 @@ def pid_of(token: str) -> str:
     return token.split("/")[1] if token.count("/") == 2 else "?"
 
 
+def is_elsewhere(token: str) -> bool:
+    """Whether the process of a token is one of another machine, of which nothing can be known.
+
+    Args:
+        token: what `this_process` gave; anything else is no process.
+    """
+    return token.count("/") == 2 and token.split("/")[0] != socket.gethostname()
+
+
 def is_alive(token: str) -> bool:
     """Whether the process of a token still runs on this machine.
 

@@ -1,8 +1,9 @@
-"""Delete old runs."""
+"""Delete old runs, and what serves nothing."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -11,6 +12,9 @@ from tilewright.errors import UserError
 from tilewright.store import owner, rows
 from tilewright.store.connection import Connection
 from tilewright.store.records import RowCounts, RunStatus
+
+# A run of another machine that has stored nothing for so many seconds has ended.
+_SILENT_S = 900.0
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
     Raises:
         UserError: there is no condition.
     """
-    runs, tasks, trials, results = (
-        one.table for one in (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS)
-    )
+    runs, tasks, results = rows.RUNS.table, rows.TASKS.table, rows.RESULTS.table
     which = condition.on(runs.c.created, runs)
     if not which:
         raise UserError(
@@ -75,8 +77,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
     counts = RowCounts()
     with contextlib.suppress(_DryRun), db.transaction() as connection:
         before = _count(connection)
-        going_on = sa.select(runs).where(runs.c.status == RunStatus.RUNNING)
-        alive = [row.id for row in connection.execute(going_on) if owner.is_alive(row.owner)]
+        alive = going_on(connection)
         connection.execute(sa.delete(runs).where(*which, runs.c.id.not_in(alive)))
         if not keep_results:
             of_tasks = sa.select(tasks.c.id).join(results, results.c.task_id == tasks.c.id)
@@ -88,12 +89,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
             )
         # A run that goes on may hold the id of a task that has no trial yet: keep all then.
         if not alive:
-            connection.execute(
-                sa.delete(tasks).where(
-                    tasks.c.id.not_in(sa.select(trials.c.task_id)),
-                    tasks.c.id.not_in(sa.select(results.c.task_id)),
-                )
-            )
+            _drop_unused_tasks(connection)
         after = _count(connection)
         counts = RowCounts(*(b - a for b, a in zip(before, after, strict=True)))
         if dry_run:
@@ -103,6 +99,76 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
         with contextlib.suppress(UserError):
             db.compact()
     return counts
+
+
+def gc(db: Connection, dry_run: bool) -> RowCounts:
+    """See :meth:`tilewright.store.Database.gc`.
+
+    Args:
+        db: the database.
+        dry_run: delete nothing, only count.
+
+    Returns:
+        How many rows of each kind went.
+    """
+    runs, trials, results, machines = (
+        one.table for one in (rows.RUNS, rows.TRIALS, rows.RESULTS, rows.MACHINES)
+    )
+    counts = RowCounts()
+    with contextlib.suppress(_DryRun), db.transaction() as connection:
+        before = _count(connection)
+        alive = going_on(connection)
+        of_runs = (trials, results, rows.MEASUREMENTS.table)
+        used = [sa.select(one.c.run_id).where(one.c.run_id.is_not(None)) for one in of_runs]
+        connection.execute(
+            sa.delete(runs).where(runs.c.id.not_in(alive), *(runs.c.id.not_in(u) for u in used))
+        )
+        if not alive:
+            _drop_unused_tasks(connection)
+            named = [sa.select(one.c.machine) for one in (runs, results)]
+            connection.execute(
+                sa.delete(machines).where(*(machines.c.digest.not_in(one) for one in named))
+            )
+        after = _count(connection)
+        counts = RowCounts(*(b - a for b, a in zip(before, after, strict=True)))
+        if dry_run:
+            raise _DryRun
+    if not dry_run:
+        with contextlib.suppress(UserError):
+            db.compact()
+    return counts
+
+
+def going_on(connection: sa.Connection) -> list[int]:
+    """The runs that go on, as far as can be told.
+
+    Of a process of another machine nothing is known but what it has stored: a run that has stored
+    something within the last minutes goes on.
+
+    Args:
+        connection: in a transaction.
+    """
+    runs, trials = rows.RUNS.table, rows.TRIALS.table
+    since = time.time() - _SILENT_S
+    recent = sa.select(trials.c.run_id).where(trials.c.created > since)
+    lately = sa.or_(runs.c.created > since, runs.c.id.in_(recent))
+    running = runs.c.status == RunStatus.RUNNING
+    found = connection.execute(sa.select(runs, lately.label("lately")).where(running))
+    return [
+        row.id
+        for row in found
+        if owner.is_alive(row.owner) or (row.lately and owner.is_elsewhere(row.owner))
+    ]
+
+
+def _drop_unused_tasks(connection: sa.Connection) -> None:
+    tasks, trials, results = rows.TASKS.table, rows.TRIALS.table, rows.RESULTS.table
+    connection.execute(
+        sa.delete(tasks).where(
+            tasks.c.id.not_in(sa.select(trials.c.task_id)),
+            tasks.c.id.not_in(sa.select(results.c.task_id)),
+        )
+    )
 
 
 def _count(connection: sa.Connection) -> tuple[int, ...]:

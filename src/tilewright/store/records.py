@@ -31,8 +31,10 @@ class RunStatus(enum.StrEnum):
 class RunRecord:
     """One tuning run. `id` is this database's, `uid` is the same wherever the run is imported.
 
-    `options` is what the user asked for, to be shown; `options_digest` is what must be equal for
-    the run to be resumed. The fields from `status` on are filled in by the database.
+    `machine` is the digest of what it was measured under (see :meth:`Database.put_machine`); ''
+    where that is not known. `options` is what the user asked for, to be shown; `options_digest` is
+    what must be equal for the run to be resumed. The fields from `status` on are filled in by the
+    database.
     """
 
     program: str
@@ -48,6 +50,7 @@ class RunRecord:
     created: float = 0.0
     finished: float | None = None
     owner: str = ""
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class TaskResult:
     `configuration` is the verified winner, or None when the compiler's own choice stays.
     `speedup_low` and `speedup_high` bound `default_s / tuned_s`. `verification` says how the
     outputs were checked. `trials` is how many trials are behind the result, so that a caller can
-    decide whether they were enough. `run_id` is None when that run has been pruned.
+    decide whether they were enough. `run_id` is None when that run has been pruned. `machine` is
+    the digest of what it was measured under, '' where that is not known.
     """
 
     configuration: Configuration | None
@@ -107,10 +111,21 @@ class TaskResult:
     trials: int = 0
     run_id: int | None = None
     created: float = 0.0
+    machine: str = ""
 
     @property
     def speedup(self) -> float:
         return self.default_s / self.tuned_s
+
+
+@dataclass(frozen=True)
+class KnownResult:
+    """A result with the task that it is of; `measured_on` is what it was measured under, as JSON,
+    None where that is not known."""
+
+    task: TaskRecord
+    result: TaskResult
+    measured_on: Mapping[str, Json] | None
 
 
 @dataclass(frozen=True)

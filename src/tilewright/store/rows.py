@@ -166,7 +166,7 @@ class StoredTable:
     ) -> None:
         self._columns = columns
         self._key = key
-        own = [] if name in ("results", "measurements", "state") else [_id_column()]
+        own = [_id_column()] if name in ("runs", "tasks", "trials") else []
         self.table = sa.Table(
             name,
             sa.MetaData(),
@@ -254,6 +254,7 @@ RUNS = StoredTable(
     status=_text,
     finished=_number,
     owner=_text,
+    machine=_text,
 )
 TASKS = StoredTable(
     "tasks",
@@ -285,8 +286,9 @@ TRIALS = StoredTable(
 )
 RESULTS = StoredTable(
     "results",
-    ("task_id",),
+    ("task_id", "machine"),
     task_id=int,
+    machine=_text,
     run_id=_maybe_id,
     configuration=_maybe_json,
     default_s=float,
@@ -297,6 +299,7 @@ RESULTS = StoredTable(
     trials=int,
     created=float,
 )
+MACHINES = StoredTable("machines", ("digest",), digest=_text, data=dumps)
 MEASUREMENTS = StoredTable(
     "measurements",
     ("run_id", "kind", "name"),

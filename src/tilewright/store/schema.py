@@ -106,7 +106,39 @@ _VERSION_1 = (
 # What a task's search space is made from, so that its trials can teach the search of another.
 _VERSION_2 = ("ALTER TABLE tasks ADD COLUMN space TEXT",)
 
-MIGRATIONS: list[tuple[str, ...]] = [_VERSION_1, _VERSION_2]
+# What was measured holds for the machine that measured it: each has results of its own. What was
+# stored before says nothing of its machine.
+_VERSION_3 = (
+    "CREATE TABLE machines (digest TEXT PRIMARY KEY, data TEXT NOT NULL)",
+    "ALTER TABLE runs ADD COLUMN machine TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE results RENAME TO results_2",
+    """
+    CREATE TABLE results (
+        task_id INTEGER NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
+        machine TEXT NOT NULL DEFAULT '',
+        run_id INTEGER REFERENCES runs (id) ON DELETE SET NULL,
+        configuration TEXT,
+        default_s REAL NOT NULL,
+        tuned_s REAL NOT NULL,
+        speedup_low REAL NOT NULL,
+        speedup_high REAL NOT NULL,
+        verification TEXT NOT NULL,
+        trials INTEGER NOT NULL,
+        created REAL NOT NULL,
+        PRIMARY KEY (task_id, machine)
+    )
+    """,
+    """
+    INSERT INTO results
+        SELECT task_id, '', run_id, configuration, default_s, tuned_s, speedup_low, speedup_high,
+            verification, trials, created
+        FROM results_2
+    """,
+    "DROP TABLE results_2",
+    "CREATE INDEX results_of_run ON results (run_id)",
+)
+
+MIGRATIONS: list[tuple[str, ...]] = [_VERSION_1, _VERSION_2, _VERSION_3]
 
 # Longer names come first: each is replaced where it stands whole.
 _ON_SERVERS = (

@@ -7,6 +7,9 @@ turns: what must not be done by both at once locks the row of its run first.
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +47,8 @@ class ServerConnection(Connection):
             UserError: what is wrong with the address, the server or the tables.
         """
         self._busy_timeout_s = busy_timeout_s
+        # Seconds that a transaction may take; None: as long as it takes.
+        self.limit_s: float | None = None
         try:
             engine = sa.create_engine(
                 place.url,
@@ -98,7 +103,7 @@ class ServerConnection(Connection):
 
     @contextlib.contextmanager
     def transaction(self, lasting: bool = False) -> Iterator[sa.Connection]:
-        with self.translated(), self.engine.begin() as connection:
+        with self.translated(), self.engine.begin() as connection, self._watched(connection):
             if lasting:
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
             yield connection
@@ -106,8 +111,25 @@ class ServerConnection(Connection):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
         level = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with self.translated(), self.engine.connect() as connection:
+        with self.translated(), self.engine.connect() as connection, self._watched(connection):
             yield connection.execution_options(**level)
+
+    @contextlib.contextmanager
+    def _watched(self, connection: sa.Connection) -> Iterator[None]:
+        """The way to a server that has stopped answering is cut off: libpq would wait for ever."""
+        if self.limit_s is None:
+            yield
+            return
+        number = os.dup(connection.connection.driver_connection.fileno())  # type: ignore[union-attr]
+        way = socket.socket(fileno=number)
+        timer = threading.Timer(self.limit_s, way.shutdown, [socket.SHUT_RDWR])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            way.close()
 
     def explain(self, error: sa.exc.DBAPIError) -> UserError | None:
         state = getattr(error.orig, "sqlstate", None)
@@ -152,5 +174,6 @@ _EXPLANATIONS = (
     (("53300", "53400"), "the server has no connection left; end others, or raise max_connections"),
     (("55P03", "40P01", "40001"), "another process keeps it locked; wait for it or end it, then "
      "try again"),
+    (("42P01", "3F000"), "tables of it are gone; import an export (tilewright db import)"),
     (("XX001", "XX002"), "the server's data are damaged; restore a backup, or import an export"),
 )  # fmt: skip

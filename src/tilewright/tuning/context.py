@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.store import Database, RunRecord, RunStatus
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import PhaseEnded, PhaseStarted
@@ -23,8 +24,9 @@ class RunContext(OpenProgram):
     """An opened program with what a run needs besides; handed to every part of the run.
 
     `compilers` and `benchmark` never work at the same time: on a CPU the compiler would disturb
-    what is measured. `run_id` is the run's in the database, once it is there. `phase_s` collects
-    seconds by phase, `deadlines` says by when phases must end.
+    what is measured. `run_id` is the run's in the database, once it is there, and `measured_on`
+    what its measurements hold for (None: it is not known). `phase_s` collects seconds by phase,
+    `deadlines` says by when phases must end.
     """
 
     benchmark: Benchmark
@@ -33,6 +35,7 @@ class RunContext(OpenProgram):
     started: float = field(default_factory=time.monotonic)
     phase_s: dict[str, float] = field(default_factory=dict)
     stopping: bool = False
+    measured_on: MeasurementKey | None = None
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,6 +61,10 @@ class RunContext(OpenProgram):
             options_digest=digest,
             seed=self.options.seed,
         )
+        self.measured_on = self.benchmark.measurement_key(self.target)
+        if self.measured_on is not None:
+            self.store.put_machine(self.measured_on.digest, self.measured_on.to_json())
+            record = replace(record, machine=self.measured_on.digest)
         if self.options.resume:
             found = self.store.find_resumable(
                 record.program_digest, record.target, record.compiler, digest

@@ -20,12 +20,13 @@ from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.goals import GoalWatch
 from tilewright.tuning.prepare import PreparedVariant
 from tilewright.tuning.programs import end_s
+from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import Observer, SearchLoop
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
 from tilewright.tuning.stages import CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.task_search import reuse_result, task_loop
+from tilewright.tuning.task_search import task_loop
 
 OPENED = "trials of starts"
 """The state of a run that says how many trials were done before the search."""

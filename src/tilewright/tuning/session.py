@@ -14,9 +14,11 @@ from tilewright.cluster.handing_out import ClusterPool
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.inputs import argument_sizes
+from tilewright.measure.measurement_key import MeasurementKey, measurement_key
 from tilewright.measure.peak import machine_peak
 from tilewright.measure.remote import RemoteBenchmark, Stopped
-from tilewright.store import Database, RunStatus
+from tilewright.store import RunStatus, TaskKey
+from tilewright.store.steady import open_database
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions
 from tilewright.trial import Configuration
@@ -160,6 +162,21 @@ class TuningSession:
         with self._opened() as context:
             return dry_run(context, self._read(context), self.source)
 
+    def keys(self) -> tuple[list[tuple[str, TaskKey]], MeasurementKey]:
+        """What would identify the results of a run here; needs no device but for its name.
+
+        Returns:
+            The key of each dispatch and each site of kernels by its name, and what it would be
+            measured on.
+
+        Raises:
+            UserError: what the user can mend.
+        """
+        with self._opened() as context:
+            tasks = self._read(context).tasks
+            now = measurement_key(context.target, self.options.device or "")
+            return [(task.name, task.key) for task in tasks], now
+
     def _compile_only(self, context: RunContext) -> CompileOnlyResult:
         """Compile candidates of every dispatch and run none; needs no device."""
         compiling = self.stages.compiling
@@ -184,7 +201,10 @@ class TuningSession:
             recorded(self.source, self.options.target, self.options, self.listener) as listener,
             scratch.folder() as own,
             # Nothing is stored where nothing is measured.
-            Database.open(own / "unused.db" if idle else self.options.db) as store,
+            open_database(
+                own / "unused.db" if idle else self.options.db,
+                lambda text: listener(Note(text, True)),
+            ) as store,
             open_program(self.source, self.target, self.options, listener=listener) as opened,
             self._benchmark(opened, lambda text: listener(Note(text))) as benchmark,
         ):

@@ -27,12 +27,13 @@ from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import PreparedVariant, take_apart
 from tilewright.tuning.programs import Programs
+from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.stages import CompiledCandidate, CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.task_search import openings, reuse_result, task_loop
+from tilewright.tuning.task_search import openings, task_loop
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 # A kernel that is not faster than this part of the compiler's code alone is left out of a start.

@@ -1,4 +1,4 @@
-"""The search of one task: what it begins with, what it draws from, and when none is needed."""
+"""The search of one task: what it begins with, and what it draws from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tilewright.search.transfer import Experience
 from tilewright.space.generators import KERNEL_MEMBER
 from tilewright.space.interface import Space
 from tilewright.space.union import MEMBER_KNOB, UnionSpace
-from tilewright.store import TaskResult
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.experience import KernelLessons, experience
+from tilewright.tuning.reuse import hint
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.session_stages import NotMeasured, SessionStages
 from tilewright.tuning.stages import Exhausted, OpeningFirst, Stages, discard
@@ -23,65 +23,11 @@ from tilewright.tuning.task import DispatchTask
 _SKETCH_BEHIND, _PIPELINE_BEHIND = 4.0, 16.0
 
 
-def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:
-    """Whether an earlier run has tuned this workload here with at least `enough` trials.
-
-    Its best configuration is taken as the only trial, and confirmed again like any other.
-
-    Args:
-        context: the run.
-        task: gets the trial.
-        enough: trials of the earlier run.
-    """
-    if task.reused:
-        return True
-    found = earlier_result(context, task, enough)
-    if found is None:
-        return False
-    task.reused_trials = found.trials
-    tried = {trial.configuration for trial in task.trials}
-    if found.configuration is not None and found.configuration not in tried:
-        task.trials.append(
-            Trial(
-                found.configuration,
-                Status.OK,
-                time_s=found.tuned_s * (task.default_s or found.default_s) / found.default_s,
-                origin=f"run {found.run_id}",
-            )
-        )
-    context.note(
-        f"{task.name}: reusing the result of run {found.run_id} "
-        f"({found.trials} trials; --fresh tunes it again)"
-    )
-    return True
-
-
-def earlier_result(context: RunContext, task: DispatchTask, enough: int) -> TaskResult | None:
-    """What an earlier run found for this workload here with at least so many trials.
-
-    Args:
-        context: the run, which may be told to begin afresh.
-        task: whose key is looked for.
-        enough: trials.
-
-    Returns:
-        None where there is nothing that may be taken over.
-    """
-    if context.options.fresh or context.options.config is not None:
-        return None
-    found = context.store.result_for(task.key)
-    if found is None or found.run_id == context.run_id or found.trials < enough:
-        return None
-    if found.configuration is not None and not task.restricted.contains(found.configuration):
-        return None  # of a space that is no longer made so
-    return found
-
-
 def openings(
     context: RunContext, task: DispatchTask, known: Sequence[Trial]
 ) -> list[Configuration]:
-    """What is tried of a task before anything is searched: what an earlier run found, however few
-    trials it took, and what each sketch takes for best.
+    """What is tried of a task before anything is searched: what an earlier run found, here or
+    elsewhere, however few trials it took, and what each sketch takes for best.
 
     Args:
         context: the run.
@@ -91,8 +37,7 @@ def openings(
     Returns:
         Configurations that have not been tried.
     """
-    earlier = earlier_result(context, task, 1)
-    found = earlier.configuration if earlier is not None else None
+    found = hint(context, task)
     wanted = [*([] if found is None else [found]), *task.restricted.anchors]
     tried = {task.space.default, *(trial.configuration for trial in known)}
     return [one for one in dict.fromkeys(wanted) if one not in tried]

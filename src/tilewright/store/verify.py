@@ -1,0 +1,62 @@
+"""Is what a database has what was put into it? Every row is read as those who use it read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from tilewright.store import rows
+from tilewright.store.connection import Connection
+
+# Sentences on one table at most: a file with a hole in it has thousands.
+_MOST = 20
+
+
+def verify(db: Connection) -> list[str]:
+    """See :meth:`tilewright.store.Database.verify`.
+
+    Args:
+        db: the database.
+
+    Returns:
+        A sentence for each thing that is wrong.
+    """
+    found = db.damage()[:_MOST]
+    readers: tuple[tuple[rows.StoredTable, Callable[[Any], object]], ...] = (
+        (rows.MACHINES, rows.MACHINES.fields),
+        (rows.RUNS, rows.run_of),
+        (rows.TASKS, _task),
+        (rows.TRIALS, rows.trial_of),
+        (rows.RESULTS, rows.result_of),
+        (rows.MEASUREMENTS, rows.measurement_of),
+        (rows.STATE, rows.STATE.fields),
+    )
+    with db.snapshot() as connection:
+        for table, read in readers:
+            wrong = list[str]()
+            for row in connection.execute(sa.select(table.table)):
+                try:
+                    read(row)
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    wrong.append(f"{table.table.name}: row {row[0]} cannot be read ({error})")
+            found += wrong[:_MOST]
+            if len(wrong) > _MOST:
+                found.append(f"{table.table.name}: {len(wrong) - _MOST} more rows")
+        found += _repeated(connection)
+    return found
+
+
+def _task(row: sa.Row[Any]) -> None:
+    task = rows.task_of(row)
+    if task.key.workload.key != row.workload_key:
+        raise ValueError("its digest is not that of its workload")
+
+
+def _repeated(connection: sa.Connection) -> list[str]:
+    """Trials of one run with one number: two processes took it for theirs."""
+    trials = rows.TRIALS.table
+    same = (trials.c.run_id, trials.c.ordinal)
+    twice = sa.select(*same).group_by(*same).having(sa.func.count() > 1).limit(_MOST)
+    return [f"trials: run {run} has number {n} twice" for run, n in connection.execute(twice)]

@@ -68,7 +68,7 @@ def open_cluster(
     with contextlib.ExitStack() as stack:
         files = Files(place.folder or work / "files")
         files.folder.mkdir(parents=True, exist_ok=True)
-        security, wanted, alive = None, {COMPILE: 0, DEVICE: int(bool(needs.devices))}, _nothing
+        security, wanted, alive = None, {COMPILE: 0, DEVICE: 1}, _nothing
         where: Mapping[str, str] = {"folder": str(files.folder.resolve())}
         if place.kind == "scheduler":
             url, patience_s = place.url, _JOIN_S

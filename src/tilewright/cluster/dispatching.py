@@ -116,6 +116,9 @@ class Dispatcher:
         self._running: dict[int, _Running] = {}
         self._on: dict[str, list[int]] = {}
         self._beside: dict[str, list[FarmWorker]] = defaultdict(list)
+        # What would be looked for among all workers again and again.
+        self._roomy: dict[str, set[str]] = defaultdict(set)
+        self._fits: dict[tuple[str, str], list[FarmWorker]] = {}
         self._busy: dict[str, int] = {}
         self._faults: dict[str, int] = {}
         self._losses: dict[str, int] = {}
@@ -136,6 +139,8 @@ class Dispatcher:
             self.workers[worker.address] = worker
             self._on[worker.address] = []
             self._beside[worker.host].append(worker)
+            self._fits.clear()
+            self._changed(worker.address)
 
     def lose(
         self, address: str, why: str = "its worker was lost", *, suspect: bool = True
@@ -154,6 +159,8 @@ class Dispatcher:
         if worker is None:
             return []
         self._beside[worker.host].remove(worker)
+        self._fits.clear()
+        self._roomy[worker.role].discard(address)
         lost = [self._running.pop(n).chunk for n in self._on.pop(address) if n in self._running]
         # Of what it had it was doing the first; the rest was only waiting for it.
         for position, chunk in enumerate(lost):
@@ -203,7 +210,9 @@ class Dispatcher:
             return [], []
         chunk = one.chunk
         self._on[chunk.address].remove(number)
-        self._faults.pop(chunk.address, None)
+        self._changed(chunk.address)
+        if self._faults.pop(chunk.address, 0) >= self.policy.faults:
+            self._fits.clear()
         self._learn(chunk, now - one.since)
         done = [item for item in chunk.items if item.key in self._open]
         self._open.difference_update(item.key for item in done)
@@ -226,7 +235,9 @@ class Dispatcher:
             return
         address = one.chunk.address
         self._on[address].remove(number)
+        self._changed(address)
         self._faults[address] = self._faults.get(address, 0) + 1
+        self._fits.clear()
         self._again(one.chunk, address, why)
 
     def observe(self, busy: Mapping[str, int]) -> None:
@@ -235,7 +246,9 @@ class Dispatcher:
         Args:
             busy: chunks, by the worker's address; none for those that are left out.
         """
-        self._busy = {address: n for address, n in busy.items() if n > 0}
+        before, self._busy = self._busy, {address: n for address, n in busy.items() if n > 0}
+        for address in before.keys() | self._busy.keys():
+            self._changed(address)
 
     # -- what is to be done
 
@@ -275,9 +288,21 @@ class Dispatcher:
     # -- how
 
     def _fitting(self, item: WorkItem) -> list[FarmWorker]:
-        most = self.policy.faults
-        workers = self.workers.values()
-        return [w for w in workers if w.fits(item) and self._faults.get(w.address, 0) < most]
+        kind = item.role, item.label
+        if kind not in self._fits:
+            most = self.policy.faults
+            workers = self.workers.values()
+            fits = (w for w in workers if w.fits(item))
+            self._fits[kind] = [w for w in fits if self._faults.get(w.address, 0) < most]
+        return self._fits[kind]
+
+    def _changed(self, address: str) -> None:
+        """Note whether a worker has room for another chunk."""
+        worker = self.workers.get(address)
+        if worker is None:
+            return
+        has_room = self._load(worker) < self.policy.depth[worker.role]
+        (self._roomy[worker.role].add if has_room else self._roomy[worker.role].discard)(address)
 
     def _load(self, worker: FarmWorker) -> int:
         return len(self._on[worker.address]) + self._busy.get(worker.address, 0)
@@ -292,7 +317,10 @@ class Dispatcher:
             return made
         fitting = self._fitting(queue[0])
         depth = self.policy.depth[role]
-        ranked = [(load, w.address) for w in fitting if (load := self._load(w)) < depth]
+        most = self.policy.faults
+        roomy = (self.workers[address] for address in self._roomy[role])
+        fit = (w for w in roomy if w.fits(queue[0]) and self._faults.get(w.address, 0) < most)
+        ranked = [(self._load(w), w.address) for w in fit]
         heapq.heapify(ranked)
         while queue and ranked:
             load, address = heapq.heappop(ranked)
@@ -375,6 +403,7 @@ class Dispatcher:
         expected = sum(self._expected(item) for item in items)
         self._running[chunk.number] = _Running(chunk, now, expected)
         self._on[worker.address].append(chunk.number)
+        self._changed(worker.address)
         return chunk
 
     def _seconds_for_late(self, now: float) -> list[Chunk]:
@@ -391,7 +420,7 @@ class Dispatcher:
             idle = [
                 w
                 for w in (self._fitting(items[0]) if items else ())
-                if w.address != one.chunk.address and not self._load(w) and self._is_quiet(w)
+                if not self._load(w) and self._is_quiet(w)
             ]
             if idle:
                 made.append(self._send(idle[0], items, now, second=True))
@@ -423,6 +452,7 @@ class Dispatcher:
     def _drop(self, chunk: Chunk) -> Chunk:
         del self._running[chunk.number]
         self._on[chunk.address].remove(chunk.number)
+        self._changed(chunk.address)
         return chunk
 
     def _expected(self, item: WorkItem) -> float:

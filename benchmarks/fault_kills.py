@@ -56,17 +56,18 @@ class Life:
 class KilledRun:
     """A run that is started, killed and started again, until it has finished."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, more: str = "") -> None:
         """A run that has not begun.
 
         Args:
             folder: for its files; made anew.
             seed: of its candidates.
+            more: options of the command.
         """
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "home").mkdir(parents=True)
         (folder / "product.mlir").write_text(fault_inputs.TUNED)
-        self.folder, self.seed = folder, seed
+        self.folder, self.seed, self.more = folder, seed, more
         self.told: collections.Counter[str] = collections.Counter()
         self.lives = 0
         self.finished = False
@@ -78,7 +79,7 @@ class KilledRun:
         arguments = (
             f"tune product.mlir --max-trials {TRIALS} --effort quick --variants default "
             f"--kernels off --strategy random --seed {self.seed} --resume --no-report "
-            f"--db trials.db -o tuned --events {events}"
+            f"--db trials.db -o tuned --events {events} {self.more}"
         )
         files = (os.open(os.devnull, os.O_RDWR), os.memfd_create("stderr"))
         start = warm_start.Start(
@@ -116,7 +117,7 @@ class KilledRun:
         if status not in allowed:
             faults.append(f"ended with status {status}: {said.strip()[-300:]}")
         if "Traceback" in said:
-            faults.append("printed a traceback")
+            faults.append(f"printed a traceback: {said[-1500:]}")
         self._read(life.events)
         faults += self._check()
         if status == 0:

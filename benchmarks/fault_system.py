@@ -8,10 +8,12 @@ trials, and at what the database and the result folder have.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -284,6 +286,88 @@ def _eight(place: Place) -> tuple[str, list[str]]:
     return f"{stored} trials", faults
 
 
+# -- clusters --------------------------------------------------------------------------------------
+
+
+class _Cluster:
+    """A scheduler, a compile worker and a device worker, each a process that can be killed."""
+
+    def __init__(self, home: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        self._home = home
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in ("scheduler", "compile", "device"):
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a process of the cluster, again where it has been killed."""
+        port = self.address.rpartition(":")[2]
+        line = (
+            f"cluster scheduler --port {port}"
+            if name == "scheduler"
+            else f"worker --scheduler {self.address} --role {name} --quiet"
+        )
+        environment = fault_inputs.environment(self._home)
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "tilewright", *line.split()],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill a process, and nothing that it has started."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def close(self) -> None:
+        """End all of it."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _cluster(victim: str) -> Fault:
+    """A process of a cluster is killed at a random moment of a run, and started again."""
+
+    def fault(place: Place) -> tuple[str, list[str]]:
+        if importlib.util.find_spec("distributed") is None:
+            return "not run: needs the extra cluster", []
+        cluster = _Cluster(place.home)
+        kills, faults = 0, list[str]()
+        try:
+            seed = place.chance.randrange(1 << 30)
+            run = KilledRun(place.folder / "run", seed, f"--cluster {cluster.address}")
+            while not run.finished and run.lives < 6 and not faults:
+                life = run.start()
+                until = time.monotonic() + place.chance.uniform(2.0, 20.0)
+                while not life.over and time.monotonic() < until and kills < 3:
+                    time.sleep(0.05)
+                if not life.over and kills < 3:
+                    cluster.kill(victim)
+                    kills += 1
+                    time.sleep(place.chance.uniform(0.0, 3.0))
+                    cluster.start(victim)
+                # A run may end with a line that says that there is no scheduler, and is resumed.
+                faults += run.end(life, killed=2)
+            if not run.finished:
+                faults.append(f"not finished after {run.lives} starts")
+        finally:
+            cluster.close()
+        return f"{kills} kills", faults
+
+    return fault
+
+
 # -- what the compiler is known to crash on --------------------------------------------------------
 
 _DEPTHWISE = """func.func @main(%x: tensor<1x{h}x{h}x{c}xf32>, %w: tensor<3x3x{c}xf32>)
@@ -303,7 +387,7 @@ _DEPTHWISE = """func.func @main(%x: tensor<1x{h}x{h}x{c}xf32>, %w: tensor<3x3x{c
 
 def _depthwise(place: Place) -> tuple[str, list[str]]:
     """Depthwise convolutions, some configurations of which crash LLVM or hang it."""
-    c, o, s = (place.chance.choice(of) for of in ((8, 24, 33, 96, 144), (7, 14, 15), (1, 2)))
+    c, o, s = (place.chance.choice(of) for of in ((96, 132, 144, 192), (28, 30, 56), (1, 2)))
     h = (o - 1) * s + 3
     (place.folder / "product.mlir").write_text(_DEPTHWISE.format(h=h, c=c, o=o, s=s))
     ended = place.tune(
@@ -332,6 +416,9 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "memory limit": (_memory, 10),
     "eight runs on one database": (_eight, 2),
     "depthwise convolutions": (_depthwise, 6),
+    "cluster: scheduler killed": (_cluster("scheduler"), 4),
+    "cluster: compile worker killed": (_cluster("compile"), 2),
+    "cluster: device worker killed": (_cluster("device"), 2),
 }
 
 

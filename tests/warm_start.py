@@ -236,7 +236,11 @@ def _serve(channel: socket.socket) -> tuple[Start, list[int]]:
     """Fork a process for each request; returns in each of them."""
     while True:
         room = socket.CMSG_SPACE(16 * array.array("i").itemsize)
-        size, rights, *_ = channel.recvmsg(8, room)
+        try:
+            size, rights, *_ = channel.recvmsg(8, room)
+        except ConnectionResetError:
+            # Who asks was killed with a request on its way.
+            os._exit(0)
         if not size:
             os._exit(0)
         files = array.array("i")

@@ -416,3 +416,12 @@ def test_workers_end_with_their_parent(tmp_path, task, ending):
     finally:
         parent.kill()
         parent.wait()
+
+
+def test_the_first_job_of_a_worker_may_take_longer():
+    with WorkerPool(1) as pool:
+        given = {"processor_time": True, "first_s": 60.0}
+        pool.run([Job(faults.echo, 1)])
+        # Not the first: ended at its limit, and a new worker comes.
+        assert only(pool, "work_forever", None, timeout_s=0.3, **given).failure.kind == "timeout"
+        assert only(pool, "work", (0.6, 0.01), timeout_s=0.3, **given).value == "done"

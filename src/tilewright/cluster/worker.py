@@ -130,7 +130,7 @@ class ChunkWorker:
         files: Files,
         folder: Path,
     ) -> list[dict[str, Any]]:
-        from tilewright.measure.compile_worker import compile_pool
+        from tilewright.measure.compile_worker import SETTING_UP_S, compile_pool
 
         if self._pool is None:
             self._pool = compile_pool(1)
@@ -141,7 +141,13 @@ class ChunkWorker:
                 raise UserError(f"'{entry.task}' is no task that travels")
             portable = known[entry.task]
             request = portable.unpack(entry.payload, files, folder)
-            job = Job(portable.done_by, request, entry.timeout_s, processor_time=True)
+            job = Job(
+                portable.done_by,
+                request,
+                entry.timeout_s,
+                processor_time=True,
+                first_s=SETTING_UP_S,
+            )
             # On a processor that is measured on nothing is compiled meanwhile.
             with self._lock.held(shared=True):
                 (result,) = self._pool.run([job])

@@ -26,6 +26,11 @@ GLOBAL_OPTIONS = (
     "--mlir-print-op-on-diagnostic=false",
 )
 
+SETTING_UP_S = 10.0
+"""What a worker's first candidate may take more than others, in processor time: it makes the
+session and the template that they find. Without it, in the place of a worker that was ended comes
+one that times out as well: one candidate that hangs would have all that follow do so."""
+
 # A session holds about 10 MB; a run uses one for each variant's set of flags.
 _MAX_SESSIONS = 8
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from tilewright.ir.session import CONFIGURED_PHASE
+from tilewright.measure.compile_worker import SETTING_UP_S
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Job, JobRunner, Result
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
@@ -26,10 +27,6 @@ from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import compile_candidate
-
-# A worker that takes the place of one that was ended has the compiler's session and the template
-# to make: without time for that, one candidate that hangs would have all that follow time out.
-_SETTING_UP_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -297,7 +294,7 @@ class DispatchCompiler:
             self._count += 1
             self._stems[configuration] = f"candidate_{self._count:05d}"
             job = self._job(configuration, self._stems[configuration])
-            jobs.append(replace(job, tag=configuration, processor_time=True, first_s=_SETTING_UP_S))
+            jobs.append(replace(job, tag=configuration, processor_time=True, first_s=SETTING_UP_S))
         return jobs
 
     def command(self, configuration: Configuration) -> str:

@@ -19,7 +19,7 @@ from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
-from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.compile_worker import SETTING_UP_S, compile_pool
 from tilewright.measure.inputs import InputSet, load_arguments, write_outputs
 from tilewright.measure.jobs import Job, JobRunner, WorkerFailure
 from tilewright.measure.timing import TimingPolicy
@@ -275,7 +275,15 @@ class _TemplateStage:
                 failed.append(CompiledCandidate(one, Status.INVALID, message=str(error)))
                 continue
             request = ScheduleFileRequest(schedule, self.folder / f"{name}.vmfb")
-            jobs.append(Job(compile_schedule_file, request, tag=one, processor_time=True))
+            jobs.append(
+                Job(
+                    compile_schedule_file,
+                    request,
+                    tag=one,
+                    processor_time=True,
+                    first_s=SETTING_UP_S,
+                )
+            )
         return [
             *failed,
             *(

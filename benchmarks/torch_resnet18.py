@@ -28,6 +28,7 @@ from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
 from tilewright.measure.statistics import median_interval
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
+from tilewright.tuning.events import Event, Note, PhaseStarted
 from tilewright.tuning.outputs import VMFB
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 
@@ -99,6 +100,12 @@ def untuned(tuned: Any, model: ResNet18, threads: int, folder: Path) -> Any:
     return tilewright.torch.load(folder, model.state_dict(), threads=threads)
 
 
+def tell(event: Event) -> None:
+    """Print where the run is."""
+    if isinstance(event, Note | PhaseStarted):
+        print(f"{time.strftime('%H:%M:%S')} {event}", file=sys.stderr, flush=True)
+
+
 def sampler(call: Callable[[Any], Any], x: Any) -> Callable[[], float]:
     def sample() -> float:
         begin = time.perf_counter()
@@ -131,6 +138,7 @@ def main() -> None:
             time_limit=arguments.time_limit,
             threads=arguments.threads,
             output=arguments.output,
+            on_event=tell,
         )
     compiled = torch.compile(model)
     if arguments.rounds and not arguments.output:

@@ -55,8 +55,8 @@ def tune(
 ) -> TuneResult:
     """Find faster code for the hot dispatches of a program, prove it, and write it to `output`.
 
-    program: MLIR (text or bytecode, any input dialect of IREE) or an .onnx model; None when
-        `config`, or a file `auto-scheduler.cfg` in the working directory, names it.
+    program: MLIR (text or bytecode, any input dialect of IREE), an .onnx model or a .pt2 file; None
+        when `config`, or a file `auto-scheduler.cfg` in the working directory, names it.
     target: `cpu` (this machine), or such as `cpu:znver4`, `cuda:sm_80`, `rocm:gfx942`.
     effort: `quick`, `standard` or `thorough`.
     max_trials: candidates in the whole run, earlier parts of a resumed run included.

@@ -105,7 +105,7 @@ def test_version_names_iree_too() -> None:
         (["tune", "--efort", "quick"], "--effort"),
         (["tune", "--effort"], "--effort"),
         (["tune", "a.mlir", "b.mlir"], "b.mlir"),
-        (["tune"], "PROGRAM is missing: give an MLIR or .onnx file"),
+        (["tune"], "PROGRAM is missing: give an MLIR, .onnx or .pt2 file"),
         (["tune", "a.mlir", "--effort", "fast"], "allowed: quick, standard, thorough"),
         (["tune", "a.mlir", "--max-trials", "ten"], "--max-trials: 'ten' is not a whole number"),
         (["tune", "a.mlir", "--seed", "-1"], "--seed: '-1'"),

@@ -33,6 +33,7 @@ Examples:
   tilewright tune matmul.mlir -o tuned
   tilewright tune model.mlir --effort quick --time-limit 10m
   tilewright tune model.onnx --input 1x3x224x224xf32 --threads 4
+  tilewright tune model.pt2             (of torch.export.save)
   tilewright tune model.mlir --parameters model=weights.irpa
   tilewright tune model.mlir --variants default,mine=--iree-opt-level=O3
   tilewright tune                       (reads auto-scheduler.cfg, if it is here)
@@ -55,8 +56,9 @@ Ctrl-C ends the search and writes out what was found; a second Ctrl-C aborts
 def command(program: Path | None, report: bool, **given: Any) -> None:
     """Find faster code for the hot dispatches of PROGRAM, and prove it.
 
-    PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes) or an .onnx model;
-    without one a configuration file names it, --config or auto-scheduler.cfg in this folder. It
+    PROGRAM is MLIR (text or bytecode, in any input dialect that IREE takes: StableHLO, TOSA,
+    linalg), an .onnx model, or a .pt2 file of torch.export; without one a configuration file names
+    it, --config or auto-scheduler.cfg in this folder. It
     is compiled and measured as it is; then whole-program variants, configurations of each hot
     dispatch and, on CPUs, kernels of our own are tried on this machine. A choice is kept only when
     the results are right and it is faster beyond the noise, alone and in the whole program.

@@ -88,7 +88,7 @@ def make_request(
         warnings = config.warnings
     if program is None:
         raise UserError(
-            "PROGRAM is missing: give an MLIR or .onnx file, or name it with input_file in "
+            "PROGRAM is missing: give an MLIR, .onnx or .pt2 file, or name it with input_file in "
             + (str(config.path) if config is not None else f"a file {CONFIG_NAME} here")
         )
     return TuneRequest(Path(program), options, warnings, notes)

@@ -410,7 +410,7 @@ def print_table(wanted: Sequence[Row], record: Record, sums_alone: bool) -> bool
         elif key in record.found:
             known = record.found[key]
             line = cells(row, known)
-            count["shapes"] += 1
+            count["shapes"] += bool(known.candidates)
             count["sampled"] += len(known.candidates)
             count["compiled"] += len(known.compiled)
             count["below"] += bool(known.candidates) and known.rate < LEAST_RATE

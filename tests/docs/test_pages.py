@@ -30,6 +30,8 @@ FEWER = {
     "--repetitions 20": "--repetitions 2",
     "1,4,16": "4",
 }
+# What these show takes 20 s and more; the parts of it are tested by themselves.
+LONG = ("profiler.md", "tutorial-model.md")
 
 
 _LINK = re.compile(r"\]\(([^)]+)\)")
@@ -44,7 +46,14 @@ def test_the_tutorials_have_commands() -> None:
     assert {"tutorial-first-run.md", "tutorial-matmul.md", "tutorial-model.md"} <= names
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=page_id)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in WITH_COMMANDS
+    ],
+    ids=page_id,
+)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     scripts = Path(sys.executable).parent

@@ -25,19 +25,19 @@ LAYOUT = """
 const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 const boxes = [...document.querySelectorAll("h1,h2,p,dt,dd,td,th,summary,figcaption,pre,button")]
   .filter((e) => e.checkVisibility() && !e.closest(".chart"));
-const over = [];
+const over = [], places = boxes.map((e) => e.getBoundingClientRect());
 for (let i = 0; i < boxes.length; i++) {
-  const a = boxes[i].getBoundingClientRect();
+  const a = places[i];
   for (let j = i + 1; j < Math.min(boxes.length, i + 40); j++) {
-    if (boxes[i].contains(boxes[j]) || boxes[j].contains(boxes[i])) continue;
-    const b = boxes[j].getBoundingClientRect();
+    const b = places[j];
     const x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
     const y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (x > 1 && y > 1) over.push([boxes[i].textContent.slice(0, 40), boxes[j].textContent.slice(0, 40)]);
+    if (x <= 1 || y <= 1 || boxes[i].contains(boxes[j]) || boxes[j].contains(boxes[i])) continue;
+    over.push([boxes[i].textContent.slice(0, 40), boxes[j].textContent.slice(0, 40)]);
   }
 }
 return { wide, over: over.slice(0, 5), viewport: innerWidth };
-"""  # noqa: E501
+"""
 
 SORT_AND_FILTER = """
 const table = document.getElementById(ID);

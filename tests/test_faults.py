@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from store_samples import key, run_record, trial
 
 import fault_candidates
 import fault_inputs
@@ -21,7 +23,11 @@ import warm_start
 from fault_mutations import mutated
 from tilewright.errors import UserError
 from tilewright.files import parse_json
+from tilewright.measure.encoding import Files, decode
+from tilewright.measure.input_syntax import parse_input
+from tilewright.replay.recording import read_recording, shipped
 from tilewright.schedule.trace import from_json, from_python
+from tilewright.store import Database
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.event_log import read_line
 from tilewright.tuning.project import read_project
@@ -83,14 +89,36 @@ def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     assert [line["faults"] for line in lines] == [[]] * 4, lines
 
 
+def read_database(path: Path) -> None:
+    with Database.open(path) as store:
+        store.runs()
+        store.trials()
+        store.listing()
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A small one, with a run and trials, in one file."""
+    path = tmp_path_factory.mktemp("database") / "trials.db"
+    with Database.open(path) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key(), 1.0)
+        for n in range(5):
+            store.record_trial(run_id, task_id, trial(n))
+    return path.read_bytes()
+
+
 CONFIG = Path(__file__).parent.parent / "examples" / "auto-scheduler.cfg"
+RECORDED = shipped()["row_sums_1024x4096"]
+ARRAY = b"\x93NUMPY\x01\x00v\x00" + (
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".ljust(117) + b"\n" + b"\0" * 24
+)
 
 
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.integers(0, 1 << 60))
-def test_readers_take_anything(tmp_path: Path, seed: int) -> None:
+def test_readers_take_anything(tmp_path: Path, database: bytes, seed: int) -> None:
     """In this process: what reads texts says so where they are none."""
     chance = random.Random(seed)
     trace = b'{"format": 1, "steps": [{"primitive": "split", "stage": "C", "arguments": {}}]}'
@@ -104,11 +132,44 @@ def test_readers_take_anything(tmp_path: Path, seed: int) -> None:
         (fault_inputs.PROJECT.encode(), ".toml", read_project),
         (CONFIG.read_bytes(), ".cfg",
          lambda path: read_config(path, known_tuners=("RandomTuner",))),
+        (ARRAY, ".npy", lambda path: parse_input(f"@{path}")),
+        (RECORDED.read_bytes(), ".npz", read_recording),
+        (database, ".db", read_database),
     ):  # fmt: skip
+        for left in tmp_path.glob("file*"):
+            left.unlink()
         path = tmp_path / f"file{suffix}"
         path.write_bytes(mutated(data, chance, suffix))
         with contextlib.suppress(UserError, ValueError):
             read(path)
+
+
+def test_a_row_that_nobody_wrote_is_damage(tmp_path: Path, database: bytes) -> None:
+    path = tmp_path / "trials.db"
+    for name, value in (("configuration", "{"), ("status", "odd"), ("samples", "7")):
+        path.write_bytes(database)
+        with contextlib.closing(sqlite3.connect(path)) as opened, opened:
+            opened.execute(f"UPDATE trials SET {name} = ? WHERE id = 1", (value,))
+        with pytest.raises(UserError, match="damaged: a row of trials"):
+            read_database(path)
+
+
+@pytest.mark.parametrize(
+    "header", [b"{'descr': (((", b"\0" * 40, b"{'descr': '<f4', 'shape': (1<<80,)}"]
+)
+def test_headers_that_numpy_trips_over(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(ARRAY[:10] + header.ljust(118) + ARRAY[128:])
+    with pytest.raises(UserError, match=r"a\.npy"):
+        parse_input(f"@{path}")
+
+
+@pytest.mark.parametrize(
+    "data", [{"tuple": 3}, {"class": "Measurement"}, {"class": []}, {}, {"file": "a" * 9000}]
+)
+def test_requests_that_are_none(tmp_path: Path, data: object) -> None:
+    with pytest.raises(UserError):
+        decode(data, Files(tmp_path))
 
 
 def test_the_script_goes_on_where_it_was_stopped(tmp_path: Path) -> None:

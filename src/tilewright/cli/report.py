@@ -48,7 +48,14 @@ def command(
     if folder is not None:
         if markdown or base is not None:
             raise UserError("--markdown and --base are for comparisons; give --compare RESULTS")
-        click.echo(f"{_tuning(folder, output, peak)}: written")
+        try:
+            page = _tuning(folder, output, peak)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise UserError(
+                f"{folder}: a file of it is not as tilewright writes it ({type(error).__name__}: "
+                f"{error}); tune the program again"
+            ) from error
+        click.echo(f"{page}: written")
         return
     assert results is not None
     from tilewright.report import comparison_markdown, write_comparison_page

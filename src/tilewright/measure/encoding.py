@@ -65,6 +65,7 @@ _FILE_FIELDS = frozenset({"vmfb", "vmfbs", "path", "expected", "sensitivity", "b
 # Where the results of a run are kept is for each side to say.
 _OWN_FIELDS = frozenset({"outputs"})
 _CLASS, _TUPLE, _FILE = "class", "tuple", "file"
+_LONGEST_NAME = 200
 _SUFFIX = {"path": ".npy", "expected": ".npz", "sensitivity": ".npz"}
 
 
@@ -119,7 +120,7 @@ class Files:
         Raises:
             UserError: it is no name, or the file is missing or not whole.
         """
-        if not name or Path(name).name != name:
+        if not name or Path(name).name != name or len(name) > _LONGEST_NAME:
             raise UserError(f"{self.folder}: '{name}' is no name of a file")
         found = self.folder / name
         if not found.is_file():
@@ -209,6 +210,8 @@ def decode(data: Any, files: Files | None) -> Any:
     if not isinstance(data, dict):
         return data
     if _TUPLE in data:
+        if not isinstance(data[_TUPLE], list):
+            raise UserError(f"'{data[_TUPLE]}' is no list of values")
         return tuple(decode(one, files) for one in data[_TUPLE])
     if _FILE in data:
         if files is None:
@@ -227,7 +230,10 @@ def decode(data: Any, files: Files | None) -> Any:
             f"{data[_CLASS]} has {', '.join(sorted(set(given) - names))}, which is not known here: "
             "install the same version of tilewright on both machines"
         )
-    return kind(**given)
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"this is no {data[_CLASS]} ({error})") from None
 
 
 @dataclass(frozen=True)

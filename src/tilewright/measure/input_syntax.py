@@ -214,7 +214,8 @@ def _read_npy(text: str, path: Path) -> list[GivenInput]:
         raise _error(text, f"cannot be read: {error.strerror}", "a .npy file") from None
     except MemoryError as error:
         raise _error(text, f"not enough memory: {error}", "what fits into memory") from None
-    except (ValueError, EOFError, UnknownNameError) as error:
+    except Exception as error:
+        # Damage can surface anywhere in NumPy's parser of headers.
         raise _error(text, str(error), "a .npy file of numbers, as numpy.save writes it") from None
     if not found:
         raise _error(text, f"{path} is empty", "a .npy file with at least one array")

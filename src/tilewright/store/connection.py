@@ -110,17 +110,33 @@ class Connection(abc.ABC):
         Raises:
             UserError: they cannot be.
         """
-        with self.transaction() as connection:
-            if schema.version_of(connection) < len(schema.MIGRATIONS):
-                schema.migrate(connection)
-            # Changes nothing, but what cannot be written to fails here, not at the first trial.
-            connection.exec_driver_sql("DELETE FROM state WHERE 1 = 0")
+        try:
+            with self.transaction() as connection:
+                if schema.version_of(connection) < len(schema.MIGRATIONS):
+                    schema.migrate(connection)
+                # Changes nothing, but what cannot be written to fails here, not at the first trial.
+                connection.exec_driver_sql("DELETE FROM state WHERE 1 = 0")
+        except sa.exc.IntegrityError as error:
+            raise self.damaged(error.orig) from error.orig
+
+    def damaged(self, why: BaseException | None) -> UserError:
+        """What to say of a database with what nobody wrote.
+
+        Args:
+            why: what came of it.
+        """
+        return UserError(
+            f"database {self.place}: it is damaged ({str(why)[:200]}); move it away, or import an "
+            "export of it into a new one (tilewright db import)"
+        )
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
         """Errors of the database within are UserErrors."""
         try:
             yield
+        except UnicodeDecodeError as error:
+            raise self.damaged(error) from error
         except sa.exc.DBAPIError as error:
             found = self.explain(error)
             if found is None:

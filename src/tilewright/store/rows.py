@@ -9,15 +9,18 @@ and no infinity: they become null, which in `samples` reads back as NaN and in `
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ColumnCollection
 
+from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.store.records import (
     Filter,
     Json,
@@ -152,6 +155,18 @@ _TYPES: dict[Callable[[Any], object], type[sa.types.TypeEngine[Any]]] = {
 Conflict = Literal["error", "keep", "replace", "newer"]
 
 
+@contextlib.contextmanager
+def _readable(table: str) -> Iterator[None]:
+    """Raises UserError where what is read of a row is not what was written."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"the database is damaged: a row of {table} cannot be read ({error}); move the file "
+            "away, or import an export of it into a new one (tilewright db import)"
+        ) from error
+
+
 class StoredTable:
     """A table of the database.
 
@@ -190,7 +205,8 @@ class StoredTable:
         for name, convert in self._columns.items():
             value = row._mapping[name]
             is_json = convert in (dumps, _maybe_json) and value is not None
-            found[name] = json.loads(value) if is_json else value
+            with _readable(self.table.name):
+                found[name] = parse_json(value) if is_json else value
         return found
 
     def insert(
@@ -312,6 +328,7 @@ MEASUREMENTS = StoredTable(
 STATE = StoredTable("state", ("run_id", "key"), run_id=int, key=_text, value=dumps)
 
 
+@_readable("runs")
 def run_of(row: sa.Row[Any]) -> RunRecord:
     """A row of `runs` as a record.
 
@@ -322,6 +339,7 @@ def run_of(row: sa.Row[Any]) -> RunRecord:
     return RunRecord(**{**fields, "id": row._mapping["id"], "status": RunStatus(fields["status"])})
 
 
+@_readable("tasks")
 def task_of(row: sa.Row[Any]) -> TaskRecord:
     """A row of `tasks` as a record.
 
@@ -334,6 +352,7 @@ def task_of(row: sa.Row[Any]) -> TaskRecord:
     return TaskRecord(row._mapping["id"], key, fields["default_s"], fields["space"])
 
 
+@_readable("trials")
 def trial_of(row: sa.Row[Any]) -> TrialRecord:
     """A row of `trials` as a record.
 
@@ -345,6 +364,7 @@ def trial_of(row: sa.Row[Any]) -> TrialRecord:
     return TrialRecord(**place, trial=trial_from(fields))
 
 
+@_readable("results")
 def result_of(row: sa.Row[Any]) -> TaskResult:
     """A row of `results` as a record.
 
@@ -358,6 +378,7 @@ def result_of(row: sa.Row[Any]) -> TaskResult:
     return TaskResult(**fields)
 
 
+@_readable("measurements")
 def measurement_of(row: sa.Row[Any]) -> ProgramMeasurement:
     """A row of `measurements` as a record.
 

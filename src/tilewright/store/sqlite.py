@@ -144,13 +144,16 @@ class FileConnection(Connection):
         for code, words in _EXPLANATIONS.items():
             if _is(error, code):
                 return UserError(f"database {self.place}: {words} (SQLite: {error})")
-        return None
+        # Of Python's own, which has no code.
+        return self.damaged(error) if "decode to UTF-8" in str(error) else None
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """As :meth:`translated`, of the driver's own errors."""
         try:
             yield
+        except UnicodeDecodeError as error:
+            raise self.damaged(error) from error
         except sqlite3.Error as error:
             found = self._words(error)
             if found is None:

@@ -46,7 +46,7 @@ from tilewright.tuning.variants import DEFAULT_VARIANT
 #: Candidates of one run.
 RUN = 250
 M, N, K = 192, 160, 256
-_COMPILE_S, _RUN_S = 2.0, 5.0
+_COMPILE_S, _RUN_S = 4.0, 5.0
 _QUICK = TimingPolicy(
     warmup_max_s=0.002, warmup_max_calls=2, min_samples=3, max_samples=5, max_s=0.01
 )

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,9 @@ def _way(result: TuneResult, manifest: Mapping[str, Any], threads: int | None) -
             f"{result.output}: it was tuned for {target.name}; only programs for CPUs run here"
         )
     advised = next((run for run in result.runs if run.advised), None)
-    alone = threads is None and advised is not None
-    return DeviceOptions.cpu(advised.threads if alone and advised else target.cores)
+    if threads is not None or advised is None:
+        return DeviceOptions.cpu(target.cores)
+    return replace(DeviceOptions.cpu(advised.threads), pinned=advised.pinned)
 
 
 @atexit.register

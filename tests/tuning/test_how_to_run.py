@@ -29,6 +29,7 @@ POLICY = ComparisonPolicy()
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever this machine offers, nothing."""
     monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: False)
+    monkeypatch.setattr("psutil.cpu_count", lambda logical: 1)
 
 
 def test_ways_are_the_calling_thread_and_workers() -> None:
@@ -47,6 +48,19 @@ def test_all_threads_are_tried_with_huge_pages_too(monkeypatch: pytest.MonkeyPat
     assert ways_to_run(1)[1:] == [DeviceOptions("local-sync", huge_pages=True)]
     assert [one.huge_pages for one in ways_to_run(8)] == [False] * 4 + [True]
     assert ways_to_run(8)[-1].threads == 8
+
+
+def test_as_many_workers_as_cores_are_tried_on_cores_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("psutil.cpu_count", lambda logical: 16 if logical else 4)
+    assert [one.pinned for one in ways_to_run(4)] == [False] * 3 + [True]
+    (*_, flag) = ways_to_run(4)[-1].tool_flags
+    assert flag == "--task_topology_max_group_count=4"
+    assert not any(one.pinned for n in (1, 8) for one in ways_to_run(n)), "no core for each"
+    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
+    last = [(one.huge_pages, one.pinned) for one in ways_to_run(4)[2:]]
+    assert last == [(False, False), (True, False), (False, True), (True, True)]
 
 
 def test_the_line_with_huge_pages_is_one_that_a_shell_runs(

@@ -100,7 +100,8 @@ def output_lines(result: TuneResult) -> list[str]:
     if result.runs:
         shown = ", ".join(
             f"{one.device} {words.plural(one.threads, 'thread')}"
-            f"{' huge pages' if one.huge_pages else ''} {words.significant(one.ms)} ms"
+            f"{' huge pages' if one.huge_pages else ''}{' pinned' if one.pinned else ''}"
+            f" {words.significant(one.ms)} ms"
             for one in result.runs
         )
         lines.append(f"How to run it, measured: {shown}. Advised:")

@@ -40,7 +40,8 @@ class DeviceOptions:
     one for each physical core). flags: more flags of the runtime, process-wide. advice: what to do
     where it cannot be opened, put after the message. huge_pages: malloc asks the system for pages
     of 2 MiB, and programs are read into such memory instead of being mapped, so that a network's
-    weights take few entries of the processor's address translation.
+    weights take few entries of the processor's address translation. pinned: each worker stays on a
+    physical core of its own, as IREE's own choice has it, and is not moved by the system.
     """
 
     uri: str = "local-task"
@@ -48,6 +49,7 @@ class DeviceOptions:
     flags: tuple[str, ...] = ()
     advice: str = ""
     huge_pages: bool = False
+    pinned: bool = False
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -65,8 +67,16 @@ class DeviceOptions:
     @property
     def tool_flags(self) -> list[str]:
         """The flags by which IREE's own tools open it."""
-        threads = [] if self.threads is None else [f"--task_topology_group_count={self.threads}"]
-        return [f"--device={self.uri}", *threads]
+        return [f"--device={self.uri}", *self.topology_flags]
+
+    @property
+    def topology_flags(self) -> list[str]:
+        """The flags of the runtime that say which workers there are."""
+        if self.threads is None:
+            return []
+        # Workers of a number that is given run wherever the system has them.
+        count = "max_group_count" if self.pinned else "group_count"
+        return [f"--task_topology_{count}={self.threads}"]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -139,9 +149,10 @@ class Device:
         self.options = options
         self.bindings: Any = runtime
         _keep_freed_memory()
-        flags = list(options.flags)
-        if options.threads is not None:
-            flags.append(f"--task_topology_group_count={options.threads}")
+        flags = [*options.flags, *options.topology_flags]
+        if options.pinned:
+            # What another device of this process asked for would count before it.
+            flags.append("--task_topology_group_count=0")
         try:
             runtime.flags.parse_flags(*flags)
         except ValueError as error:

@@ -198,11 +198,20 @@ def _tune_command(manifest: Mapping[str, Any]) -> str:
 
 def _runs(summary: Mapping[str, Any]) -> Table:
     """The runtime's choices for the program; results of before there were any have none."""
-    columns = ("device", "threads", "pages", "ms", "over the time of what was tuned for", "command")
+    columns = (
+        "device",
+        "threads",
+        "pinned",
+        "pages",
+        "ms",
+        "over the time of what was tuned for",
+        "command",
+    )
     rows = [
         (
             f"{one['device']}{' (advised)' if one['advised'] else ''}",
             str(one["threads"]),
+            "yes" if one.get("pinned") else "",
             "huge" if one.get("huge_pages") else "",
             significant(one["ms"]),
             interval(*one["ratio_ci"]),

@@ -3,7 +3,7 @@
 A thread that must be woken costs tens of microseconds, which a small program does not earn back by
 sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured. The
 weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
-up again and again: huge pages are one more way.
+up again and again: huge pages are one more way, and workers that keep their cores another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+
+import psutil
 
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark import Benchmark
@@ -40,11 +42,17 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
 
     Returns:
         First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
-        be; these also with huge pages where the system gives them to who asks.
+        be; these also with huge pages where the system gives them to who asks, and on cores of
+        their own where there are as many.
     """
     counts = {2**i for i in range(threads.bit_length())} | {threads}
     ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
-    return [*ways, replace(ways[-1], huge_pages=True)] if huge_pages_on_request() else ways
+    last = ways[-1:]
+    if huge_pages_on_request():
+        last.append(replace(ways[-1], huge_pages=True))
+    if 1 < threads <= (psutil.cpu_count(logical=False) or 0):
+        last += [replace(one, pinned=True) for one in last]
+    return [*ways[:-1], *last]
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:
@@ -158,7 +166,8 @@ def lines(runs: Sequence[RunSummary]) -> list[str]:
     """
     return [
         f"{significant(one.ms)} ms, {one.device}, {plural(one.threads, 'thread')}"
-        f"{', huge pages' if one.huge_pages else ''}{' (advised)' if one.advised else ''}: "
+        f"{', huge pages' if one.huge_pages else ''}{', pinned' if one.pinned else ''}"
+        f"{' (advised)' if one.advised else ''}: "
         f"{one.command}"
         for one in runs
     ]
@@ -198,6 +207,7 @@ def summarised(
             i == advised,
             command,
             way.huge_pages,
+            way.pinned,
         )
         for i, ((way, command, _), one) in enumerate(zip(ran, judged, strict=True))
     ]

@@ -48,7 +48,7 @@ class RunSummary:
 
     `ms` is the median of interleaved rounds, `ratio_ci` the interval of its time over that of the
     way that was tuned for. `advised`: the one to use. `command` runs the program so.
-    `huge_pages`: with them, where weights are many.
+    `huge_pages`: with them, where weights are many. `pinned`: workers keep their cores.
     """
 
     device: str
@@ -58,6 +58,7 @@ class RunSummary:
     advised: bool
     command: str
     huge_pages: bool = False
+    pinned: bool = False
 
 
 @dataclass(frozen=True)

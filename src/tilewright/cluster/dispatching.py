@@ -118,6 +118,7 @@ class Dispatcher:
         self._beside: dict[str, list[FarmWorker]] = defaultdict(list)
         # What would be looked for among all workers again and again.
         self._roomy: dict[str, set[str]] = defaultdict(set)
+        self._twice: set[int] = set()
         self._fits: dict[tuple[str, str], list[FarmWorker]] = {}
         self._busy: dict[str, int] = {}
         self._faults: dict[str, int] = {}
@@ -162,6 +163,7 @@ class Dispatcher:
         self._fits.clear()
         self._roomy[worker.role].discard(address)
         lost = [self._running.pop(n).chunk for n in self._on.pop(address) if n in self._running]
+        self._twice.difference_update(chunk.number for chunk in lost)
         # Of what it had it was doing the first; the rest was only waiting for it.
         for position, chunk in enumerate(lost):
             self._again(chunk, address, why, suspect=suspect and position == 0)
@@ -216,8 +218,9 @@ class Dispatcher:
         self._learn(chunk, now - one.since)
         done = [item for item in chunk.items if item.key in self._open]
         self._open.difference_update(item.key for item in done)
-        has_copies = any(one.chunk.second for one in self._running.values()) or chunk.second
-        others = self.withdraw(()) if has_copies else []
+        twice = chunk.second or bool(self._twice)
+        self._twice.discard(number)
+        others = self.withdraw(()) if twice else []
         # What it has next begins now.
         for other in self._on[chunk.address]:
             self._running[other].since = now
@@ -236,6 +239,7 @@ class Dispatcher:
         address = one.chunk.address
         self._on[address].remove(number)
         self._changed(address)
+        self._twice.discard(number)
         self._faults[address] = self._faults.get(address, 0) + 1
         self._fits.clear()
         self._again(one.chunk, address, why)
@@ -399,6 +403,8 @@ class Dispatcher:
         self, worker: FarmWorker, items: tuple[WorkItem, ...], now: float, second: bool = False
     ) -> Chunk:
         chunk = Chunk(self._next, worker.address, items, second)
+        if second:
+            self._twice.add(chunk.number)
         self._next += 1
         expected = sum(self._expected(item) for item in items)
         self._running[chunk.number] = _Running(chunk, now, expected)
@@ -451,6 +457,7 @@ class Dispatcher:
 
     def _drop(self, chunk: Chunk) -> Chunk:
         del self._running[chunk.number]
+        self._twice.discard(chunk.number)
         self._on[chunk.address].remove(chunk.number)
         self._changed(chunk.address)
         return chunk

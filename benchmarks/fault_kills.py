@@ -31,7 +31,6 @@ import fault_inputs
 import warm_start
 
 TRIALS = 24
-_LONGEST_S = 300.0
 # By their memory limit compile workers are told from the benchmark worker.
 _COMPILE_LIMIT = 4 << 30
 MAIN, COMPILE, BENCHMARK = "main process", "compile worker", "benchmark worker"
@@ -106,9 +105,10 @@ class KilledRun:
             What is wrong.
         """
         faults = []
-        if not select.select([life.handle], [], [], _LONGEST_S)[0]:
+        longest_s = 5 * fault_inputs.limit_s()
+        if not select.select([life.handle], [], [], longest_s)[0]:
             os.kill(life.pid, signal.SIGKILL)
-            faults.append(f"hung: not done after {_LONGEST_S:.0f} s")
+            faults.append(f"hung: not done after {longest_s:.0f} s")
         status = os.waitstatus_to_exitcode(os.waitpid(life.pid, 0)[1])
         said = os.pread(life.err, 1 << 16, 0).decode(errors="replace")
         os.close(life.err)

@@ -33,8 +33,12 @@ _TUNE = (
     "tune product.mlir --max-trials 8 --effort quick --variants default --kernels off "
     "--strategy random --no-report"
 )
-_LIMIT_S = 240.0
 _HERE = Path(__file__).resolve().parent
+
+
+def _limit_s() -> float:
+    """For a run of few trials, on this machine as it is now."""
+    return 4 * fault_inputs.limit_s()
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Place:
 
     def tune(self, more: str, **options: Any) -> Ended:
         """Tune, with more options."""
-        return run_command(f"{_TUNE} {more}".split(), self.folder, self.home, _LIMIT_S, **options)
+        return run_command(f"{_TUNE} {more}".split(), self.folder, self.home, _limit_s(), **options)
 
 
 Fault = Callable[[Place], tuple[str, list[str]]]
@@ -240,7 +244,7 @@ def _memory(place: Place) -> tuple[str, list[str]]:
     megabytes = int(100 * 2 ** place.chance.uniform(0, 5))
     script = str(_HERE / "fault_memory.py")
     line = f"{megabytes} {_TUNE} --db trials.db -o tuned"
-    ended = run_command(line.split(), place.folder, place.home, _LIMIT_S, script=script)
+    ended = run_command(line.split(), place.folder, place.home, _limit_s(), script=script)
     faults = _wrong(ended, 0, 2)
     # With room enough it goes on.
     again = place.tune("--db trials.db -o tuned --resume")

@@ -21,6 +21,7 @@ LONGEST = (
     "ir/test_splice.py",
     "compare/test_providers.py",
     "spec/test_write.py",
+    "test_faults.py",
     "docs/test_contributing.py",
     "tuning/test_kernels.py",
     "ir/test_sites.py",

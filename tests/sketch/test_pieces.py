@@ -10,6 +10,7 @@ from tilewright.schedule.walk import nodes
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.pieces import piece_count, pieces_for, pieces_knob, shared_seconds
+from tilewright.space.turns import turns
 from tilewright.target import Target, parse_target
 
 
@@ -79,3 +80,11 @@ def test_more_cores_are_worth_waking_for_less_work() -> None:
 def test_little_work_is_one_piece(name: str, little: SiteExpression, much: SiteExpression) -> None:
     assert pieces_of(little, name, 2) == 1
     assert pieces_of(much, name, 2) >= 2
+
+
+@pytest.mark.parametrize("size", [768, 1024, 2048])
+def test_a_large_product_keeps_all_cores_busy(size: int) -> None:
+    """Also where workers take several pieces at a time."""
+    for cores in (2, 4):
+        count = pieces_of(product(size, size, size), "tiles", cores)
+        assert float(turns(count, cores)) * cores <= 1.13 * count

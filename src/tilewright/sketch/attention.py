@@ -32,6 +32,7 @@ from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import TileKnob
 from tilewright.space.pipeline import Unfit, space_near
+from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
@@ -311,7 +312,7 @@ class AttentionSketch(Sketch):
         moved = block * self._depth * _MOVE_S
         one = (scores + result) * (1 + min(0.3, 0.02 * far)) + softmax + moved + 1e-6
         pieces = self._batches * -(-self._queries // block)
-        return one * -(-pieces // self._target.cores)
+        return one * float(turns(pieces, self._target.cores))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""

@@ -23,6 +23,7 @@ from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import TileKnob
 from tilewright.space.pipeline import Unfit, space_near
+from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
@@ -110,7 +111,7 @@ class _DotTilesSketch(Sketch):
             for name in ("rows", "row_pieces", "column_pieces")
         )
         pieces, cores = high * wide, self._target.cores
-        uneven = np.ceil(pieces / cores) * cores / pieces
+        uneven = turns(pieces, cores) * cores / pieces
         return -np.log((1 + 1.5 / rows) * uneven * (1 + pieces / 1000))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:

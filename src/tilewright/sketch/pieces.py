@@ -8,6 +8,7 @@ in two, an image of 28x28x72 that is scaled 38 and 42.
 from __future__ import annotations
 
 from tilewright.space.knobs import TileKnob
+from tilewright.space.turns import turns
 from tilewright.target import Target
 
 # Seconds: of waking the thread of another core and waiting for it.
@@ -47,9 +48,9 @@ def shared_seconds(one_core: float, count: int, target: Target, piece: float) ->
     Returns:
         Seconds, with what it costs to wake another core where there is something for it.
     """
-    turns = -(-count // target.cores)
+    done = float(turns(count, target.cores))
     woken = _WAKE_S if count > 1 and target.cores > 1 else 0.0
-    return one_core * turns / count + turns * piece + woken
+    return one_core * done / count + done * piece + woken
 
 
 def pieces_for(one_core: float, pieces: int, target: Target) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.space.arrays import FloatArray
+from tilewright.space.turns import turns
 from tilewright.target import Target
 
 _FREQUENCY = 3e9
@@ -181,7 +182,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     in_turn = np.where(apart, 1, chunks)
     blocks = blocks * np.where(apart, chunks, 1)
     block = in_turn * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
-    waves = np.ceil(blocks / target.cores)
+    waves = turns(blocks, target.cores)
     total = waves * block + _DISPATCH_CYCLES
     if target.cores > 1:
         total = total + np.where(blocks > 1, _WAKE_CYCLES, 0.0)
@@ -192,8 +193,9 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     small, large = _TENSOR_COPY_BYTES_PER_CYCLE
     added = 2 * chunks * result / np.where(chunks * result > 0.5 * target.l2_bytes, large, small)
     added = added / target.cores
-    total = total + np.where(apart, added + _DISPATCH_CYCLES, 0.0)
-    total = total + _first(facts, choice)
+    more = _DISPATCH_CYCLES + _WAKE_CYCLES * (target.cores > 1)
+    total = total + np.where(apart, added + more, 0.0)
+    total = total + _first(facts, choice, more)
     return np.asarray(total / _FREQUENCY)
 
 
@@ -313,8 +315,8 @@ def _packing(
     return left + right
 
 
-def _first(facts: ContractionFacts, choice: Mapping[str, Any]) -> Any:
-    """Cycles of packing whole operands by dispatches of their own."""
+def _first(facts: ContractionFacts, choice: Mapping[str, Any], dispatch: float) -> Any:
+    """Cycles of packing whole operands by dispatches of their own, each of which costs some."""
     total: Any = 0.0
     for name, operand, size in (
         ("left_first", facts.left, facts.rows),
@@ -324,5 +326,5 @@ def _first(facts: ContractionFacts, choice: Mapping[str, Any]) -> Any:
         is_far = elements * operand.panel_bytes > 0.5 * facts.target.l2_bytes
         rate = _TENSOR_COPY_BYTES_PER_CYCLE[is_far]
         spent = _copy(operand, elements, rate) / facts.target.cores
-        total = total + np.where(choice[name], spent + _DISPATCH_CYCLES, 0.0)
+        total = total + np.where(choice[name], spent + dispatch, 0.0)
     return total

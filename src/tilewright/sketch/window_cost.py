@@ -15,6 +15,7 @@ from tilewright.schedule.types import bits
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
+from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
@@ -120,7 +121,7 @@ class WindowNest:
         if self.found.order[-1] is not self.vector:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
-        waves = np.ceil(pieces / self.target.cores) * self.target.cores / pieces
+        waves = turns(pieces, self.target.cores) * self.target.cores / pieces
         cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
         return np.asarray(cycles / _HERTZ)
 

@@ -17,6 +17,7 @@ from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import Knob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
+from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
@@ -180,7 +181,7 @@ class WinogradSketch(Sketch):
         cycles += beyond * panel / width / _L3_BYTES_PER_CYCLE
         pieces = np.ceil(rows / knobs["piece_rows"]) * np.ceil(outputs / panel)
         pieces = pieces * prod(extent(axis) for axis in form.others)
-        waves = np.ceil(pieces / target.cores)
+        waves = turns(pieces, target.cores)
         return np.asarray(waves * (cycles + _PIECE_CYCLES) / _HERTZ)
 
     # -- the schedule ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.space.arrays import BoolArray, FloatArray, IntArray
+from tilewright.space.turns import turns
 from tilewright.target import Target
 from tilewright.tiling import LEVELS, OpTemplate
 from tilewright.workload import Workload
@@ -109,7 +110,7 @@ class TileGeometry:
     @cached_property
     def waves(self) -> FloatArray:
         """Rounds in which the cores work off the workgroups."""
-        return np.asarray(np.ceil(self.groups / self.nest.target.cores))
+        return turns(self.groups, self.nest.target.cores)
 
     @cached_property
     def steps(self) -> FloatArray:

@@ -11,11 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from store_samples import ODD_VALUES, key, result, run_record, trial
 
 from tilewright.database_address import ServerAddress, default_database
 from tilewright.errors import UserError
-from tilewright.store import Database, Filter, RunStatus
+from tilewright.store import Database, Filter, RunStatus, rows
 from tilewright.trial import Configuration, Status, Trial
 
 
@@ -201,6 +202,24 @@ def test_a_run_that_goes_on_in_another_process_is_not_taken_over(place: Path | s
     finally:
         child.kill()
         child.communicate()
+
+
+def test_a_run_of_another_machine_goes_on_as_long_as_it_stores(place: Path | str) -> None:
+    with Database.open(place) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+        store.record_trial(run_id, task_id, trial(0))
+        with store.connection.transaction() as connection:
+            connection.execute(sa.update(rows.RUNS.table).values(owner="elsewhere/7/1.0"))
+        if isinstance(place, Path):  # a file is used on one machine, whatever its name is now
+            assert store.resume_run(run_id).id == run_id
+            return
+        with pytest.raises(UserError, match="still going on in process 7 on elsewhere"):
+            store.resume_run(run_id)
+        assert store.prune(target="cpu").runs == 0
+        with store.connection.transaction() as connection:
+            for table in (rows.RUNS.table, rows.TRIALS.table):
+                connection.execute(sa.update(table).values(created=table.c.created - 3600))
+        assert store.resume_run(run_id).id == run_id
 
 
 def test_a_store_serves_several_threads(store: Database) -> None:

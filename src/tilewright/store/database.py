@@ -134,7 +134,7 @@ class Database:
             options_digest: as the run stored it.
         """
         columns = rows.RUNS.c
-        found = self.connection.query(
+        fitting = (
             sa.select(rows.RUNS.table)
             .where(
                 columns.program_digest == program_digest,
@@ -145,8 +145,11 @@ class Database:
             )
             .order_by(columns.id.desc())
         )
-        runs = [rows.run_of(row) for row in found]
-        return min(runs, key=_goes_on_elsewhere, default=None)
+        with self.connection.snapshot() as connection:
+            runs = [rows.run_of(row) for row in connection.execute(fitting)]
+            busy = prune.going_on(connection)
+        mine = owner.this_process()
+        return min(runs, key=lambda run: run.id in busy and run.owner != mine, default=None)
 
     def resume_run(self, run_id: int) -> RunRecord:
         """Take over an unfinished run.
@@ -171,10 +174,11 @@ class Database:
                 raise UserError(
                     f"database {self.place}: run {run_id} is {run.status}: nothing to resume"
                 )
-            if _goes_on_elsewhere(run):
+            if run.owner != owner.this_process() and run_id in prune.going_on(connection):
+                where = f" on {owner.host_of(run.owner)}" if owner.is_elsewhere(run.owner) else ""
                 raise UserError(
                     f"database {self.place}: run {run_id} is still going on in process "
-                    f"{owner.pid_of(run.owner)}; wait for it or end it, then try again"
+                    f"{owner.pid_of(run.owner)}{where}; wait for it or end it, then try again"
                 )
             mine = {"status": RunStatus.RUNNING, "owner": owner.this_process(), "finished": None}
             connection.execute(sa.update(rows.RUNS.table).where(this).values(mine))
@@ -305,7 +309,8 @@ class Database:
             # Those who store trials of one run take turns (in SQLite all who write do): each
             # counts on from the last one's.
             runs, of_run = rows.RUNS.c, rows.TRIALS.c.run_id == run_id
-            connection.execute(sa.select(runs.id).where(runs.id == run_id).with_for_update())
+            if connection.dialect.name != "sqlite":
+                connection.execute(sa.select(runs.id).where(runs.id == run_id).with_for_update())
             last = connection.execute(sa.select(sa.func.max(rows.TRIALS.c.ordinal)).where(of_run))
             ordinal = 1 + next(-1 if one is None else one for one in last.scalars())
             for trial in trials:
@@ -643,11 +648,3 @@ class Database:
             A sentence for each; none where all is well.
         """
         return verify.verify(self.connection)
-
-
-def _goes_on_elsewhere(run: RunRecord) -> bool:
-    return (
-        run.status is RunStatus.RUNNING
-        and run.owner != owner.this_process()
-        and owner.is_alive(run.owner)
-    )

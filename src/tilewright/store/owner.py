@@ -35,6 +35,15 @@ def pid_of(token: str) -> str:
     return token.split("/")[1] if token.count("/") == 2 else "?"
 
 
+def host_of(token: str) -> str:
+    """The machine of a token, for messages.
+
+    Args:
+        token: what `this_process` gave.
+    """
+    return token.split("/")[0]
+
+
 def is_elsewhere(token: str) -> bool:
     """Whether the process of a token is one of another machine, of which nothing can be known.
 

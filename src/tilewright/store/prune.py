@@ -142,8 +142,9 @@ def gc(db: Connection, dry_run: bool) -> RowCounts:
 def going_on(connection: sa.Connection) -> list[int]:
     """The runs that go on, as far as can be told.
 
-    Of a process of another machine nothing is known but what it has stored: a run that has stored
-    something within the last minutes goes on.
+    Of a process of another machine nothing is known but what it has stored: on a server a run that
+    has stored something within the last minutes goes on. A file is used on one machine alone, which
+    may have another name now.
 
     Args:
         connection: in a transaction.
@@ -151,13 +152,14 @@ def going_on(connection: sa.Connection) -> list[int]:
     runs, trials = rows.RUNS.table, rows.TRIALS.table
     since = time.time() - _SILENT_S
     recent = sa.select(trials.c.run_id).where(trials.c.created > since)
+    shared = connection.dialect.name != "sqlite"
     lately = sa.or_(runs.c.created > since, runs.c.id.in_(recent))
     running = runs.c.status == RunStatus.RUNNING
     found = connection.execute(sa.select(runs, lately.label("lately")).where(running))
     return [
         row.id
         for row in found
-        if owner.is_alive(row.owner) or (row.lately and owner.is_elsewhere(row.owner))
+        if owner.is_alive(row.owner) or (shared and row.lately and owner.is_elsewhere(row.owner))
     ]
 
 

@@ -189,6 +189,7 @@ class StoredTable:
             *(sa.Column(one, _TYPES.get(how, sa.Text)()) for one, how in columns.items()),
         )
         self._first = next(iter(self.table.c))
+        self._inserts: dict[tuple[str, Conflict], sa.Executable] = {}
 
     @property
     def c(self) -> ColumnCollection[str, sa.Column[Any]]:
@@ -237,8 +238,16 @@ class StoredTable:
                 raise ValueError(f"{name!r}: {values[name]} is too large")
         if "id" in self.c and fields.get("id"):
             values["id"] = fields["id"]
-        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        insert = dialect.insert(self.table).values(values)
+        insert = self._insert(connection.dialect.name, conflict)
+        found: int | None = connection.execute(insert, values).scalar()
+        return found
+
+    def _insert(self, dialect: str, conflict: Conflict) -> sa.Executable:
+        """The statement, made once: making it takes longer than storing a row."""
+        known = self._inserts.get((dialect, conflict))
+        if known is not None:
+            return known
+        insert = (sqlite if dialect == "sqlite" else postgresql).insert(self.table)
         if conflict == "keep":
             insert = insert.on_conflict_do_nothing(index_elements=self._key)
         elif conflict != "error":
@@ -247,8 +256,9 @@ class StoredTable:
             insert = insert.on_conflict_do_update(
                 index_elements=self._key, set_=updates, where=newer
             )
-        found: int | None = connection.execute(insert.returning(self._first)).scalar()
-        return found
+        made: sa.Executable = insert.returning(self._first)
+        self._inserts[dialect, conflict] = made
+        return made
 
 
 def _id_column() -> sa.Column[int]:

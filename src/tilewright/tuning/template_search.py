@@ -38,6 +38,7 @@ from tilewright.schedule.template import Template
 from tilewright.search import DEFAULT_STRATEGY, create_strategy
 from tilewright.space.search_space import SearchSpace
 from tilewright.store import Database, RunRecord, RunStatus, TaskKey, TaskResult
+from tilewright.store.steady import open_database
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.trial import Configuration, Status, Trial
@@ -140,7 +141,7 @@ def tune_template(
         folder = stack.enter_context(scratch.folder())
         pool = stack.enter_context(compile_pool(chosen.cores, timeout_s=_COMPILE_S))
         bench = stack.enter_context(Benchmark(build.device_options(chosen)))
-        store = stack.enter_context(Database.open(database or folder / "trials.db"))
+        store = stack.enter_context(open_database(database or folder / "trials.db"))
         stage = _TemplateStage(template, args, chosen, folder, pool, bench)
         tester = stage.tester(seed, reference)
         run, task = _open_run(store, stage, space, seed, trials)

@@ -334,16 +334,16 @@ func.func @main(%a: tensor<13x17x8x8xf32>) -> tensor<100x130xf32> {
   return %r : tensor<100x130xf32>
 }"""
 
+# In the generic form: IREE 3.12 writes this op with other brackets than 3.13.
 ATTENTION = """
 func.func @main(%q: tensor<4x128x64xf32>, %k: tensor<4x96x64xf32>, %v: tensor<4x96x32xf32>) -> tensor<4x128x32xf32> {
   %scale = arith.constant 0.125 : f32
   %o = tensor.empty() : tensor<4x128x32xf32>
-  %r = iree_linalg_ext.attention <{indexing_maps = [affine_map<(b, m, n, k1, k2) -> (b, m, k1)>, affine_map<(b, m, n, k1, k2) -> (b, k2, k1)>,
-      affine_map<(b, m, n, k1, k2) -> (b, k2, n)>, affine_map<(b, m, n, k1, k2) -> ()>, affine_map<(b, m, n, k1, k2) -> (b, m, n)>]}>
-      ins(%q, %k, %v, %scale : tensor<4x128x64xf32>, tensor<4x96x64xf32>, tensor<4x96x32xf32>, f32) outs(%o : tensor<4x128x32xf32>) {
+  %r = "iree_linalg_ext.attention"(%q, %k, %v, %scale, %o) <{indexing_maps = [affine_map<(b, m, n, k1, k2) -> (b, m, k1)>, affine_map<(b, m, n, k1, k2) -> (b, k2, k1)>,
+      affine_map<(b, m, n, k1, k2) -> (b, k2, n)>, affine_map<(b, m, n, k1, k2) -> ()>, affine_map<(b, m, n, k1, k2) -> (b, m, n)>]}> ({
   ^bb0(%s: f32):
-    iree_linalg_ext.yield %s : f32
-  } -> tensor<4x128x32xf32>
+    "iree_linalg_ext.yield"(%s) : (f32) -> ()
+  }) : (tensor<4x128x64xf32>, tensor<4x96x64xf32>, tensor<4x96x32xf32>, f32, tensor<4x128x32xf32>) -> tensor<4x128x32xf32>
   return %r : tensor<4x128x32xf32>
 }"""
 

@@ -356,7 +356,7 @@ def test_tools_of_another_version_are_refused(program: Path, tmp_path: Path) -> 
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho IREE compiler version 2.1.0\n")
     other.chmod(0o755)
-    with pytest.raises(UserError, match=r"--iree-bin .* version 2\.1\.0, .* version 3\.13\."):
+    with pytest.raises(UserError, match=r"--iree-bin .* version 2\.1\.0, .* version 3\."):
         tune(program, options(tmp_path, iree_bin=other.parent))
     assert not (tmp_path / "out").exists()
 

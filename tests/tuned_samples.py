@@ -55,19 +55,25 @@ func.func @main(%a: tensor<64x64xf32>, %b: tensor<64x64xf32>, %x: tensor<1x18x18
 """
 
 
-def write_halved_spec(program: str, path: Path, header: dict[str, str] | None = None) -> Path:
+def write_halved_spec(
+    program: str,
+    path: Path,
+    header: dict[str, str] | None = None,
+    levels_halved: tuple[str, ...] = ("distribution",),
+) -> Path:
     """A spec that halves the distribution tiles of every dispatch of a program."""
     session = CompilerSession([*HOST, "--iree-codegen-add-tuner-attributes"])
     text = session.compile(program, compile_to="executable-configurations")
     entries = []
     with session.context:
         module = ir.Module.parse(text)
-        for name in dispatch_functions(module):
-            found = read_dispatch(module, *name.split("/"))
+        for place in dispatch_functions(module):
+            found = read_dispatch(module, *place.split("/"))
             template = found.template
             assert template.root_op.tiling is not None
             levels = dict(template.root_op.tiling.levels)
-            levels["distribution"] = tuple(-(-s // 2) for s in levels["distribution"])
+            for name in levels_halved:
+                levels[name] = tuple(-(-size // 2) for size in levels[name])
             configuration = template.configure(Tiling.of(levels), template.translation)
             attributes = DispatchAttributes.of(found.function, configuration)
             entries.append(SpecEntry(f"halved_{len(entries)}", found.function, attributes))

@@ -176,6 +176,9 @@ OTHER_RUN: dict[str, object] = {
     "kernels": "only",
     "accuracy": "relaxed",
     "iree_bin": Path("tools"),
+    "start_spec": ("a.mlir",),
+    "keep_start": True,
+    "library": "own",
     "no_verify": True,
     "threads": 1,
     "strategy_options": ("pool=64",),
@@ -236,7 +239,7 @@ def test_the_table_has_every_option_of_the_command() -> None:
         "--no-verify", "--dry-run",
         "--verbose", "--json",
         "--events",
-        "--stop-at",
+        "--stop-at", "--start-spec", "--keep-start", "--library",
     }  # fmt: skip
     for spec in option_table():
         default = getattr(TuneOptions(), spec.name)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.cli import output
-from tilewright.cli.tuning_options import PATH, arguments_again, json_option, tuning_options
+from tilewright.cli.tuning_options import (
+    PATH,
+    against_option,
+    json_option,
+    tuning_options,
+    with_other_iree,
+)
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file, write_text
 from tilewright.tuning.parse import parse_share
@@ -36,11 +42,7 @@ def command() -> None:
 
 @command.command("check", short_help="See whether a result folder still holds.")
 @click.argument("result", metavar="RESULT_DIR", type=PATH)
-@click.option(
-    "--against", metavar="NEW_IREE",
-    help="Check with this IREE, not the installed one: a version such as 3.12 (pip installs it "
-    "into the user's cache), a Python environment, or the folder of its iree-compile.",
-)  # fmt: skip
+@against_option
 @click.option("--program", metavar="FILE", type=PATH,
               help="The program (default: the one that the result was made of).")  # fmt: skip
 @click.option("--tolerance", metavar="SHARE",
@@ -78,10 +80,7 @@ def check(
             check_writable_file(path, flag)
     share = None if tolerance is None else parse_share(tolerance, "--tolerance")
     if against is not None:
-        from tilewright.other_iree import other_iree
-
-        with other_iree(against) as other:
-            return other.run(arguments_again(click.get_current_context(), without=("against",)))
+        return with_other_iree(against)
     from tilewright.report.check_result import junit as junit_report
     from tilewright.report.check_result import markdown
     from tilewright.tuning.check_result import DEFAULT_TOLERANCE, check_result

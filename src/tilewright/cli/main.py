@@ -21,6 +21,7 @@ _SUMMARIES = {
     "inspect": "Show a program's dispatches and their search spaces; measures nothing.",
     "apply": "Compile a program with what tuning has found.",
     "spec": "Merge, check and show tuning specs.",
+    "specs": "Push specs into a library, and pull them from one.",
     "ci": "Say whether results still hold, for CI servers.",
     "run": "Run a function of a module or program.",
     "bench": "Time functions of a module or program.",

@@ -9,7 +9,13 @@ import click
 
 from tilewright import words
 from tilewright.cli import output
-from tilewright.cli.tuning_options import PATH, json_option, tuning_options
+from tilewright.cli.tuning_options import (
+    PATH,
+    against_option,
+    json_option,
+    tuning_options,
+    with_other_iree,
+)
 from tilewright.files import write_file, write_text
 
 
@@ -20,6 +26,8 @@ Examples:
   tilewright spec show tuned/tuning_spec.mlir
   tilewright spec merge a.mlir b.mlir -o both.mlir
   tilewright spec check both.mlir --program model.mlir
+  tilewright spec update tuned -o tuned-again
+  tilewright spec library own
   tilewright spec strip dispatch.mlir -o plain.mlir""",
 )
 def command() -> None:
@@ -60,8 +68,11 @@ def _named(note: str, names: dict[str, str]) -> str:
 @command.command("check", short_help="Check a spec with this compiler, or a program.")
 @click.argument("spec", type=PATH)
 @click.option("--program", metavar="FILE", type=PATH, help="Also check that it fits this program.")
+@click.option("--against", metavar="NEW_IREE|RESULT_DIR",
+              help="Check with another IREE (a version, an environment), or that it fits the "
+              "program of a result folder, as that was tuned.")  # fmt: skip
 @tuning_options("target", "iree_flags")
-def check(spec: Path, program: Path | None, **given: Any) -> None:
+def check(spec: Path, program: Path | None, against: str | None, **given: Any) -> int:
     """Check that this compiler takes a spec, and with --program that it changes something there.
 
     The code of kernels is compiled, for the processor that --target names.
@@ -71,7 +82,17 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
     from tilewright.sketch.spec_tasks import check_code, report_on
     from tilewright.target import parse_target
     from tilewright.tuning.apply import apply
+    from tilewright.tuning.variants import without_spec
 
+    if against is not None:
+        if not (Path(against) / "manifest.json").is_file():
+            return with_other_iree(against)
+        from tilewright.tuning.recorded import read_recorded
+
+        found = read_recorded(Path(against), program, given["target"])
+        program = found.program
+        flags = (*found.tuned.iree_flags, *without_spec(found.tuned.variant.flags))
+        given = {"target": found.tuned.target, "iree_flags": (*flags, *(given["iree_flags"] or ()))}
     report = report_on(spec)
     if report.kernels:
         check_code(spec, parse_target(given["target"] or "cpu"), tuple(given["iree_flags"] or ()))
@@ -80,10 +101,69 @@ def check(spec: Path, program: Path | None, **given: Any) -> None:
     click.echo(f"{spec}: a valid {sort} spec with {count}"
                f"{'' if report.ours else ', not written by tilewright'}")  # fmt: skip
     if program is None:
-        return
+        return 0
     from tilewright.cli.output import print_changes
 
     print_changes(apply(program, spec, **given))
+    return 0
+
+
+@command.command("update", short_help="Bring a result up to date.")
+@click.argument("result", metavar="RESULT_DIR", type=PATH)
+@against_option
+@click.option("--program", metavar="FILE", type=PATH,
+              help="The program (default: the one that the result was made of).")  # fmt: skip
+@tuning_options(
+    "target", "inputs", "parameters", "iree_flags", "threads", "device", "effort", "max_trials",
+    "time_limit_s", "variants", "db", "output", "json",
+)  # fmt: skip
+def update(result: Path, against: str | None, program: Path | None, **given: Any) -> int:
+    """Bring the result in RESULT_DIR up to date with this IREE and this machine.
+
+    Its entries are matched anew by what they are for, measured and confirmed beside the compiler's
+    own choice, and written again. What the program or the compiler have changed since is searched,
+    and nothing else. The new result goes to --output, which may be RESULT_DIR itself.
+    """
+    if against is not None:
+        return with_other_iree(against)
+    from tilewright.cli.tune import run_and_tell
+    from tilewright.tuning.update import update_request
+
+    run_and_tell(update_request(result, program, given))
+    return 0
+
+
+@command.command("library", short_help="Show what a library of specs has for this machine.")
+@click.argument("place", metavar="DIR|URL|own")
+@tuning_options("target", "threads")
+@json_option
+def show_library(place: str, as_json: bool, **given: Any) -> None:
+    """Show what a library of specs has, and what of it fits this machine.
+
+    An entry fits this processor (the same name, vectors and threads), its family (the same kind of
+    processor, vectors as wide), or neither. `own` is the library that comes with tilewright.
+    """
+    from tilewright.measure import machine
+    from tilewright.sketch.spec_tasks import resolved_target
+    from tilewright.target import parse_target
+    from tilewright.tuning.spec_library import gain, open_library, rows
+
+    library = open_library(place)
+    threads = given["threads"]
+    target = parse_target(given["target"] or "cpu", int(threads) if threads else None)
+    key, cpu = resolved_target(target).key, machine.describe().cpu
+    found = list(rows(library, key, cpu))
+    if as_json:
+        listed = [{"file": f, "fits": how, **one.texts()} for f, one, how in found]
+        output.print_json({"machine": {"target": key, "cpu": cpu}, "entries": listed})
+        return
+    click.echo(f"this machine: {cpu}, {key}")
+    table = output.table(("operator", "fits", "gain", "tuned on", "IREE", "file"), ("gain",))
+    for file, one, how in found:
+        where = f"{one.cpu}, {one.target}"
+        table.add_row(one.workload, how or "nothing", words.times(gain(one)), where, one.compiler,
+                      file)  # fmt: skip
+    output.console().print(table)
 
 
 @command.command("show", short_help="Show what each entry matches and what it sets.")
@@ -105,6 +185,7 @@ def show(spec: Path, as_json: bool) -> None:
                 "header": dict(report.header),
                 "entries": report.entries,
                 "kernels": [dict(kernel) for kernel in report.kernels],
+                "evidence": dict(report.evidence),
             }
         )
         return
@@ -117,6 +198,13 @@ def show(spec: Path, as_json: bool) -> None:
     for row in report.entries:
         table.add_row(row.name, row.matches, row.pipeline, row.configuration)
     output.console().print(table)
+    for name, known in report.evidence.items():
+        between = f" ({known.low} to {known.high})" if known.low else ""
+        click.echo(
+            f"{name}: {known.default_ms} to {known.tuned_ms} ms{between} on {known.cpu}, "
+            f"{known.target}, IREE {known.compiler}, {known.date}; results compared with "
+            f"{known.verified or 'nothing'}"
+        )
     for kernel in report.kernels:
         click.echo(
             f"\nkernel {kernel['name']}, for {kernel['target']}\n{kernel['loops'].rstrip()}\n"

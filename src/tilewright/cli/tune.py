@@ -63,7 +63,6 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     dispatch and, on CPUs, kernels of our own are tried on this machine. A choice is kept only when
     the results are right and it is faster beyond the noise, alone and in the whole program.
     """
-    from tilewright.tuning.compile_only import CompileOnlyResult
     from tilewright.tuning.project import find_project
     from tilewright.tuning.request import make_request
 
@@ -72,6 +71,18 @@ def command(program: Path | None, report: bool, **given: Any) -> None:
     if request.options.dry_run:
         _dry_run(request)
         return
+    run_and_tell(request, report)
+
+
+def run_and_tell(request: TuneRequest, report: bool = True) -> None:
+    """Run, and print what was found.
+
+    Args:
+        request: what is run.
+        report: whether a page is written into the result folder.
+    """
+    from tilewright.tuning.compile_only import CompileOnlyResult
+
     result = _run(request, lambda session: session.run())
     if isinstance(result, CompileOnlyResult):
         _print_compiled(result, request)

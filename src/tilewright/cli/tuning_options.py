@@ -66,6 +66,27 @@ def arguments_again(context: click.Context, without: Collection[str] = ()) -> li
     return [*context.command_path.split()[1:], *options, "--", *arguments]
 
 
+def with_other_iree(wanted: str) -> int:
+    """Run the command that is running in a process that has another IREE.
+
+    Args:
+        wanted: as `--against` takes it.
+
+    Returns:
+        Its exit status.
+    """
+    from tilewright.other_iree import other_iree
+
+    with other_iree(wanted) as other:
+        return other.run(arguments_again(click.get_current_context(), without=("against",)))
+
+
+against_option = click.option(
+    "--against",
+    metavar="NEW_IREE",
+    help="Do so with this IREE, not the installed one: a version such as 3.12 (pip installs it "
+    "into the user's cache), a Python environment, or the folder of its iree-compile.",
+)
 PATH = click.Path(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -14,6 +14,7 @@ from tilewright.errors import UserError
 from tilewright.files import read_text
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerState, WorkerTask
+from tilewright.measure.peak import processor
 from tilewright.schedule import compiler
 from tilewright.schedule.build_tasks import with_processor
 from tilewright.spec.report import SpecReport
@@ -91,6 +92,26 @@ def _asked(task: WorkerTask[Request, Reply], request: Request, *read: Path) -> R
         place = "" if reply.is_user_error else f"{', '.join(map(str, read))}: cannot be read: "
         raise UserError(f"{place}{reply.message}")
     return reply
+
+
+def resolved_target(target: Target) -> Target:
+    """A target with what the compiler knows of its processor.
+
+    Args:
+        target: of a CPU or a GPU.
+
+    Returns:
+        The same target, its processor and vectors known; of a GPU as it is.
+
+    Raises:
+        UserError: the compiler does not know it.
+    """
+    if target.is_gpu:
+        return target
+    found = compiler.ask(learn_processor, target)
+    if isinstance(found, WorkerFailure):
+        raise UserError(f"--target {target.name}: {found.message}")
+    return found
 
 
 # In the workers
@@ -176,3 +197,13 @@ def compile_code(state: WorkerState, request: ReadSpecRequest) -> str:
         source = str(module)
     compiler.compile(source, name=request.path.name)
     return ""
+
+
+def learn_processor(state: WorkerState, target: Target) -> Target:
+    """Task: see `resolved_target`.
+
+    Args:
+        state: the worker's.
+        target: of a CPU.
+    """
+    return target.with_vectors(*processor(state, target.flags))

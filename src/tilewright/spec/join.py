@@ -19,6 +19,7 @@ from tilewright.spec.kernels import StoredKernel, code_functions, store, stored_
 from tilewright.spec.merge import MergeResult, merge_specs
 from tilewright.spec.read import (
     check_spec,
+    evidence_of,
     foreach_pairs,
     header_of,
     parse_preprocessing,
@@ -81,6 +82,7 @@ class _Join:
     notes: list[str] = field(default_factory=list)
     _taken: dict[str, str] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
+    _evidence: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def build(self) -> ir.Module:
         headers = [header_of(spec) for spec in reversed(self.specs)]  # the earliest wins
@@ -101,6 +103,7 @@ class _Join:
             for op in list(spec.regions[0].blocks[0].operations):
                 if library.symbol(op) != library.PREPROCESSING_ENTRY_POINT:
                     op.operation.move_before(main)
+        library.put_evidence(module.operation, self._evidence)
         return module
 
     def _take_apart(self, source: str, spec: ir.Operation) -> None:
@@ -150,6 +153,8 @@ class _Join:
         while new in self._names:
             new, number = f"{old} ({number})", number + 1
         self._names.add(new)
+        if (known := evidence_of(spec).get(old)) is not None:
+            self._evidence[new] = known.texts()
         if new != old:
             code = [f for op in kernel.parts(spec) for f in code_functions(op)]
             store(kernel.function, {**kernel.texts, "name": new}, code)

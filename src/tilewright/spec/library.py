@@ -32,6 +32,8 @@ from tilewright.ir.walk import string_attribute, walk
 MARKER = "tilewright.tuned"
 #: Attribute on the module of a spec of ours: a dictionary of strings (what made it, for what).
 HEADER = "tilewright.spec"
+#: Attribute on the module: of each entry what is known of it (`spec.evidence`).
+EVIDENCE = "tilewright.evidence"
 #: Names of our helper sequences start with this.
 PREFIX = "tilewright_"
 ENTRY_POINT = "__kernel_config"
@@ -179,6 +181,18 @@ def new_module(header: dict[str, str]) -> ir.Module:
     module.operation.attributes["transform.with_named_sequence"] = ir.UnitAttr.get()
     module.operation.attributes[HEADER] = texts(header)
     return module
+
+
+def put_evidence(module: ir.Operation, evidence: Mapping[str, Mapping[str, str]]) -> None:
+    """Note on a spec what is known of its entries.
+
+    Args:
+        module: the spec.
+        evidence: texts by the names of entries; empty: the module is left as it is.
+    """
+    if evidence:
+        known = {name: texts(one) for name, one in evidence.items()}
+        module.attributes[EVIDENCE] = ir.DictAttr.get(known)
 
 
 def texts(values: Mapping[str, str]) -> ir.Attribute:

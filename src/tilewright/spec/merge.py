@@ -9,7 +9,7 @@ earlier spec configured by a first pair of its own that takes them up and does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
@@ -17,9 +17,11 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
+from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.read import (
     entry_id,
     entry_point_steps,
+    evidence_of,
     find_entries,
     foreach_pairs,
     header_of,
@@ -83,10 +85,12 @@ class _Merge:
     dropped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _kept: dict[str, _Kept] = field(default_factory=dict)
+    _evidence: dict[str, dict[str, str]] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
     _taken: dict[str, str] = field(default_factory=lambda: {library.ENTRY_POINT: ""})
     _passes: set[str] = field(default_factory=set)
     _configures: bool = False
+    _known: Mapping[str, EntryEvidence] = field(default_factory=dict)
 
     def build(self) -> ir.Module:
         headers = [header_of(spec) for spec in reversed(self.specs)]  # the earliest wins
@@ -95,6 +99,7 @@ class _Merge:
 
         def steps(func: ir.Value) -> ir.Value:
             for number, spec in enumerate(self.specs, start=1):
+                self._known = evidence_of(spec)
                 self._rename_symbols(spec, f"spec {number}")
                 func = self._take_steps(f"spec {number}", spec, func)
             return func
@@ -109,6 +114,7 @@ class _Merge:
                 if library.symbol(op) != library.ENTRY_POINT:
                     op.operation.move_before(config)
         library.add_helpers(module)
+        library.put_evidence(module.operation, self._evidence)
         return module
 
     # Steps ---------------------------------------------------------------------------------------
@@ -222,6 +228,8 @@ class _Merge:
         while new in self._ids:
             new, number = f"{old} ({number})", number + 1
         self._ids.add(new)
+        if old in self._known:
+            self._evidence[new] = self._known[old].texts()
         if new == old:
             return
         self.notes.append(f"{source}: entry '{old}' is called '{new}' now")

@@ -11,6 +11,7 @@ from iree.compiler.dialects import iree_codegen
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
+from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.kernels import stored_kernels
 from tilewright.spec.report import SpecReport, SpecRow
 
@@ -51,13 +52,56 @@ def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
                 header=header_of(module),
                 is_preprocessing=True,
                 kernels=tuple(kernels),
+                evidence=evidence_of(module),
             )
         module = parse_spec(text, name)
         return SpecReport(
             entries=tuple(_row(entry) for entry in find_entries(module)),
             ours=library.HEADER in module.attributes,
             header=header_of(module),
+            evidence=evidence_of(module),
         )
+
+
+def with_evidence(text: str, name: str, evidence: Mapping[str, EntryEvidence]) -> str:
+    """A spec with what is known of its entries.
+
+    Args:
+        text: MLIR.
+        name: what errors call it.
+        evidence: by the names of entries; those that the spec does not have are left out.
+
+    Returns:
+        The text of the spec; without entries that anything is known of the text as it is.
+
+    Raises:
+        UserError: the text is no spec.
+    """
+    names = {row.name for row in check_spec(text, name).entries}
+    known = {entry: one.texts() for entry, one in evidence.items() if entry in names}
+    if not known:
+        return text
+    with library.new_context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        library.put_evidence(module.operation, known)
+        return f"{library.printed(module).rstrip()}\n"
+
+
+def evidence_of(module: ir.Operation) -> dict[str, EntryEvidence]:
+    """What a spec knows of its entries.
+
+    Args:
+        module: the spec.
+
+    Returns:
+        Evidence by the entry's name.
+    """
+    if library.EVIDENCE not in module.attributes:
+        return {}
+    return {
+        one.name: EntryEvidence.of({e.name: library.text(e.attr) for e in ir.DictAttr(one.attr)})
+        for one in ir.DictAttr(module.attributes[library.EVIDENCE])
+    }
 
 
 def _preprocessing_rows(module: ir.Operation) -> Iterator[SpecRow]:

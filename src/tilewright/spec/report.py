@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tilewright.spec.evidence import EntryEvidence
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class SpecReport:
 
     is_preprocessing: whether it acts on programs before dispatches are formed, and not on these.
     kernels: of ours that it has, each as texts (`spec.kernels.StoredKernel`); entries too.
+    evidence: what is known of entries, by their names.
     """
 
     entries: tuple[SpecRow, ...]
@@ -32,3 +35,4 @@ class SpecReport:
     header: Mapping[str, str]
     is_preprocessing: bool = False
     kernels: tuple[Mapping[str, str], ...] = ()
+    evidence: Mapping[str, EntryEvidence] = field(default_factory=dict)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.store import Database, RunRecord, RunStatus
+from tilewright.trial import Configuration
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import PhaseEnded, PhaseStarted
 from tilewright.tuning.opening import OpenProgram
@@ -26,7 +27,8 @@ class RunContext(OpenProgram):
     `compilers` and `benchmark` never work at the same time: on a CPU the compiler would disturb
     what is measured. `run_id` is the run's in the database, once it is there, and `measured_on`
     what its measurements hold for (None: it is not known). `phase_s` collects seconds by phase,
-    `deadlines` says by when phases must end.
+    `deadlines` says by when phases must end. `suggested`: by the key of a workload what is tried of
+    it before anything else; `settled`: keys of those of which nothing more is tried.
     """
 
     benchmark: Benchmark
@@ -36,6 +38,8 @@ class RunContext(OpenProgram):
     phase_s: dict[str, float] = field(default_factory=dict)
     stopping: bool = False
     measured_on: MeasurementKey | None = None
+    suggested: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:

@@ -207,6 +207,31 @@ class TuneOptions:
         read=read_database,
     )
     resume: bool = _option(False, "", "go on with the last unfinished run", measures=True)
+    start_spec: tuple[str, ...] = _option(
+        (),
+        "SPEC",
+        "begin with what a spec or result folder has, whoever tuned it; 'iree': with the specs "
+        "that come with the compiler",
+        flag="--start-spec",
+        identifies=True,
+        measures=True,
+        read=read_texts,
+    )
+    keep_start: bool = _option(
+        False,
+        "",
+        "take what the result folder of --start-spec has for settled, and search the rest alone",
+        flag="--keep-start",
+        identifies=True,
+        measures=True,
+    )
+    library: str | None = _option(
+        None,
+        "DIR|URL",
+        "begin with what a library of specs has for this machine; 'own': tilewright's",
+        identifies=True,
+        measures=True,
+    )
     fresh: bool = _option(False, "", "tune again what the database has results for", measures=True)
     keep_candidates: Path | None = _option(
         None, "DIR", "keep every candidate's MLIR and compile command", read=read_path

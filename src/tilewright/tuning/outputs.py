@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,16 @@ from tilewright.errors import UserError
 from tilewright.files import parse_json, write_file
 from tilewright.measure import machine
 from tilewright.measure.comparison import Finalist
+from tilewright.measure.pool import WorkerFailure
 from tilewright.measure.statistics import Verdict
 from tilewright.measure.verify import Comparison
+from tilewright.spec.evidence import EntryEvidence
 from tilewright.toolchain import versions
 from tilewright.tuning import tables
 from tilewright.tuning.company import Company, Outcome, spec_request
 from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
+from tilewright.tuning.evidence import EvidenceRequest, entry_evidence, write_evidence
 from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
 from tilewright.tuning.prepare import PreparedVariant, extract
@@ -40,6 +43,7 @@ VMFB = "program.vmfb"
 TRIALS = "trials.csv"
 PREPROCESSING = "preprocessing_spec.mlir"
 UNVERIFIED = "no results were checked (--no-verify): what is faster here may compute something else"
+_SPEC_TIMEOUT_S = 300.0
 _NOT_SEARCHED = "its variant was compared as a whole and not searched"
 # Files that only some results have: those of an earlier one would be taken for this one's.
 _STALE = (PREPROCESSING, "program.mlir", "program.mlirbc")
@@ -131,12 +135,13 @@ def _install(programs: Programs, outcome: Outcome, final: Final, cpu_start: floa
         tempfile.mkdtemp(prefix=f".{output.name}.", dir=_existing_parent(output.resolve()))
     )
     try:
-        _write_spec(context, outcome, final, staging / SPEC)
         runs = measure_ways(programs, final.build, output.absolute() / VMFB)
         result = _summarise(context, outcome, final, runs, cpu_start)
+        evidence = entry_evidence(context, final.company, result.dispatches)
+        _write_spec(context, outcome, final, staging / SPEC, evidence)
         assert final.build.vmfb is not None
         shutil.copyfile(final.build.vmfb, staging / VMFB)
-        _write_files(programs, outcome, final, result, staging)
+        _write_files(programs, outcome, final, result, staging, evidence)
         install_folder(staging, output, _STALE)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -267,10 +272,16 @@ def _given(context: RunContext, build: Build) -> tuple[str, ...]:
     return (f"{context.target.spec_flag}{build.spec}", *own)
 
 
-def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path) -> None:
+def _write_spec(
+    context: RunContext,
+    outcome: Outcome,
+    final: Final,
+    path: Path,
+    evidence: Mapping[str, EntryEvidence],
+) -> None:
     """The spec of the program; one without entries, which changes nothing, where it has none."""
     if final.build.spec is not None:
-        _copy_spec(context, final.build.spec, path)
+        _copy_spec(context, final.build.spec, path, evidence)
         return
     own = PreparedVariant(outcome.default.variant, ())
     prepared = final.company.prepared if final.company else own
@@ -279,10 +290,17 @@ def _write_spec(context: RunContext, outcome: Outcome, final: Final, path: Path)
         raise RuntimeError(f"a spec without entries cannot be written: {problem}")
 
 
-def _copy_spec(context: RunContext, spec: Path, path: Path) -> None:
-    """A spec as it was compiled with, with a comment where its results were not compared."""
+def _copy_spec(
+    context: RunContext, spec: Path, path: Path, evidence: Mapping[str, EntryEvidence]
+) -> None:
+    """A spec as it was compiled with, and what is known of its entries; with a comment where its
+    results were not compared."""
     mark = f"// {UNVERIFIED}\n" if context.options.no_verify else ""
-    path.write_bytes(mark.encode() + spec.read_bytes())
+    request = EvidenceRequest(spec, path, evidence, mark)
+    failed = context.compilers.ask(write_evidence, request, _SPEC_TIMEOUT_S)
+    if isinstance(failed, WorkerFailure):
+        context.note(f"{path.name} says nothing of its entries: {failed.message}", warning=True)
+        path.write_bytes(mark.encode() + spec.read_bytes())
 
 
 def _summarise(
@@ -330,6 +348,7 @@ def _write_files(
     final: Final,
     result: TuneResult,
     staging: Path,
+    evidence: Mapping[str, EntryEvidence],
 ) -> None:
     context = programs.context
     program = context.program
@@ -343,7 +362,7 @@ def _write_files(
     variant_flags = final.build.as_compiled.flags
     preprocessing = preprocessing_spec(variant_flags)
     if preprocessing is not None:
-        _copy_spec(context, Path(preprocessing), staging / PREPROCESSING)
+        _copy_spec(context, Path(preprocessing), staging / PREPROCESSING, evidence)
         variant_flags = relocate_preprocessing(variant_flags, destination / PREPROCESSING)
     variant = replace(final.build.variant, flags=variant_flags)
     flags = (*context.flags(variant), f"{context.target.spec_flag}{destination / SPEC}")

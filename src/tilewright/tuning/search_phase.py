@@ -26,7 +26,7 @@ from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.shared_sites import SharedSites, standings
 from tilewright.tuning.stages import CompileStage, DispatchCompiler
 from tilewright.tuning.task import DispatchTask
-from tilewright.tuning.task_search import task_loop
+from tilewright.tuning.task_search import openings, task_loop
 
 OPENED = "trials of starts"
 """The state of a run that says how many trials were done before the search."""
@@ -110,6 +110,12 @@ def search(
             return None
         name = f"{one.prepared.variant.name}/{one.task.name}"
         loop = task_loop(context, stages, one.task, lessons, expected)
+        if one.task.workload.key in context.settled:
+            # What is known of it is measured here, and is confirmed or not like anything else.
+            given = context.suggested.get(one.task.workload.key, ())
+            loop.try_all([c for c in openings(context, one.task, one.task.trials) if c in given])
+            sites.hand_over(one.task, one.task.trials)
+            return None
         running[name] = _Running(one.task, loop, name)
         if one.task.data is not None:
             lessons.tasks.append(one.task)

@@ -63,6 +63,7 @@ from tilewright.tuning.session_stages import (
     SessionStages,
 )
 from tilewright.tuning.starts import make_starts
+from tilewright.tuning.suggestions import settled, suggestions
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variant_phase import choose_variants
 from tilewright.tuning.variants import DEFAULT_VARIANT
@@ -263,6 +264,8 @@ class TuningSession:
                 context.emit(ProgramMeasured("default", default_s, True))
             with context.phase("dispatches", "reading the dispatches"):
                 first = read_tasks(context, extraction)
+                context.suggested = suggestions(context, first)
+                context.settled = settled(context)
             outcome = Outcome(default, default_s)
             if self.stages.searches:
                 starts = make_starts(programs, self.stages, outcome, first)

@@ -26,8 +26,9 @@ _SKETCH_BEHIND, _PIPELINE_BEHIND = 4.0, 16.0
 def openings(
     context: RunContext, task: DispatchTask, known: Sequence[Trial]
 ) -> list[Configuration]:
-    """What is tried of a task before anything is searched: what an earlier run found, here or
-    elsewhere, however few trials it took, and what each sketch takes for best.
+    """What is tried of a task before anything is searched: what others found, who gave it to this
+    run, what an earlier run found, here or elsewhere, however few trials it took, and what each
+    sketch takes for best.
 
     Args:
         context: the run.
@@ -38,7 +39,9 @@ def openings(
         Configurations that have not been tried.
     """
     found = hint(context, task)
-    wanted = [*([] if found is None else [found]), *task.restricted.anchors]
+    given = context.suggested.get(task.workload.key, ())
+    suggested = [one for one in given if task.restricted.contains(one)]
+    wanted = [*suggested, *([] if found is None else [found]), *task.restricted.anchors]
     tried = {task.space.default, *(trial.configuration for trial in known)}
     return [one for one in dict.fromkeys(wanted) if one not in tried]
 

@@ -1,0 +1,64 @@
+"""What a spec knows of its entries: what each was tuned for, on what, with what result, as texts.
+
+It stands on the spec's module (`tilewright.evidence`), so it goes wherever the spec goes: through
+merging, and through `iree-compile`, which does not look at it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EntryEvidence:
+    """One entry of a spec: what it is about, and what showed that it is worth having.
+
+    operator: the workload's key. workload: in words. configuration: knobs of the space, as JSON.
+    target, cpu: the target's key and the processor's name where it was measured. compiler,
+    tilewright: versions. default_ms, tuned_ms: of one execution; low, high: the interval of their
+    ratio, '' where it was judged in the whole program alone. verified: what the results were
+    compared with.
+    """
+
+    operator: str
+    workload: str
+    configuration: str
+    variant: str
+    target: str
+    cpu: str
+    compiler: str
+    tilewright: str
+    default_ms: str
+    tuned_ms: str
+    low: str
+    high: str
+    verified: str
+    date: str
+
+    @staticmethod
+    def of(texts: Mapping[str, str]) -> EntryEvidence:
+        """What texts say; what they do not say is '', and what they say besides is left out.
+
+        Args:
+            texts: by the names of the fields.
+        """
+        return EntryEvidence(**{one.name: texts.get(one.name, "") for one in fields(EntryEvidence)})
+
+    def texts(self) -> dict[str, str]:
+        """The fields by name."""
+        return asdict(self)
+
+    def knobs(self) -> dict[str, Any]:
+        """The configuration as JSON has it; empty where it cannot be read.
+
+        Returns:
+            Values by knob.
+        """
+        try:
+            found = json.loads(self.configuration)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}

@@ -175,7 +175,7 @@ def test_figures_come_as_events_until_the_run_ends(server: WatchServer, log: Eve
         told = messages(stream)
         name, first = next(told)
         assert (name, first["done"], first["ended"]) == ("run", 3, False)
-        assert set(first["figures"]) == {"before-after", "progress"}
+        assert set(first["figures"]) == {"before-after", "flame", "progress"}
         trial(log, "d_matmul", 5e-4, 5e-4, 4)
         name, second = next(told)
         assert (second["done"], second["rows"][1][5]) == (4, "2.00x")

@@ -15,7 +15,7 @@ import psutil
 from tilewright import words
 from tilewright.cli.live import status_line
 from tilewright.cli.view import PlainView, RunProgress
-from tilewright.report.tuning_figures import before_after, progress
+from tilewright.report.tuning_figures import before_after, flame, progress
 from tilewright.tuning import events
 from tilewright.tuning.event_log import read_line
 
@@ -194,12 +194,14 @@ class WatchedRun:
                 rows.append(
                     {
                         "name": row.name,
+                        "kind": row.workload.split(" ")[0],
                         "count": row.count,
                         "default_ms": row.default_s * 1e3,
                         "tuned_ms": best * 1e3,
                     }
                 )
         before_after(made, rows)
+        flame(made, rows)
         known = [key for v, row in ranked if (key := (v, row.name)) in self._curves]
         curves = {}
         for key in known[:_CURVES]:

@@ -89,6 +89,76 @@ def before_after(figures: Figures, rows: list[dict[str, Any]]) -> None:
     figures["before-after"] = go.Figure(bars, layout)
 
 
+def flame(figures: Figures, rows: list[dict[str, Any]]) -> None:
+    """Where the program's time goes, as flames: the program, kinds of work, dispatches, each as
+    wide as the time it takes; as the compiler makes it above, tuned below, on one scale.
+
+    Args:
+        figures: gets the figure.
+        rows: of the summary's dispatches, with their `kind`.
+    """
+    import plotly.graph_objects as go
+
+    timed = [r for r in rows if r["default_ms"] is not None]
+    before = [
+        (r["kind"], r["name"], r["count"] * r["default_ms"])
+        for r in timed
+        if not r.get("dispatches")
+    ]
+    # What a kernel for several dispatches took the place of takes no time of its own any more.
+    after = [
+        (r["kind"], r["name"], r["count"] * r["tuned_ms"])
+        for r in timed
+        if not str(r.get("status", "")).startswith("part of")
+        and (r.get("kernel") or not r.get("dispatches"))
+    ]
+    kinds = list(dict.fromkeys(kind for kind, *_ in (*before, *after)))
+    colours = {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}
+    short = _without_prefix(list(dict.fromkeys(name for _, name, _ in (*before, *after))))
+    totals = [sum(ms for *_, ms in parts) for parts in (before, after)]
+    traces = []
+    for what, parts, total, rows_of in (
+        ("default", before, totals[0], (0.53, 1.0)),
+        ("tuned", after, totals[1], (0.0, 0.47)),
+    ):
+        by_kind: dict[str, float] = {}
+        for kind, _, ms in parts:
+            by_kind[kind] = by_kind.get(kind, 0.0) + ms
+        ids = [what, *by_kind, *(f"{number}" for number in range(len(parts)))]
+        traces.append(
+            go.Icicle(
+                ids=ids,
+                labels=[
+                    f"{what} {significant(total)} ms",
+                    *by_kind,
+                    *(short[name] for _, name, _ in parts),
+                ],
+                parents=["", *[what] * len(by_kind), *(kind for kind, *_ in parts)],
+                values=[total, *by_kind.values(), *(ms for *_, ms in parts)],
+                branchvalues="total",
+                marker={
+                    "colors": [
+                        "#dddddd",
+                        *(colours[kind] for kind in by_kind),
+                        *(colours[kind] for kind, *_ in parts),
+                    ],
+                    "line": {"color": "#ffffff", "width": 1},
+                },
+                tiling={"orientation": "v"},
+                pathbar={"visible": False},
+                domain={"x": [0.0, max(0.02, total / max(*totals, 1e-9))], "y": list(rows_of)},
+                textposition="middle center",
+                hovertemplate="%{label}: %{value:.4g} ms, %{percentRoot:.1%}<extra></extra>",
+            )
+        )
+    layout = figure_layout(
+        height=420,
+        uniformtext={"minsize": 10, "mode": "hide"},
+        margin={"l": 5, "r": 5, "t": 5, "b": 5},
+    )
+    figures["flame"] = go.Figure(traces, layout)
+
+
 def progress(figures: Figures, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
     """How far dispatches have come by the time that has passed.
 

@@ -42,6 +42,9 @@ def tune(
     iree_bin: Path | None = None,
     db: Path | ServerAddress | None = None,
     resume: bool = False,
+    start_spec: Iterable[str] = (),
+    keep_start: bool = False,
+    library: str | None = None,
     fresh: bool = False,
     keep_candidates: Path | None = None,
     no_verify: bool = False,
@@ -78,6 +81,9 @@ def tune(
     db: the database, a file or a server's URL (default: `$TILEWRIGHT_DB`, else the user's data
         directory).
     resume: go on with the last unfinished run; fresh: do not reuse earlier results.
+    start_spec: specs or result folders to begin with, whoever tuned them; `"iree"`: the compiler's.
+    keep_start: take what that result folder has for settled, and search the rest alone.
+    library: a folder or URL of specs to begin with; `"own"`: tilewright's.
     keep_candidates: a folder for every candidate's MLIR and compile command.
     iree_bin: IREE's tools, which must be of the installed version (default: the installed ones).
     no_verify: check no results; everything that is written out says so.

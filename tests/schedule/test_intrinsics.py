@@ -122,11 +122,6 @@ def test_bf16_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
         )
 
 
-def test_bf16_dot_of_arm() -> None:
-    s, tensors = dot_matmul(4, 4, 32, "bf16", "f32", 2)
-    assert "bfdot" in te.build(s, tensors, target="cpu:neoverse-v2").assembly()
-
-
 def test_bf16_dot_needs_the_extension() -> None:
     s, tensors = dot_matmul(16, 1, 2, "bf16", "f32", 2)
     with pytest.raises(te.ScheduleError, match=r"bf16 dot products.*cpu:haswell"):

@@ -11,6 +11,7 @@ import pytest
 from played_programs import PlayedRun
 
 from tilewright.errors import UserError
+from tilewright.trial import Configuration
 from tilewright.tuning import outputs
 from tilewright.tuning.company import Company, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
@@ -21,6 +22,8 @@ from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant
 
+CHOICE = Configuration.of({"tile": 8})
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> PlayedRun:
@@ -30,7 +33,9 @@ def run(tmp_path: Path) -> PlayedRun:
 def tuned(run: PlayedRun, *names: str, seconds: float = 0.5) -> Company:
     """A company of tasks with a winner each, in a program that takes so long."""
     run.seconds["default_company_0"] = seconds
-    winners = [Confirmed(run.task(n), [FinalCandidate("x", run.context.work)], 1.0) for n in names]
+    winners = [
+        Confirmed(run.task(n), [FinalCandidate(CHOICE, run.context.work)], 1.0) for n in names
+    ]
     company = try_in_company(run.programs, winners, Company(run.prepared, run.default))
     run.outcome.confirmed += winners
     run.outcome.companies.append(company)

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from tilewright.errors import UserError
 from tilewright.store import rows
 from tilewright.store.connection import Connection
 
@@ -39,8 +40,9 @@ def verify(db: Connection) -> list[str]:
             for row in connection.execute(sa.select(table.table)):
                 try:
                     read(row)
-                except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    wrong.append(f"{table.table.name}: row {row[0]} cannot be read ({error})")
+                except (UserError, ValueError, TypeError, KeyError, AttributeError) as error:
+                    why = error.__cause__ or error
+                    wrong.append(f"{table.table.name}: row {row[0]} cannot be read ({why})")
             found += wrong[:_MOST]
             if len(wrong) > _MOST:
                 found.append(f"{table.table.name}: {len(wrong) - _MOST} more rows")

@@ -30,8 +30,15 @@ FEWER = {
     "--repetitions 20": "--repetitions 2",
     "1,4,16": "4",
 }
-# What these show takes 20 s and more; the parts of it are tested by themselves.
-LONG = ("profiler.md", "tutorial-model.md")
+# What these show takes 12 s and more; the parts of it are tested by themselves.
+LONG = (
+    "kernels.md",
+    "profiler.md",
+    "replay.md",
+    "result-folder.md",
+    "run-and-bench.md",
+    "tutorial-model.md",
+)
 
 
 _LINK = re.compile(r"\]\(([^)]+)\)")

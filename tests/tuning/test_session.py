@@ -241,6 +241,8 @@ def is_kernel(row: dict[str, str]) -> bool:
     return str(json.loads(row["knobs"])["pipeline"]).startswith("kernel-")
 
 
+# tests/test_faults.py kills runs of all kinds; this one looks at kernels besides.
+@pytest.mark.slow
 def test_resume_after_kill_repeats_and_loses_nothing(program: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"

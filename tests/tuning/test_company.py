@@ -46,6 +46,7 @@ def test_how_many_programs_there_is_time_for() -> None:
     assert affordable(None, 10.0) is None
     assert affordable(35.0, 10.0) == 3
     assert affordable(0.0, 10.0) == 1
+    assert affordable(35.0, 10.0, 12.0) == 2
 
 
 def test_without_winners_the_plain_program_stays(run: PlayedRun) -> None:

@@ -172,7 +172,7 @@ def try_in_company(
             others = outcome.faster[1 : context.options.effort_preset.company]
             rivals += [winners | {key: other.configuration} for other in others]
             rivals.append(without([key]))
-    count = affordable(within_s, programs.seconds_each)
+    count = affordable(within_s, programs.each_s, 2 * programs.comparing_s)
     if count is not None and len(rivals) >= count and len(changed) > 2:
         rivals = [without(changed[::2]), without(changed[1::2])]
     together = [winners, *rivals]
@@ -250,19 +250,20 @@ def _known(base: Company) -> dict[str, tuple[Configuration, float]]:
     return known
 
 
-def affordable(within_s: float | None, seconds_each: float) -> int | None:
+def affordable(within_s: float | None, seconds_each: float, comparing_s: float = 0.0) -> int | None:
     """How many programs to try.
 
     Args:
-        within_s: seconds that there are for compiling them; None: no limit.
+        within_s: seconds that there are for them; None: no limit.
         seconds_each: what compiling one takes.
+        comparing_s: what comparing them takes, however many there are.
 
     Returns:
         The number, at least 1 (the winners' own); None: all.
     """
     if within_s is None:
         return None
-    return max(1, int(within_s / max(seconds_each, 1e-3)))
+    return max(1, int((within_s - comparing_s) / max(seconds_each, 1e-3)))
 
 
 def _hottest(context: RunContext, confirmed: Sequence[Confirmed]) -> list[Confirmed]:

@@ -106,6 +106,17 @@ class Programs:
         self.seconds_each = 0.0
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def each_s(self) -> float:
+        """What compiling one of several programs takes of the run's time, kernels and all."""
+        known = self.context.deadlines.each(WITH_KERNELS, 0.0)
+        return max(self.seconds_each, known / max(1, self.context.target.cores))
+
+    @property
+    def comparing_s(self) -> float:
+        """What comparing programs takes of the run's time, once."""
+        return comparing_s(self.context)
+
     def build(self, wanted: Build) -> Build:
         """Compile the program; a failure is in the result.
 
@@ -298,6 +309,16 @@ def comparison_s(context: RunContext) -> float:
     return math.inf if limit is None else max(_COMPARISON_LEAST_S, _COMPARISON_SHARE * limit)
 
 
+def comparing_s(context: RunContext) -> float:
+    """What comparing programs takes of the run's time, once.
+
+    Args:
+        context: the run.
+    """
+    least = min(_COMPARISON_LEAST_S, comparison_s(context))
+    return context.deadlines.each(COMPARING, least)
+
+
 def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     """What is to come when the search is over, of compiling and comparing programs.
 
@@ -312,7 +333,7 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     compile_s = deadlines.each(PLAIN, 1.0)
     if kernels:
         compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * compile_s)
-    compare_s = deadlines.each(COMPARING, min(_COMPARISON_LEAST_S, comparison_s(context)))
+    compare_s = comparing_s(context)
     # A result is proven by compiling it to where dispatches are configured.
     return compile_s + 2 * compare_s, compile_s + compare_s
 

@@ -330,12 +330,13 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
         Seconds for the winners of one variant in the program, and for the result.
     """
     deadlines = context.deadlines
-    compile_s = deadlines.each(PLAIN, 1.0)
+    plain_s = compile_s = deadlines.each(PLAIN, 1.0)
     if kernels:
         compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * compile_s)
     compare_s = comparing_s(context)
-    # A result is proven by compiling it to where dispatches are configured.
-    return compile_s + 2 * compare_s, compile_s + compare_s
+    # A result is proven by compiling it to where dispatches are configured, with its specs and
+    # without.
+    return compile_s + 2 * compare_s, compile_s + plain_s + compare_s
 
 
 def open_programs(

@@ -22,7 +22,6 @@ from tilewright.measure.jobs import (
     Request,
     Result,
     WorkerFailure,
-    WorkerTask,
 )
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.timing import TimingPolicy
@@ -33,8 +32,8 @@ _LEAST_ROUND, _MOST_ROUND = 8, 512
 _PER_DEVICE, _PER_COMPILER = 8, 4
 
 
-class ClusterPool:
-    """Compile workers of this machine, and a cluster for all that can travel. A `JobRunner`.
+class ClusterPool(JobRunner):
+    """Compile workers of this machine, and a cluster for all that can travel.
 
     cluster: where that goes; with no compile worker in it nothing does. stop: ends waiting.
     """
@@ -44,22 +43,6 @@ class ClusterPool:
         self.stop: Callable[[], bool] = lambda: False
         self._here = here
         self._asked = 0
-
-    def ask(
-        self,
-        task: WorkerTask[Request, Reply],
-        request: Request,
-        timeout_s: float | None = None,
-    ) -> Reply | WorkerFailure:
-        """As there.
-
-        Args:
-            task: what to do.
-            request: what the task is called with.
-            timeout_s: seconds; the pool's own if left out.
-        """
-        (result,) = self.run([Job(task, request, timeout_s)])
-        return result.outcome
 
     def run(
         self,

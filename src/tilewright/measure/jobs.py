@@ -215,6 +215,8 @@ class JobRunner(Protocol):
             request: what the task is called with.
             timeout_s: seconds; the runner's own if left out.
         """
+        (result,) = self.run([Job(task, request, timeout_s)])
+        return result.outcome
 
 
 def one_line(text: str) -> str:

@@ -36,11 +36,11 @@ from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.jobs import (
     Job,
+    JobRunner,
     Reply,
     Request,
     Result,
     WorkerFailure,
-    WorkerTask,
     describe_exit,
     one_line,
 )
@@ -275,7 +275,7 @@ class _Running:
     retried: bool
 
 
-class WorkerPool:
+class WorkerPool(JobRunner):
     """`count` workers that run jobs.
 
     setup: run once in each new worker, to warm it up.
@@ -424,22 +424,6 @@ class WorkerPool:
                 if on_result:
                     on_result(result)
         return [result for result in ordered if result is not None]
-
-    def ask(
-        self,
-        task: WorkerTask[Request, Reply],
-        request: Request,
-        timeout_s: float | None = None,
-    ) -> Reply | WorkerFailure:
-        """Run one job: its task's reply, or why there is none.
-
-        Args:
-            task: what to do.
-            request: what the task is called with.
-            timeout_s: seconds; the pool's own if left out.
-        """
-        (result,) = self.run([Job(task, request, timeout_s)])
-        return result.outcome
 
     def close(self) -> None:
         """Kill the workers, busy or not. Nothing is left running; jobs not done are lost."""

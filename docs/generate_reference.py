@@ -77,6 +77,10 @@ PAGES = {
         [
             "schedule",
             "schedule.stage",
+            "schedule.loop_primitives",
+            "schedule.execution_primitives",
+            "schedule.placement_primitives",
+            "schedule.dataflow_primitives",
             "schedule.schedule",
         ],
     ),
@@ -391,17 +395,14 @@ def _definition(dotted: str, name: str) -> ast.ClassDef | ast.FunctionDef | None
     return _definition(home, name)
 
 
-# A stage's primitives are spread over several classes that it inherits.
-_SHOWN_AS = dict.fromkeys(
-    (
-        "LoopPrimitives",
-        "ParallelPrimitives",
-        "PlacementPrimitives",
-        "StoragePrimitives",
-        "OtherPrimitives",
-    ),
-    "Stage",
-)
+# The primitives of a stage and of a schedule are spread over classes that these inherit.
+_SHOWN_AS = {
+    "LoopPrimitives": "Stage",
+    "ExecutionPrimitives": "Stage",
+    "PlacementPrimitives": "Stage",
+    "StoragePrimitives": "Stage",
+    "DataflowPrimitives": "Schedule",
+}
 
 
 def _class(node: ast.ClassDef) -> list[str]:

@@ -37,7 +37,7 @@ from tilewright.measure.compile_worker import CompileRequest, compile_pool, comp
 from tilewright.measure.pool import WorkerFailure, WorkerPool
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.measure.verify import compare
-from tilewright.schedule.build import reduction_terms
+from tilewright.schedule.counting import reduction_terms
 from tilewright.target import parse_target
 
 

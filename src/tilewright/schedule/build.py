@@ -10,7 +10,6 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,83 +25,17 @@ from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare
-from tilewright.schedule import compiler, nest
+from tilewright.schedule import compiler
 from tilewright.schedule.build_tasks import compile_schedule, schedule_request
+from tilewright.schedule.counting import operations, reduction_terms
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import COMPARISONS, LOGICAL, Binary, Call, Expr
+from tilewright.schedule.gpu_limits import check_limits
 from tilewright.schedule.lower import Lowered, lower
-from tilewright.schedule.nest import Buffer, Kernel, Load, LoopProgram, Stmt, inner, statements
+from tilewright.schedule.nest import Buffer
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
-from tilewright.schedule.types import BOOL, INDEX, bits, is_float, numpy_type
-from tilewright.schedule.walk import children
-from tilewright.target import CUDA, ROCM, GpuTarget, Target, parse_target
+from tilewright.schedule.types import BOOL, is_float, numpy_type
+from tilewright.target import GpuTarget, Target, parse_target
 from tilewright.trial import Status
-
-# -- what a GPU has room for -----------------------------------------------------------------------
-
-# Threads of a workgroup and workgroups, in each dimension. Where nothing is said they are the least
-# that a device may have with the subgroup operations that IREE expects.
-_THREADS = {ROCM: (1024, 1024, 1024)}
-_LEAST_THREADS = (1024, 1024, 64)
-_ALL_THREADS = 1024
-_WORKGROUPS = dict.fromkeys((CUDA, ROCM), (2**31 - 1, 65535, 65535))
-_LEAST_WORKGROUPS = (65535, 65535, 65535)
-
-
-def check_limits(program: LoopProgram, target: GpuTarget) -> None:
-    """Checks that a target has the threads, workgroups and shared memory that kernels need.
-
-    Args:
-        program: whose kernels are looked at.
-        target: the GPU.
-
-    Raises:
-        ScheduleError: a kernel needs more; it says how much, and how much there is.
-    """
-    limits = (
-        *zip(THREAD_TAGS, _THREADS.get(target.backend, _LEAST_THREADS), strict=True),
-        *zip(BLOCK_TAGS, _WORKGROUPS.get(target.backend, _LEAST_WORKGROUPS), strict=True),
-    )
-    for kernel in program.kernels:
-        where = f"kernel '{kernel.name}' on {target.name}"
-        for tag, limit in limits:
-            used = {**kernel.block, **kernel.grid}.get(tag, 1)
-            if used > limit:
-                what, how = ("threads", "split the axis with a smaller factor")
-                if tag in BLOCK_TAGS:
-                    what, how = ("workgroups", "split the axis further")
-                raise ScheduleError(f"{where}: {used} {what} in {tag}; allowed: {limit}; {how}")
-        threads = prod(kernel.block.values())
-        if threads > _ALL_THREADS:
-            extents = " x ".join(f"{tag} {extent}" for tag, extent in kernel.block.items())
-            raise ScheduleError(
-                f"{where}: {threads} threads in a workgroup ({extents}); allowed: {_ALL_THREADS}; "
-                "split the axes with smaller factors"
-            )
-        used = shared_bytes(kernel)
-        if used > target.workgroup_memory:
-            raise ScheduleError(
-                f"{where}: {used} bytes of shared memory; allowed: {target.workgroup_memory}; "
-                "compute the shared stages at an inner axis, or use smaller tiles"
-            )
-
-
-def shared_bytes(kernel: Kernel) -> int:
-    """Bytes of shared memory that a kernel allocates.
-
-    Args:
-        kernel: before reductions over threads are written out.
-    """
-    return sum(
-        stmt.buffer.size * bits(stmt.buffer.dtype) // 8
-        for stmt in statements(kernel.body)
-        if isinstance(stmt, nest.Allocate)
-        and (stmt.buffer.scope == nest.SHARED or "." in stmt.buffer.scope)
-    )
-
-
-# -- how long a compiled schedule takes, and how much it computes ----------------------------------
 
 
 @dataclass(frozen=True)
@@ -132,43 +65,6 @@ class Timing(Measurement):
             f"{median:.4g} {unit} (95%: {low:.4g} to {high:.4g}, {len(self.samples)} samples){rate}"
         )
 
-
-def operations(program: LoopProgram) -> int:
-    """Arithmetic operations and function calls on elements in one run of a program, as its loops
-    are: what a schedule computes twice is counted twice, and what bounds leave out is counted.
-
-    Args:
-        program: the loops.
-    """
-    return sum(_operations(kernel.body) for kernel in program.kernels)
-
-
-def _operations(stmt: Stmt) -> int:
-    match stmt:
-        case nest.For():
-            return stmt.extent * _operations(stmt.body)
-        case nest.Store():
-            return _in(stmt.value)
-        case nest.StoreAll():
-            return sum(_in(store.value) for store in stmt.stores)
-        case nest.ThreadReduce():
-            return sum(_in(store.value) for store in stmt.targets)
-        case nest.Intrinsic():
-            return _operations(stmt.as_loops())
-    return sum(_operations(part) for part in inner(stmt))
-
-
-def _in(expr: Expr) -> int:
-    """Operations of an expression, without index arithmetic, comparisons and choices."""
-    if isinstance(expr, Load) or expr.dtype == INDEX:
-        return 0
-    counted = (isinstance(expr, Binary) and expr.op not in (*COMPARISONS, *LOGICAL)) or isinstance(
-        expr, Call
-    )
-    return counted + sum(_in(child) for child in children(expr))
-
-
-# -- building and running --------------------------------------------------------------------------
 
 _DUMP = "--iree-hal-dump-executable-intermediates-to="
 _DUMP_BINARIES = "--iree-hal-dump-executable-binaries-to="
@@ -478,24 +374,3 @@ def precision(output: Buffer, inputs: Sequence[Buffer]) -> str:
     digits = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
     types = [b.dtype for b in (output, *inputs) if is_float(b.dtype)]
     return min(types, key=lambda dtype: digits[dtype])
-
-
-def reduction_terms(lowered: Lowered) -> int:
-    """Terms of the longest sum: the largest product of reduction loops within each other.
-
-    Args:
-        lowered: the loops; kernels are taken to follow each other.
-
-    Returns:
-        1 where nothing is summed.
-    """
-
-    def longest(stmt: nest.Stmt) -> int:
-        below = max((longest(part) for part in inner(stmt)), default=1)
-        is_sum = isinstance(stmt, nest.For) and stmt.reduction
-        return below * (stmt.extent if is_sum and isinstance(stmt, nest.For) else 1)
-
-    total = 1
-    for kernel in lowered.program.kernels:
-        total *= longest(kernel.body)
-    return total

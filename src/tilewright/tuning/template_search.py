@@ -31,6 +31,7 @@ from tilewright.schedule.build_tasks import (
     make_random_inputs,
     schedule_request,
 )
+from tilewright.schedule.counting import reduction_terms
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.lower import Lowered, lower
 from tilewright.schedule.schedule import create_schedule
@@ -247,7 +248,7 @@ class _TemplateStage:
                 [o.astype(build.argument_type(b).dtype).reshape(b.shape) for o, b in wanted],
             )
         wanted_types = tuple(build.precision(b, program.inputs) for b in program.outputs)
-        terms = build.reduction_terms(self.plain)
+        terms = reduction_terms(self.plain)
         return CandidateTester(self.bench, Reference(made, expected, wanted_types, terms))
 
     def _error(self, problem: str) -> UserError:

@@ -32,8 +32,8 @@ from tilewright.measure.peak import (
     cached_peak,
     machine_peak,
     measure_peak,
-    processor,
 )
+from tilewright.measure.processor import processor
 from tilewright.measure.runtime import Device, DeviceOptions
 from tilewright.target import parse_target
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from tilewright.measure.compile_worker import compile_pool, session
 from tilewright.measure.jobs import WorkerState
-from tilewright.measure.peak import processor
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
+from tilewright.measure.processor import processor
 from tilewright.target import parse_target
 
 _TIMEOUT_S = 30.0

@@ -12,7 +12,7 @@ from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import InputSet, random_inputs
 from tilewright.measure.jobs import WorkerState
-from tilewright.measure.peak import processor
+from tilewright.measure.processor import processor
 from tilewright.schedule import nest
 from tilewright.schedule.codegen import module_for
 from tilewright.schedule.nest import LoopProgram

@@ -14,7 +14,7 @@ from tilewright.errors import UserError
 from tilewright.files import read_text
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import Reply, Request, WorkerFailure, WorkerState, WorkerTask
-from tilewright.measure.peak import processor
+from tilewright.measure.processor import processor
 from tilewright.schedule import compiler
 from tilewright.schedule.build_tasks import with_processor
 from tilewright.spec.report import SpecReport

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.errors import UserError
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.machine import cpuinfo
-from tilewright.measure.peak import processor
+from tilewright.measure.processor import processor
 from tilewright.schedule import compiler
 from tilewright.schedule.nest import SHARED
 from tilewright.target import CUDA, ROCM, GpuTarget, Target, parse_target

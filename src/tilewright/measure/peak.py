@@ -25,10 +25,7 @@ from typing import Any
 from tilewright import scratch
 from tilewright.errors import TilewrightError
 from tilewright.files import parse_json, user_folder_file, write_whole
-from tilewright.ir.peak_instructions import (
-    STREAMS,
-    Kernel,
-)
+from tilewright.ir.peak_instructions import STREAMS, Kernel
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.machine import Machine, describe, is_busy

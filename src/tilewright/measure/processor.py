@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.peak_instructions import (
-    INSTRUCTIONS,
-    ArithmeticKernel,
-    Form,
-)
+from tilewright.ir.peak_instructions import INSTRUCTIONS, ArithmeticKernel, Form
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 

@@ -22,15 +22,7 @@ from tilewright.schedule.relations import (
 )
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.state import ScheduleState, StageState, memory_scope
-from tilewright.schedule.tensor import (
-    REDUCE,
-    ComputeOp,
-    IterVar,
-    Range,
-    Reduce,
-    Tensor,
-    TensorRead,
-)
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Range, Reduce, Tensor, TensorRead
 from tilewright.schedule.trace import primitive
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import transform

@@ -8,15 +8,8 @@ from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.intrinsic import TensorIntrinsic
 from tilewright.schedule.nest import PARALLEL, UNROLLED, VECTORIZED
 from tilewright.schedule.pragmas import checked
-from tilewright.schedule.state import (
-    StageState,
-)
-from tilewright.schedule.tensor import (
-    THREAD_AXIS,
-    VTHREAD,
-    IterVar,
-    Tensor,
-)
+from tilewright.schedule.state import StageState
+from tilewright.schedule.tensor import THREAD_AXIS, VTHREAD, IterVar, Tensor
 from tilewright.schedule.trace import primitive
 
 

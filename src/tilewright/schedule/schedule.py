@@ -14,10 +14,7 @@ from tilewright.schedule.dataflow_primitives import DataflowPrimitives
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.state import Placed, Step
-from tilewright.schedule.tensor import (
-    Tensor,
-    TensorOp,
-)
+from tilewright.schedule.tensor import Tensor, TensorOp
 from tilewright.schedule.trace import primitive, replay
 
 

@@ -22,9 +22,9 @@ from fault_inputs import product
 from fault_tasks import BODIES, COMPILERS, HarmRequest, do_harm
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import write_inputs
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
 from tilewright.store import Database
 from tilewright.trial import Configuration, Status

@@ -26,9 +26,9 @@ from tilewright import te
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import load_arguments, random_inputs, write_outputs
 from tilewright.measure.jobs import Job
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.site import KernelChoice
 from tilewright.sketch.candidate import CompiledKernel, KernelRequest, stored
 from tilewright.sketch.candidate_tasks import compile_kernel

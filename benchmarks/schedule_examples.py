@@ -34,8 +34,9 @@ from stablehlo_programs import CONVOLUTION, LAYER_NORM, MATMUL_BIAS_GELU, SOFTMA
 from tilewright import te
 from tilewright.measure.comparison import ComparisonPolicy, interleave, judge_all
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.pool import WorkerFailure, WorkerPool
-from tilewright.measure.runtime import Device, DeviceOptions
+from tilewright.measure.runtime import Device
 from tilewright.measure.verify import compare
 from tilewright.schedule.counting import reduction_terms
 from tilewright.target import parse_target

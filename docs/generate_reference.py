@@ -110,6 +110,8 @@ PAGES = {
             "measure.inputs",
             "measure.input_syntax",
             "measure.runtime",
+            "measure.device_options",
+            "measure.in_flight",
             "measure.machine",
             "measure.peak",
             "measure.devices",

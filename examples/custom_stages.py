@@ -19,9 +19,9 @@ from pathlib import Path
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputSet, random_inputs
 from tilewright.measure.pool import Job, Result, WorkerFailure, WorkerPool
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.search import create_strategy
 from tilewright.space import ChoiceKnob, SearchSpace
 from tilewright.store import Database, RunRecord, TaskKey

@@ -18,9 +18,9 @@ from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.benchmark_worker import VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import parse_target
 
 PROGRAM = Path(__file__).resolve().parent / "matmul.mlir"

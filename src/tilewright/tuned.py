@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from tilewright.argument import element_type_of
 from tilewright.errors import UserError
-from tilewright.measure.runtime import ALIGNMENT, Device, DeviceOptions, LoadedProgram, Parameters
+from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
 from tilewright.tuning.outputs import VMFB, read_manifest

@@ -31,8 +31,10 @@ from tilewright.compare.providers.torch import Torch as TorchProvider
 from tilewright.compare.reference import made_task
 from tilewright.compare.tables import rows_table
 from tilewright.errors import UserError
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.devices import devices
-from tilewright.measure.runtime import IN_FLIGHT_FLAG, Device, DeviceOptions, InFlight
+from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
+from tilewright.measure.runtime import Device
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
 

@@ -8,9 +8,9 @@ from tilewright.ir.candidate import make_candidate
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.template import dispatch_functions
 from tilewright.measure.benchmark_worker import _timed_call, open_device, setup
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.jobs import WorkerState
-from tilewright.measure.runtime import DeviceOptions
 
 FLAGS = (
     "--iree-hal-target-device=local",

@@ -9,9 +9,10 @@ import pytest
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UserError
-from tilewright.measure import benchmark_worker, runtime
+from tilewright.measure import benchmark_worker, device_options
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import (
     InputSet,
     ScalarInput,
@@ -21,7 +22,6 @@ from tilewright.measure.inputs import (
 )
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import reference_size
@@ -288,6 +288,6 @@ def test_where_there_are_huge_pages(monkeypatch, tmp_path, system, library, give
     file = tmp_path / "enabled"
     if system is not None:
         file.write_text(system + "\n")
-    monkeypatch.setattr(runtime, "_HUGE_PAGES", file)
-    monkeypatch.setattr(runtime.platform, "libc_ver", lambda: library)
-    assert runtime.huge_pages_on_request() is given
+    monkeypatch.setattr(device_options, "_HUGE_PAGES", file)
+    monkeypatch.setattr(device_options.platform, "libc_ver", lambda: library)
+    assert device_options.huge_pages_on_request() is given

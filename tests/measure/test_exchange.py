@@ -16,12 +16,12 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark_worker import TimeRequest, VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.encoding import decode, encode, make_entry
 from tilewright.measure.exchange import Exchange, station_name
 from tilewright.measure.inputs import random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import Job, WorkerFailure
 from tilewright.measure.remote import FolderBenchmark, Stopped, Transport, parse_runner
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.station import Station, main
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy

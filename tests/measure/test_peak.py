@@ -24,6 +24,7 @@ from tilewright.ir.peak_instructions import (
 from tilewright.ir.peak_kernels import FUNCTION, build
 from tilewright.ir.session import CompilerSession
 from tilewright.measure import peak as peaks
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.machine import describe
 from tilewright.measure.peak import (
@@ -34,7 +35,7 @@ from tilewright.measure.peak import (
     measure_peak,
 )
 from tilewright.measure.processor import processor
-from tilewright.measure.runtime import Device, DeviceOptions
+from tilewright.measure.runtime import Device
 from tilewright.target import parse_target
 
 FLAGS = (*parse_target("cpu", 1).flags, "--iree-input-demote-f64-to-f32=false")

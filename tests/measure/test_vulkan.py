@@ -8,9 +8,10 @@ from tilewright.argument import ArgumentType
 from tilewright.ir.session import CompilerSession
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.benchmark_worker import VerifyRequest
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.devices import drivers
 from tilewright.measure.inputs import random_inputs, write_outputs
-from tilewright.measure.runtime import Device, DeviceOptions
+from tilewright.measure.runtime import Device
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.target import parse_target

@@ -16,9 +16,9 @@ from tilewright import te
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputSet, load_arguments, random_inputs, write_outputs
 from tilewright.measure.pool import WorkerPool
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.site import KernelChoice

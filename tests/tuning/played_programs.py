@@ -16,10 +16,10 @@ import numpy as np
 from tilewright.files import write_whole
 from tilewright.ir.program import Program
 from tilewright.measure.comparison import Finalist
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.jobs import Result, WorkerFailure
 from tilewright.measure.measurement_key import MeasurementKey
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.measure.verify import Comparison
 from tilewright.store import Database, TaskKey

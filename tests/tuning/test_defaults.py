@@ -20,9 +20,9 @@ from played_run import (
 )
 
 from tilewright.argument import ArgumentType
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet, random_inputs, read_outputs
 from tilewright.measure.jobs import WorkerFailure, WorkerState
-from tilewright.measure.runtime import Parameters
 from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain

@@ -13,9 +13,9 @@ from tilewright.cli.main import commands
 from tilewright.device_code import workgroup_sizes
 from tilewright.ir.session import CompilerSession
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.devices import drivers
 from tilewright.measure.inputs import random_inputs
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import LIBRARY_FLAG, SPEC_FLAG, parse_target
 
 

@@ -13,9 +13,9 @@ from tilewright.argument import ArgumentType
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.timing import Repetition
 from tilewright.tuning import how_to_run
 from tilewright.tuning.how_to_run import lines, measure_ways, summarised, ways_to_run

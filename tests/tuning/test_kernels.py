@@ -17,8 +17,8 @@ from hostile_sketches import HostileSketch, compile_hostile
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputFile
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.sketch import generators
 from tilewright.toolchain import Toolchain

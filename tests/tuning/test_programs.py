@@ -13,9 +13,9 @@ from played_run import RIGHT, WRONG
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import CompileRequest, compile_pool, compile_source
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import load_arguments, turned_inputs, write_inputs
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.target import parse_target
 from tilewright.trial import Status

@@ -20,7 +20,7 @@ from tilewright.tuning.parse import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from tilewright.kernels import SuiteSelection
-    from tilewright.measure.runtime import DeviceOptions
+    from tilewright.measure.device_options import DeviceOptions
     from tilewright.profiler import ProfileOutcome, Selected
     from tilewright.profiler.folder import CompileRecord
     from tilewright.profiler.peaks import Peaks
@@ -380,7 +380,7 @@ def _run_options(given: dict[str, Any], target: Target) -> RunOptions:
 
 def _gpu_device(uri: str | None, target: Target) -> DeviceOptions | None:
     """What dispatches for a GPU run on; None for the CPU."""
-    from tilewright.measure.runtime import DeviceOptions
+    from tilewright.measure.device_options import DeviceOptions
 
     if not target.is_gpu:
         if uri is not None:

@@ -32,11 +32,11 @@ from tilewright.files import parse_json
 from tilewright.measure import benchmark_worker
 from tilewright.measure.answering import Answering
 from tilewright.measure.device_lock import DeviceLock
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.encoding import Files, ManifestEntry, encode
 from tilewright.measure.exchange import OUTPUTS
 from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool
-from tilewright.measure.runtime import DeviceOptions
 
 # Files that were fetched, and programs that were made, are kept up to here.
 _KEPT_BYTES = 4 << 30

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
-from tilewright.measure.runtime import DeviceOptions
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.target import GpuTarget, Target, usable_cores
 from tilewright.tuning.parse import ParameterFile
 

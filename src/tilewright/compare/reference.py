@@ -24,11 +24,11 @@ from tilewright.kernels.worker_tasks import (
 )
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool, session
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import index_bounds, load_arguments, write_inputs, write_outputs
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import Parameters
 from tilewright.modules.compiling import find_limits
 from tilewright.toolchain import Toolchain
 from tilewright.tuning.opening import OpenProgram, open_program

@@ -30,11 +30,11 @@ from tilewright.measure.benchmark_worker import (
 )
 from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.device_lock import DeviceLock
+from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.inputs import InputSet, read_outputs
 from tilewright.measure.jobs import Job, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.measurement_key import MeasurementKey, measurement_key
 from tilewright.measure.pool import WorkerPool
-from tilewright.measure.runtime import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison

@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.measure.comparison import ComparisonPolicy, interleave
+from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.guards import GUARDED, WroteOutside, without_guards
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
-from tilewright.measure.runtime import (
-    NO_PARAMETERS,
-    Device,
-    DeviceOptions,
-    LoadedProgram,
-    Parameters,
-)
+from tilewright.measure.runtime import Device, LoadedProgram
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import Repetition, TimingPolicy, measure
 from tilewright.measure.timing import repeat as repeat_calls

@@ -32,9 +32,9 @@ from tilewright.measure.benchmark_worker import (
     VerifyRequest,
 )
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerTask
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.measure.verify import Comparison

@@ -28,6 +28,7 @@ from tilewright.files import parse_json, user_folder_file, write_whole
 from tilewright.ir.peak_instructions import STREAMS, Kernel
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.machine import Machine, describe, is_busy
 from tilewright.measure.peak_tasks import (
     BestRequest,
@@ -38,7 +39,6 @@ from tilewright.measure.peak_tasks import (
     plan_kernels,
 )
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 

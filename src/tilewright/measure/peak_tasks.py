@@ -23,10 +23,10 @@ from tilewright.ir.peak_instructions import (
 )
 from tilewright.measure.benchmark_worker import MAIN, kept_program, open_device
 from tilewright.measure.compile_worker import session
+from tilewright.measure.device_options import NO_PARAMETERS
 from tilewright.measure.inputs import Bounds, random_array
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.processor import processor
-from tilewright.measure.runtime import NO_PARAMETERS
 from tilewright.target import parse_target
 
 # By default the compiler makes f32 of f64 in the input, though not in hand-written executables.

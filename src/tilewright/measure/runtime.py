@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import platform
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,103 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import UserError
+from tilewright.measure.device_options import (
+    MMAP_BYTES,
+    NO_PARAMETERS,
+    TRIM_BYTES,
+    DeviceOptions,
+    Parameters,
+)
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 
-PARAMETER_FORMATS = (".irpa", ".gguf", ".safetensors")
-
-# glibc mallopt parameters, and bytes for them: freed blocks are kept.
+# Parameters of glibc's mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_TRIM_BYTES, _MMAP_BYTES = (1 << 31) - 1, 1 << 30
 
-_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-# The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
-_GLIBC_WITH_HUGE_PAGES = (2, 35)
-
-
-@dataclass(frozen=True)
-class DeviceOptions:
-    """A device and how to open it.
-
-    uri: as IREE's `--device=` takes it. threads: workers of local-task (None: IREE's own choice,
-    one for each physical core). flags: more flags of the runtime, process-wide. advice: what to do
-    where it cannot be opened, put after the message. huge_pages: malloc asks the system for pages
-    of 2 MiB, and programs are read into such memory instead of being mapped, so that a network's
-    weights take few entries of the processor's address translation. pinned: each worker stays on a
-    physical core of its own, as IREE's own choice has it, and is not moved by the system.
-    """
-
-    uri: str = "local-task"
-    threads: int | None = None
-    flags: tuple[str, ...] = ()
-    advice: str = ""
-    huge_pages: bool = False
-    pinned: bool = False
-
-    def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise UserError(f"--threads {self.threads}: at least 1 is needed")
-
-    @staticmethod
-    def cpu(threads: int) -> DeviceOptions:
-        """The CPU with this many threads: the calling thread itself if one, else local-task.
-
-        Args:
-            threads: at least 1.
-        """
-        return DeviceOptions("local-sync") if threads == 1 else DeviceOptions("local-task", threads)
-
-    @property
-    def tool_flags(self) -> list[str]:
-        """The flags by which IREE's own tools open it."""
-        return [f"--device={self.uri}", *self.topology_flags]
-
-    @property
-    def topology_flags(self) -> list[str]:
-        """The flags of the runtime that say which workers there are."""
-        if self.threads is None:
-            return []
-        # Workers of a number that is given run wherever the system has them.
-        count = "max_group_count" if self.pinned else "group_count"
-        return [f"--task_topology_{count}={self.threads}"]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of the process that opens it, which it reads when it starts."""
-        if not self.huge_pages:
-            return {}
-        tunables = {"hugetlb": 1, "mmap_threshold": _MMAP_BYTES, "trim_threshold": _TRIM_BYTES}
-        return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in tunables.items())}
-
-
-def huge_pages_on_request() -> bool:
-    """Whether a program of this machine gets huge pages by asking malloc for them: Linux that
-    allows it (`madvise`, `always`) and a glibc that does."""
-    library, version = platform.libc_ver()
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    try:
-        allowed = "[never]" not in _HUGE_PAGES.read_text()
-    except OSError:
-        return False
-    return allowed and library == "glibc" and numbers >= _GLIBC_WITH_HUGE_PAGES
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Archives with a program's weights: (scope, path) pairs, as `--parameters=scope=path`."""
-
-    archives: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        for scope, path in self.archives:
-            where = f"--parameters {scope + '=' if scope else ''}{path}"
-            if Path(path).suffix not in PARAMETER_FORMATS:
-                allowed = ", ".join(PARAMETER_FORMATS)
-                raise UserError(f"{where}: unknown kind of archive (allowed: {allowed})")
-            if not Path(path).is_file():
-                raise UserError(f"{where}: there is no such file")
-
-
-NO_PARAMETERS = Parameters()
 
 ALIGNMENT = 64
 """What addresses of memory that the runtime borrows are multiples of: `iree_hal_heap_buffer`'s, and
@@ -466,72 +379,9 @@ def _keep_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(": ")
-
-
-#: Functions of a program take fences, and return before their results are there.
-IN_FLIGHT_FLAG = "--iree-execution-model=async-external"
-
-# More calls than this are not begun ahead of the device: their results take memory.
-_AHEAD = 32
-
-
-class InFlight:
-    """Calls of a function of a program that was compiled with IN_FLIGHT_FLAG, in a row: timed on a
-    GPU as its own clock would.
-
-    IREE's Python bindings give no device timestamps. Functions with IN_FLIGHT_FLAG take a fence to
-    wait for and one to signal, so that calls are put in a row on the device before the first of
-    them is done, as on a stream. The host's clock from the first to the last, over their number, is
-    then the device's time of one, as long as putting one in the row takes less than running it;
-    launches and waking up the host are in it once for all. What is timed by events on a CUDA stream
-    is the same.
-
-    arguments: on the device. Raises ValueError if there is no such function.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        program: LoadedProgram,
-        function: str,
-        arguments: Sequence[Any],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._fence: Callable[..., Any] = device.fence
-        self._begin = program.bind_fenced(function, arguments)
-        self._semaphore = device.semaphore()
-        self._clock = clock
-        self._last = 0
-
-    def call(self) -> Any:
-        """One call, complete: its results."""
-        results, done = self._next()
-        done.wait()
-        return results
-
-    def timed(self, count: int) -> float:
-        """Seconds from the beginning of the first of `count` calls to the end of the last.
-
-        Args:
-            count: how many calls, at least 1.
-        """
-        ahead: list[Any] = []
-        begin = self._clock()
-        for _ in range(count):
-            if len(ahead) == _AHEAD:
-                ahead.pop(0).wait()
-            ahead.append(self._next()[1])
-        ahead[-1].wait()
-        return self._clock() - begin
-
-    def _next(self) -> tuple[Any, Any]:
-        after = self._fence(self._semaphore, self._last)
-        self._last += 1
-        done = self._fence(self._semaphore, self._last)
-        return self._begin(after, done), done

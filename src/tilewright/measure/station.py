@@ -19,11 +19,11 @@ from tilewright.errors import UserError
 from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.answering import Answering
 from tilewright.measure.device_lock import DeviceLock
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.encoding import ManifestEntry
 from tilewright.measure.exchange import OUTPUTS, Batch, Exchange, station_name
 from tilewright.measure.jobs import Job
 from tilewright.measure.pool import WorkerPool, WorkerStartError
-from tilewright.measure.runtime import DeviceOptions
 
 _WATCH_S = 0.5
 

@@ -31,8 +31,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tilewright.errors import UserError
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement, median_interval
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from tilewright import scratch
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import DeviceOptions, Parameters
 from tilewright.modules.compiling import CompiledModule, compiled_program, module_target
 from tilewright.modules.functions import ModuleFunction, list_functions, takes_integers
 from tilewright.modules.module_source import ModuleOptions

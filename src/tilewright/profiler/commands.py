@@ -9,8 +9,8 @@ from pathlib import Path
 from tilewright.files import write_text
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.kernels.operation import Operation
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputFile
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.profiler.folder import Selected
 from tilewright.toolchain import IREE_COMPILE
 

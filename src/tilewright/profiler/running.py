@@ -15,9 +15,9 @@ from tilewright.kernels.worker_tasks import (
     make_operation_reference,
 )
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.machine import describe
 from tilewright.measure.pool import Job, WorkerFailure, WorkerPool
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy
 from tilewright.measure.verify import Comparison

@@ -27,9 +27,9 @@ import numpy as np
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.machine import describe
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.timing import TimingPolicy
 from tilewright.replay.choose import RecordingSelection, select
 from tilewright.replay.recording import KnobValues, RecordedDispatch, Recording, write_recording

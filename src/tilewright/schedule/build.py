@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from tilewright import scratch
 from tilewright.argument import ArgumentType
 from tilewright.errors import TilewrightError, UserError
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import random_array
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.runtime import Device, DeviceOptions, LoadedProgram
+from tilewright.measure.runtime import Device, LoadedProgram
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy, measure
 from tilewright.measure.verify import Comparison, compare

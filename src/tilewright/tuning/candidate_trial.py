@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.benchmark_worker import MAIN, VerifyRequest
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.measure.verify import Comparison

@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 
 from tilewright.errors import UserError
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.pool import Job, WorkerFailure
-from tilewright.measure.runtime import NO_PARAMETERS, DeviceOptions, Parameters
 from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.target import parse_target

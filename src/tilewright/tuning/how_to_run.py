@@ -20,10 +20,10 @@ from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.benchmark_worker import RepeatRequest
 from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds, judge_all
+from tilewright.measure.device_options import DeviceOptions, huge_pages_on_request
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.pool import WorkerStartError
-from tilewright.measure.runtime import DeviceOptions, huge_pages_on_request
 from tilewright.measure.statistics import Measurement, Verdict
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs

@@ -17,9 +17,9 @@ from tilewright.errors import UserError
 from tilewright.ir.program import Program
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.jobs import JobRunner, Reply, Request, WorkerFailure, WorkerTask
 from tilewright.measure.remote import parse_runner
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.sketch.candidate import larger_constants
 from tilewright.target import Target, fallback_of
 from tilewright.toolchain import Toolchain, check_versions, installed_version

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.ir.program import choose_function
 from tilewright.ir.signature import Signature
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import (
     InputSet,
@@ -21,7 +22,6 @@ from tilewright.measure.inputs import (
     write_inputs,
 )
 from tilewright.measure.pool import WorkerFailure
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext

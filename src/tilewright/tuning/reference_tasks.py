@@ -11,6 +11,7 @@ from tilewright.attributes import TYPED, attribute, quoted
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
+from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import (
     InputFile,
     InputSet,
@@ -20,7 +21,6 @@ from tilewright.measure.inputs import (
     write_outputs,
 )
 from tilewright.measure.jobs import WorkerState
-from tilewright.measure.runtime import Parameters
 from tilewright.measure.verify import is_float_type
 from tilewright.site import Site
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, Reference

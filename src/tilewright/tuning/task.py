@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.device_options import NO_PARAMETERS, Parameters
 from tilewright.measure.inputs import InputSet
-from tilewright.measure.runtime import NO_PARAMETERS, Parameters
 from tilewright.measure.timing import InterleavedBaseline
 from tilewright.site import KernelChoice
 from tilewright.sketch.candidate import KernelRequest, stored

@@ -18,7 +18,9 @@ from tilewright.compare.providers.interface import (
 )
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
-from tilewright.measure.runtime import IN_FLIGHT_FLAG, Device, InFlight, Parameters
+from tilewright.measure.device_options import Parameters
+from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
+from tilewright.measure.runtime import Device
 from tilewright.target import Target
 from tilewright.toolchain import Toolchain, installed_version
 from tilewright.tuning.events import Event, ProgramMeasured, TrialDone

@@ -1,0 +1,104 @@
+"""How a device is opened, and which archives hold the weights of a program: plain data."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import UserError
+
+PARAMETER_FORMATS = (".irpa", ".gguf", ".safetensors")
+
+# Thresholds for malloc (glibc): below them freed blocks are kept.
+TRIM_BYTES, MMAP_BYTES = (1 << 31) - 1, 1 << 30
+
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+# The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
+_GLIBC_WITH_HUGE_PAGES = (2, 35)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """A device and how to open it.
+
+    uri: as IREE's `--device=` takes it. threads: workers of local-task (None: IREE's own choice,
+    one for each physical core). flags: more flags of the runtime, process-wide. advice: what to do
+    where it cannot be opened, put after the message. huge_pages: malloc asks the system for pages
+    of 2 MiB, and programs are read into such memory instead of being mapped, so that a network's
+    weights take few entries of the processor's address translation. pinned: each worker stays on a
+    physical core of its own, as IREE's own choice has it, and is not moved by the system.
+    """
+
+    uri: str = "local-task"
+    threads: int | None = None
+    flags: tuple[str, ...] = ()
+    advice: str = ""
+    huge_pages: bool = False
+    pinned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise UserError(f"--threads {self.threads}: at least 1 is needed")
+
+    @staticmethod
+    def cpu(threads: int) -> DeviceOptions:
+        """The CPU with this many threads: the calling thread itself if one, else local-task.
+
+        Args:
+            threads: at least 1.
+        """
+        return DeviceOptions("local-sync") if threads == 1 else DeviceOptions("local-task", threads)
+
+    @property
+    def tool_flags(self) -> list[str]:
+        """The flags by which IREE's own tools open it."""
+        return [f"--device={self.uri}", *self.topology_flags]
+
+    @property
+    def topology_flags(self) -> list[str]:
+        """The flags of the runtime that say which workers there are."""
+        if self.threads is None:
+            return []
+        # Workers of a number that is given run wherever the system has them.
+        count = "max_group_count" if self.pinned else "group_count"
+        return [f"--task_topology_{count}={self.threads}"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the process that opens it, which it reads when it starts."""
+        if not self.huge_pages:
+            return {}
+        tunables = {"hugetlb": 1, "mmap_threshold": MMAP_BYTES, "trim_threshold": TRIM_BYTES}
+        return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in tunables.items())}
+
+
+def huge_pages_on_request() -> bool:
+    """Whether a program of this machine gets huge pages by asking malloc for them: Linux that
+    allows it (`madvise`, `always`) and a glibc that does."""
+    library, version = platform.libc_ver()
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    try:
+        allowed = "[never]" not in _HUGE_PAGES.read_text()
+    except OSError:
+        return False
+    return allowed and library == "glibc" and numbers >= _GLIBC_WITH_HUGE_PAGES
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Archives with a program's weights: (scope, path) pairs, as `--parameters=scope=path`."""
+
+    archives: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for scope, path in self.archives:
+            where = f"--parameters {scope + '=' if scope else ''}{path}"
+            if Path(path).suffix not in PARAMETER_FORMATS:
+                allowed = ", ".join(PARAMETER_FORMATS)
+                raise UserError(f"{where}: unknown kind of archive (allowed: {allowed})")
+            if not Path(path).is_file():
+                raise UserError(f"{where}: there is no such file")
+
+
+NO_PARAMETERS = Parameters()

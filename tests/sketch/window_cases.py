@@ -194,24 +194,55 @@ def transposed(site: SiteExpression) -> SiteExpression:
     return SiteExpression(site.inputs, site.constant, output)
 
 
-def upsampling(size: int, channels: int, outputs: int) -> SiteExpression:
-    """A transposed convolution of stride 2 over what has zeros between its elements."""
-    x = te.placeholder((1, channels, size, size), "f32", name="x")
-    w = te.placeholder((outputs, channels, 2, 2), "f32", name="w")
-    wide = 2 * size + 1
+def upsampling(
+    size: int,
+    channels: int,
+    outputs: int,
+    kernel: int = 2,
+    stride: int = 2,
+    *,
+    pad: int = 0,
+    more: int = 0,
+    dilation: int = 1,
+    last: bool = False,
+    constant: bool = True,
+    added: bool = False,
+) -> SiteExpression:
+    """A transposed convolution over what has zeros between its elements: `pad` and `more` as a
+    framework has padding and output padding; `added`: something of the result's shape is added."""
+    first = dilation * (kernel - 1) - pad
+    wide = 2 * first + stride * (size - 1) + 1 + more
+    few = windows_of([wide], kernel, 1, dilation)[0]
+    shape = (1, size, size, channels) if last else (1, channels, size, size)
+    x = te.placeholder(shape, "f32", name="x")
+    w = te.placeholder((outputs, channels, kernel, kernel), "f32", name="w")
 
-    def element(n: Any, c: Any, *at: Any) -> Any:
-        tests = [t for a in at for t in (a >= 1, a < 2 * size, ((a - 1) % 2).equal(0))]
-        return te.if_then_else(te.all(*tests), x(n, c, *((a - 1) // 2 for a in at)), 0.0)
+    def at_(n: Any, c: Any, i: Any, j: Any) -> tuple[Any, ...]:
+        return (n, i, j, c) if last else (n, c, i, j)
 
-    apart = te.compute((1, channels, wide, wide), element, name="apart")
-    c, di, dj = (te.reduce_axis(e, n) for e, n in ((channels, "c"), (2, "di"), (2, "dj")))
-    y = te.compute(
-        (1, outputs, 2 * size, 2 * size),
-        lambda n, f, i, j: te.sum(apart[n, c, i + di, j + dj] * w[f, c, di, dj], axis=[c, di, dj]),
-        name="y",
-    )
-    return SiteExpression((x, w), (False, True), y)
+    def element(n: Any, *at: Any) -> Any:
+        c, *place = (at[2], *at[:2]) if last else at
+        end = first + stride * (size - 1)
+        tests = [t for a in place for t in (a >= first, a <= end)]
+        tests += [((a - first) % stride).equal(0) for a in place]
+        return te.if_then_else(
+            te.all(*tests), x(*at_(n, c, *((a - first) // stride for a in place))), 0.0
+        )
+
+    apart = te.compute(at_(1, channels, wide, wide), element, name="apart")
+    c, di, dj = (te.reduce_axis(e, n) for e, n in ((channels, "c"), (kernel, "di"), (kernel, "dj")))
+
+    def product(n: Any, *at: Any) -> Any:
+        f, i, j = (at[2], *at[:2]) if last else at
+        read = apart(*at_(n, c, i + di * dilation, j + dj * dilation))
+        return te.sum(read * w[f, c, di, dj], axis=[c, di, dj])
+
+    y = te.compute(at_(1, outputs, few, few), product, name="y")
+    if not added:
+        return SiteExpression((x, w), (False, constant), y)
+    z = te.placeholder(y.shape, "f32", name="z")
+    out = te.compute(y.shape, lambda *at: te.maximum(y(*at) + z(*at), 0.0), name="out")
+    return SiteExpression((x, w, z), (False, constant, False), out)
 
 
 def hardswish(v: Any) -> Any:
@@ -240,6 +271,11 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "depthwise, result transposed": lambda: transposed(depthwise((5, 6), 19)),
     "max pooling, result transposed": lambda: transposed(pooling((7, 9), 12, 3, 2, pad=1)),
     "transposed": lambda: upsampling(5, 3, 9),
+    "transposed, 4 wide": lambda: upsampling(5, 3, 9, 4, pad=1, added=True),
+    "transposed, 3 wide": lambda: upsampling(3, 2, 9, 3, pad=1, last=True, added=True),
+    "transposed, dilated": lambda: upsampling(3, 2, 9, 3, pad=1, dilation=2, constant=False),
+    "transposed, dilated, stride 3": lambda: upsampling(3, 2, 9, 4, 3, more=1, dilation=2),
+    "transposed, gaps": lambda: upsampling(2, 2, 9, 2, 4, last=True),
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
     "blocked": lambda: blocked((3, 4), 16, 24, 8),

@@ -3,8 +3,8 @@ their loops and reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from math import prod
 
 from tilewright.schedule.arith import Arithmetic
@@ -21,6 +21,7 @@ from tilewright.schedule.tensor import (
 )
 from tilewright.schedule.walk import transform
 from tilewright.sketch.interface import SiteExpression
+from tilewright.sketch.phases import Phase, by_phases
 from tilewright.sketch.structure import axes_of, computed_stages, extent
 from tilewright.space.pipeline import Unfit
 
@@ -31,12 +32,14 @@ class ImageDim:
     `dilation` times an axis of the reduction.
 
     data, reduced: these axes, None where there is none. stride, dilation: 1 without an axis.
+    shift: how much further some phases read than others, at most.
     """
 
     data: IterVar | None
     reduced: IterVar | None
     stride: int
     dilation: int
+    shift: int = 0
 
     @property
     def slides(self) -> bool:
@@ -53,6 +56,8 @@ class SlidingReduction:
         one (padding). dims: for each dimension of the image. filter: the read of the input that
         goes with the image, each of its dimensions along one axis; None in pooling. order: of the
         site's output, for each of its dimensions the axis of the reduction, None for one of size 1.
+        phases: by the axis along which the elements of one phase lie; those of a dimension of the
+        output take turns, in all others there is none.
     """
 
     site: SiteExpression
@@ -62,6 +67,7 @@ class SlidingReduction:
     dims: tuple[ImageDim, ...]
     filter: TensorRead | None
     order: tuple[IterVar | None, ...]
+    phases: Mapping[IterVar, Phase] = field(default_factory=dict)
 
     @property
     def slides(self) -> tuple[IterVar, ...]:
@@ -141,13 +147,20 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
     (op,) = reductions
     if op.num_outputs > 1:
         raise Unfit("its reduction has several results")
+    order = _order(site, op)
+    phased = by_phases(site, op)
+    phases = phased.phases if phased is not None else ()
+    if phased is not None:
+        site, op = phased.site, phased.op
+        new = {phase.old: phase.data for phase in phases}
+        order = tuple(axis if axis is None else new.get(axis, axis) for axis in order)
     axes = (*op.axis, *op.reduce_axis)
     arithmetic = Arithmetic(
         {a: (a.dom.min, a.dom.min + a.dom.extent - 1) for a in axes if a.dom is not None}
     )
     sliding = {}
-    for read in reads(op.body[0]):
-        dims = _image_dims(read, arithmetic, op)
+    for read in [phased.image] if phased is not None else reads(op.body[0]):
+        dims = _image_dims(read, arithmetic, op, phases)
         if dims is not None and any(dim.slides for dim in dims):
             sliding[read] = dims
     if not sliding:
@@ -160,17 +173,23 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
         raise Unfit("its body is no reduction")
     if sum(read.tensor is image.tensor for read in reads(body)) != 1:
         raise Unfit("the image is read in several places")
+    weights = _filter(body, image, op, site, {phase.tap for phase in phases})
     return SlidingReduction(
-        site, op, body, image, image_dims, _filter(body, image, op, site), _order(site, op)
+        site, op, body, image, image_dims, weights, order, {phase.data: phase for phase in phases}
     )
 
 
 def _image_dims(
-    read: TensorRead, arithmetic: Arithmetic, op: ComputeOp
+    read: TensorRead, arithmetic: Arithmetic, op: ComputeOp, phases: Sequence[Phase]
 ) -> tuple[ImageDim, ...] | None:
     """How each dimension of an operand is read; None where one is read in no such way."""
     found = []
+    by_place = {phase.place: phase for phase in phases}
     for index in read.indices:
+        if index in by_place:
+            one = by_place[index]
+            found.append(ImageDim(one.data, one.window, 1, one.dilation, one.shift))
+            continue
         form = arithmetic.linear(index)
         data = _terms(form, op.axis)
         reduced = _terms(form, op.reduce_axis)
@@ -210,17 +229,17 @@ def _with_producers(expr: Expr, kept: Tensor) -> Expr:
 
 
 def _filter(
-    body: Reduce, image: TensorRead, op: ComputeOp, site: SiteExpression
+    body: Reduce, image: TensorRead, op: ComputeOp, site: SiteExpression, taps: Set[Expr]
 ) -> TensorRead | None:
     """The largest input beside the image with a dimension for each of the axes that it is read
-    along."""
+    along, or for the taps of all phases."""
     found = []
     for read in reads(body):
         if read.tensor is image.tensor or not isinstance(read.tensor.op, PlaceholderOp):
             continue
-        axes = [index for index in read.indices if isinstance(index, IterVar)]
+        axes = [index for index in read.indices if isinstance(index, IterVar) or index in taps]
         plain = len(axes) == len(read.indices) == len(set(axes)) and read.tensor in site.inputs
-        if plain and set(axes) & set(op.reduce_axis):
+        if plain and set(axes) & {*op.reduce_axis, *taps}:
             found.append(read)
     return max(found, key=lambda read: prod(read.tensor.shape), default=None)
 

@@ -118,7 +118,7 @@ class WindowNest:
         cycles += self._sums(values)
         pieces, even = self._pieces(values)
         cycles = np.where(even, cycles, _UNEVEN * cycles)
-        if self.found.order[-1] is not self.vector:
+        if self.found.order[-1] is not self.vector or self.vector in self.found.phases:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
         waves = turns(pieces, self.target.cores) * self.target.cores / pieces
@@ -255,7 +255,7 @@ class WindowNest:
             size, tile = _size(self.column), values["columns"]
         tiles = np.ceil(size / tile)
         across = np.ceil(tiles / values["piece_rows"])
-        others = self._others()
+        others = self._others() // prod(phase.count for phase in self.found.phases.values())
         if self.panel is self.block:
             panels = np.ceil(_size(self.block) / values["blocks"])
         elif self.panel is self.vector:

@@ -173,6 +173,7 @@ def _copy(
         wide.append(size)
         if dim.data is not None:
             reach = (extent(dim.reduced) - 1) * dim.dilation if dim.reduced is not None else 0
+            reach += dim.shift
             wide[at] = max(size, (sizes[dim.data] - 1) * dim.stride + reach + 1)
         if dim.data is vector and dim.stride > 1:
             factors[at] = dim.stride
@@ -238,7 +239,17 @@ def _packing(
     pad: list[int] = []
     split: list[tuple[int, ...]] = []
     parts: list[tuple[tuple[int, int, int], Expr]] = []
+    taps = {phase.tap: phase for phase in found.phases.values()}
     for index, size in zip(read.indices, read.tensor.shape, strict=True):
+        if index in taps:
+            # The taps of a phase lie together.
+            one = taps[index]
+            count, period = extent(one.window), one.period
+            pad.append(count * period - size)
+            split.append((count, period))
+            parts.append(((1, list(reduced).index(one.window), 0), one.window))
+            parts.append(((0, -1, len(parts)), one.first))
+            continue
         assert isinstance(index, IterVar)
         padded = sizes.get(index, size)
         inner = tile.get(index, 0) if index in sizes else 0

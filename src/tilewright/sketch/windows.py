@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.schedule.expr import Binary, Const, Select, Var, variables
-from tilewright.schedule.plan import inlined_bodies
-from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
-from tilewright.schedule.walk import nodes
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
@@ -275,6 +271,7 @@ class WindowsSketch(Sketch):
 
         # Loops of the output: pieces of parallel work, then tiles, then the elements of a tile.
         pieces: list[IterVar] = []
+        phases: list[IterVar] = []
         loops: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
         inside: dict[IterVar, IterVar] = {}
         columns = self._column if self._vector not in found.slides else self._vector
@@ -282,6 +279,9 @@ class WindowsSketch(Sketch):
             if axis is None:
                 continue
             tiles = made.axes[axis]
+            if axis in found.phases:
+                tiles, phase = output.split(tiles, found.phases[axis].count)
+                phases.append(phase)
             if axis in tile:
                 # Whole vectors also where the result ends before.
                 most = tile[axis] if axis is self._vector else min(tile[axis], extent(axis))
@@ -298,7 +298,7 @@ class WindowsSketch(Sketch):
         units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
         ordered = [loop for kind in str(values["order"]).split() for loop in loops[kind]]
         elements = [inside[axis] for axis in self._tiled]
-        output.reorder(*units, *pieces, *ordered, *elements)
+        output.reorder(*units, *pieces, *phases, *ordered, *elements)
         part = output.fuse(*units, *pieces) if len(units) + len(pieces) > 1 else pieces[0]
         output.parallel(part)
         self._unrolled(output, elements)
@@ -308,7 +308,7 @@ class WindowsSketch(Sketch):
             image = s[made.image]
             image.compute_at(output, part)
             image.set_scope("shared")
-            _copied(s, image)
+            image.vectorize(image.op.axis[-1])
 
         # The sums: of one tile, or of all tiles of a panel where the reduction comes in parts.
         deep = inner is not None and numbers["depth"] < extent(inner)
@@ -402,27 +402,6 @@ class ColumnWindowsSketch(WindowsSketch):
         self._column = None
         self._row = rows[-1] if rows else None
         self._block = found.outputs[-1] if found.outputs else None
-
-
-def _copied(schedule: Schedule, image: Stage) -> None:
-    """The loops of a copy: vectors along its last axis, or, where elements of what is copied have
-    zeros between them (as a transposed convolution reads them), what belongs to one of them."""
-    apart: dict[Var, int] = {}
-    choices = [n for e in inlined_bodies(schedule)[image] for n in nodes(e) if type(n) is Select]
-    for node in (n for choice in choices for n in nodes(choice.condition)):
-        if isinstance(node, Binary) and node.op == "floormod" and isinstance(node.b, Const):
-            apart |= {axis: int(node.b.value) for axis in variables(node.a)}
-    axes = [axis for axis in image.op.axis if axis in apart]
-    if not axes:
-        image.vectorize(image.op.axis[-1])
-        return
-    within = []
-    for axis in axes:
-        _, part = image.split(axis, apart[axis])
-        image.unroll(part)
-        within.append(part)
-    around = [leaf for leaf in image.leaf_iter_vars if leaf not in within]
-    image.reorder(*around, *within)
 
 
 def _size(axis: IterVar | None) -> int:

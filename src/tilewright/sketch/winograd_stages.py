@@ -71,11 +71,15 @@ class WinogradForm:
         if {found.image.dtype, found.filter.dtype, found.body.dtype} != {"f32"}:
             raise Unfit("it is not in f32")
         slides = [dim for dim in found.dims if dim.slides]
-        if len(slides) != 2 or any(
-            (dim.stride, dim.dilation) != (1, 1)
-            or dim.reduced is None
-            or extent(dim.reduced) != WINDOW
-            for dim in slides
+        if (
+            found.phases
+            or len(slides) != 2
+            or any(
+                (dim.stride, dim.dilation) != (1, 1)
+                or dim.reduced is None
+                or extent(dim.reduced) != WINDOW
+                for dim in slides
+            )
         ):
             raise Unfit("its windows are not 3x3 side by side")
         rows, columns = found.slides

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.schedule.arith import Arithmetic
+from tilewright.schedule.barriers import with_barriers
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Expr, Var, const, index
 from tilewright.schedule.functions import all as every
@@ -28,7 +29,6 @@ from tilewright.schedule.nest import (
 )
 from tilewright.schedule.printer import show
 from tilewright.schedule.tensor import Reduce, reduce_axis
-from tilewright.schedule.threads import with_barriers
 
 X, Y, K, J = Var("x"), Var("y"), Var("k"), Var("j")
 S = Buffer("S", (64,), "f32", SHARED)

@@ -10,6 +10,7 @@ from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import TRUE, Binary, Expr, const, index, is_true, substitute
 from tilewright.schedule.functions import conjunction, if_then_else
+from tilewright.schedule.primitive import primitive
 from tilewright.schedule.relations import (
     Fuse,
     Relation,
@@ -23,7 +24,6 @@ from tilewright.schedule.relations import (
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.state import ScheduleState, StageState, memory_scope
 from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Range, Reduce, Tensor, TensorRead
-from tilewright.schedule.trace import primitive
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import transform
 

@@ -8,9 +8,9 @@ from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.intrinsic import TensorIntrinsic
 from tilewright.schedule.nest import PARALLEL, UNROLLED, VECTORIZED
 from tilewright.schedule.pragmas import checked
+from tilewright.schedule.primitive import primitive
 from tilewright.schedule.state import StageState
 from tilewright.schedule.tensor import THREAD_AXIS, VTHREAD, IterVar, Tensor
-from tilewright.schedule.trace import primitive
 
 
 class ExecutionPrimitives(StageState):

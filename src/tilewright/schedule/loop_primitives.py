@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any, Self
 
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.primitive import primitive
 from tilewright.schedule.relations import Fuse, Split
 from tilewright.schedule.state import LoopMarks, StageState, positive
 from tilewright.schedule.tensor import DATA, REDUCE, IterVar
-from tilewright.schedule.trace import primitive
 
 
 class LoopPrimitives(StageState):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.schedule import nest
+from tilewright.schedule.barriers import with_barriers
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import variables
 from tilewright.schedule.intrinsic import UPDATE
@@ -13,12 +14,7 @@ from tilewright.schedule.plan import Plan, StagePlan
 from tilewright.schedule.pragmas import IMPORTS
 from tilewright.schedule.printer import show
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage_lowering import (
-    KernelParts,
-    StageLowering,
-    lowered_across_threads,
-    reduced_by_threads,
-)
+from tilewright.schedule.stage_lowering import KernelParts, StageLowering
 from tilewright.schedule.tensor import (
     BLOCK_TAGS,
     THREAD_TAGS,
@@ -30,7 +26,8 @@ from tilewright.schedule.tensor import (
     reads,
 )
 from tilewright.schedule.tensorize import tensorized, tensorized_leaf
-from tilewright.schedule.threads import virtual_serialized, with_barriers
+from tilewright.schedule.thread_reductions import lowered_across_threads, reduced_by_threads
+from tilewright.schedule.threads import virtual_serialized
 from tilewright.schedule.unrolling import expanded
 from tilewright.schedule.walk import nodes
 from tilewright.target import Target

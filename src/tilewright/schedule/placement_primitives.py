@@ -7,9 +7,9 @@ from typing import Any, Self
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import as_expr
 from tilewright.schedule.nest import GLOBAL
+from tilewright.schedule.primitive import primitive
 from tilewright.schedule.state import AT, INLINE, ROOT, Placed, StageState, memory_scope, positive
 from tilewright.schedule.tensor import IterVar
-from tilewright.schedule.trace import primitive
 from tilewright.schedule.types import BOOL
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from tilewright.schedule import trace
 from tilewright.schedule.dataflow_primitives import DataflowPrimitives
 from tilewright.schedule.errors import ScheduleError
+from tilewright.schedule.primitive import primitive
 from tilewright.schedule.stage import Group, Stage
 from tilewright.schedule.state import Placed, Step
 from tilewright.schedule.tensor import Tensor, TensorOp
-from tilewright.schedule.trace import primitive, replay
+from tilewright.schedule.trace import replay
 
 
 def create_schedule(ops: Any) -> Schedule:

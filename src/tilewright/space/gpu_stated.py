@@ -196,6 +196,7 @@ class StatedKnobs:
         return look_up(self.terms[knob], [shape[axis] for shape in shapes])
 
     def stated_rules(self) -> list[Constraint]:
+        """Every assertion that can fail, under the message of the compiler."""
         found: dict[str, Constraint] = {}
         for assertion in self.program.assertions:
             scope = tuple(n for n in self.model.scope(assertion.node) if n in self.free)

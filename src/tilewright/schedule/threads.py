@@ -1,4 +1,4 @@
-"""Threads as loops: what a nest means where there are no threads; and where threads need barriers.
+"""Threads as loops: what a nest means where there are no threads.
 
 Statements between two barriers are run for one thread after the other; a loop with a barrier inside
 goes outside of the threads; what is each thread's own gets a place for every thread. The same is

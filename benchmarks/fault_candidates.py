@@ -1,7 +1,10 @@
 """Tuning runs of which a third of the candidates do harm; see `fault_tasks` for what they do.
 
 The runs are real: the session, its workers, the check of results, the database, the result folder.
-Only the compile stage is of one's own, and asks the workers for harm every third time.
+Only the compile stage is of one's own, and asks the workers for harm every third time. What costs
+nothing but time is left out: workers are forked from a process that has done its imports, a program
+that a candidate became in one run is taken in the next as it was (one in `_ANEW` is compiled all
+the same), and what hangs is waited for no longer than one can tell that it does.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
+import warm_start
 from fault_inputs import product
-from fault_tasks import BODIES, COMPILERS, HarmRequest, do_harm
+from fault_tasks import BODIES, COMPILERS, HarmRequest, OnceRequest, compile_once, do_harm
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.device_options import DeviceOptions
@@ -44,21 +48,34 @@ from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 #: Candidates of one run.
-RUN = 250
-M, N, K = 192, 160, 256
-_COMPILE_S, _RUN_S = 4.0, 5.0
+RUN = 500
+M, N, K = 48, 32, 64
+# A candidate that hangs in its compiler is given up after `_HANG_S`, others after `_COMPILE_S`;
+# both in processor time, and after five times as long by the clock.
+_COMPILE_S, _HANG_S, _RUN_S = 6.0, 0.5, 3.0
+# Of so many harmless candidates one is compiled anew.
+_ANEW = 20
+# Runs have one of so many orders of candidates; what does harm among them differs from run to run.
+_ORDERS = 2
+# Where in the result harm is done: in one of so many elements.
+_PLACES = 4
 _QUICK = TimingPolicy(
     warmup_max_s=0.002, warmup_max_calls=2, min_samples=3, max_samples=5, max_s=0.01
 )
+Line = dict[str, Any]
 # Harm that need not show: both processes answer alike, or nothing is touched that counts.
 _MAY_PASS = {
     *("forks", "forks and stays", "prints gigabytes", "writes far away", "reads at zero"),
     *("writes before its result", "writes behind its result", "a program with flipped bits"),
 }
-# What costs the whole of a limit comes less often.
-_SLOW = {
+_HANGS = {
     *("the compiler sleeps, holding the lock", "noise for an answer", "the compiler spins"),
-    *("the worker closes its connection", "the compiler prints gigabytes", "spins for ever"),
+    *("the worker closes its connection", "the compiler prints gigabytes"),
+}
+# What costs the whole of a limit, or seconds of the disk's time, comes less often.
+_SLOW = {
+    *_HANGS,
+    *("spins for ever", "writes far away", "prints gigabytes", "the compiler fills the disk"),
 }
 
 
@@ -74,6 +91,7 @@ class HarmfulCompiler:
 
     inner: DispatchCompiler
     chance: random.Random
+    made: Path
     did: dict[Configuration, str] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -82,13 +100,21 @@ class HarmfulCompiler:
         jobs: list[Job[Any, Any]] = []
         for job in self.inner.jobs(configurations):
             number = next(self._numbers)
-            if self.chance.random() < 1 / 3:
+            harmful, anew = self.chance.random() < 1 / 3, self.chance.randrange(_ANEW) == 0
+            if harmful:
                 kind = self.chance.choice(kinds())
                 self.did[job.tag] = kind
-                place = self.chance.randrange(1 << 12)
+                place = self.chance.randrange(_PLACES) * (M * N // _PLACES)
                 target = self.inner.task.target
-                request = HarmRequest(kind, number, job.request, target, (M, N, K), place)
+                request = HarmRequest(
+                    kind, number, job.request, self.made, target, (M, N, K), place
+                )
                 job = replace(job, task=do_harm, request=request)
+                if kind in _HANGS:
+                    job = replace(job, timeout_s=_HANG_S, first_s=0.0)
+            elif not anew:
+                request = OnceRequest(job.request, self.made)
+                job = replace(job, task=compile_once, request=request)
             jobs.append(job)
         return self.inner.compiled(self.inner.pool.run(jobs))
 
@@ -98,13 +124,14 @@ class HarmfulCompile:
     """The compile stage of a session."""
 
     seed: int
+    made: Path
     compilers: list[HarmfulCompiler] = field(default_factory=list)
 
     def compiler(self, context: RunContext, task: DispatchTask) -> CompileStage:
         """See :meth:`Compiling.compiler`."""
         inner = CompileCandidates(timeout_s=_COMPILE_S).compiler(context, task)
         assert isinstance(inner, DispatchCompiler)
-        self.compilers.append(HarmfulCompiler(inner, random.Random(self.seed)))
+        self.compilers.append(HarmfulCompiler(inner, random.Random(self.seed), self.made))
         return self.compilers[-1]
 
 
@@ -118,13 +145,14 @@ class QuickMeasure:
         return CandidateMeasurer(tester, _QUICK, None, task.name)
 
 
-def run(folder: Path, seed: int, count: int = RUN) -> Iterator[dict[str, Any]]:
+def run(folder: Path, seed: int, count: int = RUN, made: Path | None = None) -> Iterator[Line]:
     """One tuning run, and a line for each of its candidates.
 
     Args:
         folder: for its files; made anew.
         seed: of the candidates and of what they do.
         count: candidates.
+        made: a folder for what candidates become, which later runs take; by default the run's own.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -137,13 +165,16 @@ def run(folder: Path, seed: int, count: int = RUN) -> Iterator[dict[str, Any]]:
         variants=(DEFAULT_VARIANT,),
         db=folder / "trials.db",
         output=folder / "tuned",
-        seed=seed,
+        seed=seed % _ORDERS,
     )
-    harmful = HarmfulCompile(seed)
+    made = made or folder / "made"
+    made.mkdir(parents=True, exist_ok=True)
+    harmful = HarmfulCompile(seed, made)
     stages = (harmful, QuickMeasure(), ConfirmFinalists())
     ended = ""
     try:
-        TuningSession(folder / "program.mlir", options, ignore, stages).run()
+        with warm_start.warm_workers():
+            TuningSession(folder / "program.mlir", options, ignore, stages).run()
     except Exception as error:
         ended = f"the run ended: {type(error).__name__}: {error}"
     did = {c: kind for one in harmful.compilers for c, kind in one.did.items()}

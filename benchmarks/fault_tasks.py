@@ -7,6 +7,7 @@ run: it calls a function in C that computes the product, and then does something
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import pickle
 import random
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import te
+from tilewright.files import write_whole
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.protocol import FrameKind, frame
 from tilewright.schedule.build_tasks import (
@@ -36,11 +38,12 @@ from tilewright.tuning.worker_tasks import CandidateRequest, compile_candidate
 class HarmRequest:
     """A candidate that does harm: `kind` says which, `good` is what it would be without it.
     `number` tells it from the others, `shape` (m, n, k) is of the product that it should compute,
-    `place` says where in the result it does harm."""
+    `place` says where in the result it does harm; `made`: see `OnceRequest`."""
 
     kind: str
     number: int
     good: CandidateRequest
+    made: Path
     target: Target
     shape: tuple[int, int, int]
     place: int
@@ -49,6 +52,39 @@ class HarmRequest:
     def vmfb(self) -> Path:
         """Where its program goes."""
         return self.good.vmfb
+
+
+@dataclass(frozen=True)
+class OnceRequest:
+    """A candidate as it should be. `made` has the programs of candidates that were compiled before,
+    which are not compiled again."""
+
+    good: CandidateRequest
+    made: Path
+
+    @property
+    def vmfb(self) -> Path:
+        """Where its program goes."""
+        return self.good.vmfb
+
+
+def compile_once(state: WorkerState, request: OnceRequest) -> str:
+    """Task: compile a candidate, if no run before has."""
+    good = request.good
+    what = (good.configuration, good.flags, good.executable, good.entry, good.repeats)
+    known = _place(request.made, good.configured.read_bytes(), repr((*what, good.rotations)))
+    if known.exists():
+        data = known.read_bytes()
+        write_whole(good.vmfb, data)
+        return hashlib.sha256(data).hexdigest()[:20]
+    digest = compile_candidate(state, replace(good, programs=None))
+    write_whole(known, good.vmfb.read_bytes())
+    return digest
+
+
+def _place(made: Path, content: bytes, more: str) -> Path:
+    """Where the program is kept that this becomes."""
+    return made / f"{hashlib.sha256(content + more.encode()).hexdigest()[:32]}.vmfb"
 
 
 # -- programs that go wrong when they are run ------------------------------------------------------
@@ -138,16 +174,20 @@ def _call(m: int, n: int, k: int) -> te.TensorIntrinsic:
 def _runs_wrong(state: WorkerState, request: HarmRequest) -> str:
     """A program that goes wrong when it is run."""
     m, n, k = request.shape
+    source = _C.replace("PLACE", str(request.place)).replace("BODY", BODIES[request.kind])
+    known = _place(request.made, source.encode(), repr(request.shape))
+    if known.exists():
+        return _write(request, known.read_bytes())
     a, b = te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B")
     made = _product(a, b)
     schedule = te.create_schedule(made)
     outer, inner = schedule[made].split(made.op.axis[0], m)
     schedule[made].tensorize(inner, _call(m, n, k))
-    source = _C.replace("PLACE", str(request.place)).replace("BODY", BODIES[request.kind])
     schedule[made].pragma(outer, "import_c", source)
     program = te.lower(schedule, [a, b, made]).program
     asked = ScheduleRequest(program, with_processor(state, request.target))
     compile_schedule_file(state, ScheduleFileRequest(asked, request.vmfb))
+    write_whole(known, request.vmfb.read_bytes())
     return f"harm {request.number}"
 
 
@@ -209,7 +249,7 @@ def _garbage(_state: WorkerState, request: HarmRequest) -> Any:
 
 
 def _good(state: WorkerState, request: HarmRequest) -> tuple[random.Random, bytearray]:
-    compile_candidate(state, replace(request.good, programs=None))
+    compile_once(state, OnceRequest(request.good, request.made))
     return random.Random(request.number), bytearray(request.vmfb.read_bytes())
 
 

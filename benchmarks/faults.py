@@ -8,18 +8,21 @@
 
 What is done is written to `--output` case by case. A run that is stopped, by whatever, goes on
 where it was when it is started again; `--shard 1/4` does a quarter of the cases, so that four
-machines share the work (put their files together in one folder for the table).
+processes, or four machines, share the work (put the files of machines together in one folder for
+the table).
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
+import fcntl
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +54,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Where things are: `output` has the lines, `work` what cases leave behind."""
+    """Where things are: `output` has the lines, `shared` what is made once for all shares, `work`
+    what cases of this share leave behind."""
 
     output: Path
+    shared: Path
     work: Path
     seed: int
     count: int
@@ -62,8 +67,9 @@ class Options:
 
 def inputs(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
     """Fuzzed inputs."""
-    seeds = options.work / "seeds"
-    fault_inputs.make_seeds(seeds)
+    seeds = options.shared / "seeds"
+    with _alone(options.shared):
+        fault_inputs.make_seeds(seeds)
     numbers = set(wanted)
     for case in fault_inputs.cases(seeds, options.count, options.seed):
         if case.number not in numbers:
@@ -83,13 +89,25 @@ def inputs(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
         }
 
 
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Other shares on this machine wait."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def candidates(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
     """Tuning runs with candidates that do harm; a run is done whole."""
     size = fault_candidates.RUN
     for run in sorted({number // size for number in wanted}):
         first = run * size
         lines = fault_candidates.run(
-            options.work / "run", options.seed + run, min(size, options.count - first)
+            options.work / "run",
+            options.seed + run,
+            min(size, options.count - first),
+            options.shared / "programs",
         )
         for number, line in enumerate(lines, start=first):
             yield {"case": number, **line}
@@ -142,8 +160,8 @@ def _run(part: Part, given: argparse.Namespace) -> None:
     """Do what is left of a part, and write each case down when it has ended."""
     count = given.count or (part.quick if given.quick else part.count)
     share, shares = map(int, given.shard.split("/"))
-    work = (given.output / "work").absolute()
-    options = Options(given.output, work, given.seed, count, given.only is not None)
+    shared, work = (given.output.absolute() / name for name in ("shared", f"work-{share}"))
+    options = Options(given.output, shared, work, given.seed, count, given.only is not None)
     if given.only is not None:
         for line in part.run(options, [given.only]):
             print(json.dumps(line, indent=1))

@@ -271,6 +271,9 @@ def _serve(channel: socket.socket) -> tuple[Start, list[int]]:
 def _take_place(start: Start, files: list[int]) -> None:
     """Be the process that was asked for, as far as its system is concerned."""
     while os.getppid() != start.parent:
+        if not os.path.exists(f"/proc/{start.parent}"):
+            # Who asked was killed meanwhile.
+            os._exit(0)
         time.sleep(0.0005)
     os.chdir(start.folder)
     os.environ.clear()

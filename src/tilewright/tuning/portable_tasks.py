@@ -41,16 +41,10 @@ class PortableCandidate(PortableTask):
 
     @property
     def task(self) -> WorkerTask[Any, Any]:
-        """See `PortableTask`."""
         return compile_candidate
 
     def pack(self, request: CandidateRequest, files: Files) -> dict[str, Any] | None:
-        """See `PortableTask`; what is kept beside the results is made here.
-
-        Args:
-            request: of the task.
-            files: where what it reads is stored.
-        """
+        # What is kept beside the results is made here.
         info = request.configuration
         if request.keep is not None or type(info) not in (*_INFOS.values(), type(None)):
             return None
@@ -69,13 +63,6 @@ class PortableCandidate(PortableTask):
         return {"group": _digest(shared), "shared": shared, "kind": kind, "configuration": own}
 
     def unpack(self, data: Mapping[str, Any], files: Files, folder: Path) -> CandidateRequest:
-        """See `PortableTask`.
-
-        Args:
-            data: as `pack` made it.
-            files: where the files that it names are.
-            folder: for what it writes.
-        """
         shared = data["shared"]
         place = _place(folder, shared)
         info = None
@@ -95,23 +82,9 @@ class PortableCandidate(PortableTask):
         )
 
     def pack_reply(self, request: CandidateRequest, reply: str, files: Files) -> dict[str, Any]:
-        """See `PortableTask`.
-
-        Args:
-            request: that was done here.
-            reply: the digest of the program.
-            files: where the program is stored.
-        """
         return {"digest": reply, "vmfb": _handed_in(request.vmfb, files)}
 
     def unpack_reply(self, request: CandidateRequest, data: Mapping[str, Any], files: Files) -> str:
-        """See `PortableTask`.
-
-        Args:
-            request: as it was asked for.
-            data: as `pack_reply` made it.
-            files: where the program is.
-        """
         _take(data["vmfb"], request.vmfb, files)
         return str(data["digest"])
 
@@ -123,16 +96,10 @@ class PortableKernel(PortableTask):
 
     @property
     def task(self) -> WorkerTask[Any, Any]:
-        """See `PortableTask`."""
         return compile_kernel
 
     def pack(self, request: KernelRequest, files: Files) -> dict[str, Any] | None:
-        """See `PortableTask`; what is kept beside the results is made here.
-
-        Args:
-            request: of the task.
-            files: where what it reads is stored.
-        """
+        # What is kept beside the results is made here.
         site = request.site
         if request.keep is not None or site is None:
             return None
@@ -151,13 +118,6 @@ class PortableKernel(PortableTask):
         return {"group": _digest(shared), "shared": shared, "choice": choice}
 
     def unpack(self, data: Mapping[str, Any], files: Files, folder: Path) -> TravelledKernel:
-        """See `PortableTask`.
-
-        Args:
-            data: as `pack` made it.
-            files: where the files that it names are.
-            folder: for what it writes.
-        """
         shared = data["shared"]
         place = _place(folder, shared)
         sketch, knobs = data["choice"]
@@ -181,19 +141,12 @@ class PortableKernel(PortableTask):
 
     @property
     def done_by(self) -> WorkerTask[Any, Any]:
-        """See `PortableTask`: the expression is read first."""
+        # The expression is read first.
         return compile_travelled_kernel
 
     def pack_reply(
         self, request: TravelledKernel, reply: CompiledKernel, files: Files
     ) -> dict[str, Any]:
-        """See `PortableTask`.
-
-        Args:
-            request: that was done here.
-            reply: of the task.
-            files: where the program and packed inputs are stored.
-        """
         return {
             "digest": reply.digest,
             "vmfb": _handed_in(request.kernel.vmfb, files),
@@ -204,13 +157,6 @@ class PortableKernel(PortableTask):
     def unpack_reply(
         self, request: KernelRequest, data: Mapping[str, Any], files: Files
     ) -> CompiledKernel:
-        """See `PortableTask`.
-
-        Args:
-            request: as it was asked for.
-            data: as `pack_reply` made it.
-            files: where the program and packed inputs are.
-        """
         _take(data["vmfb"], request.vmfb, files)
         phases = {str(name): float(seconds) for name, seconds in data["phase_s"].items()}
         return CompiledKernel(str(data["digest"]), decode(data["inputs"], files), phases)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.measure import pool
+from tilewright.measure import worker_process
 
 AVAILABLE = sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
@@ -175,7 +175,7 @@ def _start_worker(
 
 
 def _fork_workers() -> None:
-    pool.subprocess = types.SimpleNamespace(  # type: ignore[assignment]
+    worker_process.subprocess = types.SimpleNamespace(  # type: ignore[assignment]
         Popen=_start_worker, DEVNULL=subprocess.DEVNULL
     )
 
@@ -187,7 +187,7 @@ def warm_workers() -> Iterator[None]:
     try:
         yield
     finally:
-        pool.subprocess = subprocess
+        worker_process.subprocess = subprocess
 
 
 def run_warm(

@@ -1,9 +1,9 @@
 """Fill the library of specs that comes with tilewright: python benchmarks/own_library.py
 
-Tunes a few products and convolutions that many networks have, alone, on this machine, and pushes
-what beat the compiler's default beyond the noise into `src/tilewright/specs`. What is there stays:
-each machine that this is run on adds its own. Entries say which machine they are of; they are first
-trials for others of its family, and nothing for any other.
+Tunes operators that many networks have, alone, on this machine, and pushes what beat the compiler's
+default beyond the noise into `src/tilewright/specs`. What is there stays: each machine that this is
+run on adds its own, `--only` takes some of the programs. Entries say what they were measured on;
+they are first trials there, hints for others of the family, and nothing for any other.
 """
 
 from __future__ import annotations
@@ -11,64 +11,72 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+from kernels import programs
+from stablehlo_programs import CONVOLUTION, MATMUL, tensor
 from tilewright import tune
 from tilewright.files import read_text
 from tilewright.sketch.spec_tasks import report_on
+from tilewright.spec.read import with_evidence
 from tilewright.tuning.outputs import PREPROCESSING, SPEC, read_manifest
+from tilewright.tuning.result import TuneResult
 from tilewright.tuning.spec_library import push
 
 LIBRARY = Path(__file__).resolve().parents[1] / "src" / "tilewright" / "specs"
-# Of MobileBERT, of a small GPT, and squares: [m, n, k].
-PRODUCTS = ((384, 128, 128), (384, 512, 128), (384, 128, 512), (128, 768, 768), (512, 512, 512))
-# Of a ResNet-50, channels last: image, channels, filters, window.
-CONVOLUTIONS = ((56, 64, 64, 3), (28, 128, 128, 3), (14, 256, 256, 3))
+# Of a BERT base and of MobileBERT, and squares: [m, n, k].
+PRODUCTS = ((128, 768, 768), (128, 768, 3072), (384, 512, 128), (512, 512, 512), (1024, 1024, 1024))
+# Of a ResNet-50, channels last: image, channels.
+CONVOLUTIONS = ((56, 64), (28, 128), (14, 256))
+NAMED = ("softmax", "layer_norm", "depthwise", "matmul_bias_gelu", "attention")
 
 
-def product(m: int, n: int, k: int) -> str:
-    """A program of one f32 product of `m` rows, `n` columns and depth `k`."""
-    return f"""
-func.func @main(%a: tensor<{m}x{k}xf32>, %b: tensor<{k}x{n}xf32>) -> tensor<{m}x{n}xf32> {{
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<{m}x{n}xf32>
-  %fill = linalg.fill ins(%zero : f32) outs(%empty : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>)
-      outs(%fill : tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>
-  return %c : tensor<{m}x{n}xf32>
-}}
-"""
+def texts() -> dict[str, str]:
+    """The programs by name."""
+    found = {
+        f"matmul {m}x{n}x{k}": MATMUL.format(a=tensor(m, k), b=tensor(k, n), result=tensor(m, n))
+        for m, n, k in PRODUCTS
+    }
+    for size, channels in CONVOLUTIONS:
+        image, window = tensor(1, size, size, channels), tensor(3, 3, channels, channels)
+        found[f"conv 3x3 {size}x{size}x{channels}"] = CONVOLUTION.format(
+            image=image, filter=window, shaped=window, result=image, groups=1
+        )
+    known = programs()
+    return found | {name: known[name] for name in NAMED}
 
 
-def convolution(size: int, channels: int, filters: int, window: int) -> str:
-    """A program of one f32 convolution, channels last, of an image that has been padded."""
-    padded = size + window - 1
-    image = f"tensor<1x{padded}x{padded}x{channels}xf32>"
-    weights = f"tensor<{window}x{window}x{channels}x{filters}xf32>"
-    result = f"tensor<1x{size}x{size}x{filters}xf32>"
-    return f"""
-func.func @main(%x: {image}, %w: {weights}) -> {result} {{
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : {result}
-  %fill = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
-  %y = linalg.conv_2d_nhwc_hwcf {{dilations = dense<1> : tensor<2xi64>,
-      strides = dense<1> : tensor<2xi64>}} ins(%x, %w : {image}, {weights})
-      outs(%fill : {result}) -> {result}
-  return %y : {result}
-}}
-"""
+def pushed(result: TuneResult, output: Path, library: Path) -> int:
+    """Put the entries of a run into a library, each with the interval of its gain.
+
+    A program of one operator that was judged as a whole is the judgement of its entry.
+    """
+    low, high = result.program.speedup_ci
+    if low <= 1.0:
+        return 0
+    digest, found = str(read_manifest(output)["program"]["digest"]), []
+    for file in (output / SPEC, output / PREPROCESSING):
+        report = report_on(file) if file.is_file() else None
+        if report is not None and report.evidence:
+            evidence = {
+                name: one if one.low else replace(one, low=f"{low:.4g}", high=f"{high:.4g}")
+                for name, one in report.evidence.items()
+            }
+            text = with_evidence(read_text(file, "spec"), str(file), evidence)
+            found.append((text.encode(), replace(report, evidence=evidence), digest))
+    return len(push(library, found)) if found else 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", type=Path, default=LIBRARY)
     parser.add_argument("--trials", type=int, default=24)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of the programs")
+    parser.add_argument("--threads", type=int, help="by default as many as there are processors")
+    parser.add_argument("--only", nargs="*", choices=list(texts()), help="some of the programs")
     given = parser.parse_args()
-    programs = [product(*one) for one in PRODUCTS] + [convolution(*one) for one in CONVOLUTIONS]
-    for number, text in enumerate(programs):
-        if given.only is not None and number not in given.only:
+    for name, text in texts().items():
+        if given.only is not None and name not in given.only:
             continue
         with tempfile.TemporaryDirectory() as work:
             path, output = Path(work) / "program.mlir", Path(work) / "out"
@@ -82,13 +90,12 @@ def main() -> None:
                 variants="default",
                 db=Path(work) / "trials.db",
             )
-            digest = str(read_manifest(output)["program"]["digest"])
-            found = []
-            for file in (output / SPEC, output / PREPROCESSING):
-                if file.is_file() and (report := report_on(file)).evidence:
-                    found.append((read_text(file, "spec").encode(), report, digest))
-            new = push(given.library, found) if found else []
-            print(f"{number}: {result.program.speedup:.2f}x, {len(new)} new", flush=True)
+            new, (low, high) = pushed(result, output, given.library), result.program.speedup_ci
+            print(
+                f"{name}: {result.program.default_ms:.3g} to {result.program.tuned_ms:.3g} ms, "
+                f"{result.program.speedup:.2f}x ({low:.2f} to {high:.2f}), {new} new",
+                flush=True,
+            )
             for note in () if new else result.notes:
                 print(f"  {note}", flush=True)
 

@@ -121,6 +121,25 @@ def test_a_result_folder_brings_its_flags_along(tmp_path: Path) -> None:
         assert flag in done.command.split()
 
 
+def test_what_relaxed_accuracy_needs_comes_along_once(tmp_path: Path) -> None:
+    """A Winograd kernel's weights are multiplied ahead only where the compiler may grow them."""
+    program, flag = tmp_path / "matmul.mlir", "--iree-opt-const-expr-max-size-increase-threshold="
+    program.write_text(matmul())
+    header = {"variant": "data-tiling", "accuracy": "relaxed"}
+    options = {"target": "cpu", "iree_flags": [], "accuracy": "relaxed"}
+    folder = result_folder(tmp_path / "out", write_spec([], header=header), options=options)
+    done = apply(program, folder)
+    (given,) = [one for one in done.command.split() if one.startswith(flag)]
+    assert done.notes == ()
+    own = apply(program, folder, iree_flags=[f"{flag}1"])
+    assert [one for one in own.command.split() if one.startswith(flag)] == [f"{flag}1"]
+    alone = apply(program, folder / "tuning_spec.mlir")
+    assert flag not in alone.command
+    assert any(f"--iree-flag={given}" in note for note in alone.notes)
+    strict = result_folder(tmp_path / "strict", write_spec([]))
+    assert flag not in apply(program, strict).command
+
+
 def test_another_compiler_version_is_said(tmp_path: Path) -> None:
     program = tmp_path / "matmul.mlir"
     program.write_text(matmul())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from tilewright.errors import UserError
+from tilewright.measure.measurement_key import measurement_key
 from tilewright.report.check_result import junit, markdown
+from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.check_result import CaseStatus, ResultCheck, check_result
 from tilewright.tuning.recorded import read_recorded
@@ -32,7 +35,7 @@ def test_every_entry_is_looked_at_and_a_report_says_so(tmp_path: Path, spec: str
     assert status(check, "entry") == {"halved_0": "passed", "halved_1": "passed"}
     assert check.speedup is None
     assert check.made_with == check.checked_with == installed_version("iree-base-compiler")
-    assert not check.same_machine
+    assert "llvm-cpu/pentium/8B/1t, here llvm-cpu/" in check.other_machine
     text = markdown(check)
     assert "out holds" in text
     assert "| ✓ | entry | halved_0 | applies to 1 place" in text
@@ -63,15 +66,17 @@ def test_a_program_is_run_and_compared(tmp_path: Path, spec: str) -> None:
     assert status(check, "speed")["against the recorded ratio"] == "skipped"
     key = read_recorded(folder).manifest["target"]
     assert key != check.target_key
+    now = measurement_key(parse_target("cpu", 1))
     again = recorded_folder(
         tmp_path / "here",
         spec,
         speedup=1000.0,
         target=check.target_key,
-        machine={"cpu": check.cpu},
+        # Another compiler is what a check is for.
+        measured_on=replace(now, compiler="3.11.0").to_json(),
     )
     check = check_result(again)
-    assert check.same_machine
+    assert check.other_machine == ""
     assert status(check, "speed")["against the recorded ratio"] == "failed"
     assert "1000.00x was recorded, with a tolerance of 10" in check.failed[-1].message
     assert "| now, IREE" in markdown(check)

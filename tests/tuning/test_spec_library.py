@@ -15,12 +15,15 @@ from click.testing import CliRunner
 
 from tilewright.cli.main import commands
 from tilewright.errors import UserError
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.report import SpecReport
 from tilewright.tuning.spec_library import (
     FAMILY,
     INDEX,
+    OTHER,
     SKU,
+    LibraryFit,
     fit,
     gain,
     open_library,
@@ -28,13 +31,14 @@ from tilewright.tuning.spec_library import (
     push,
 )
 
+HERE = MeasurementKey("EPYC 1", threads=2, caches=("L2 512 KiB",), compiler="3.13.0 abc")
 EVIDENCE = EntryEvidence(
     operator="abc",
     workload="contraction 4x4x4 f32",
     configuration='{"rows": 4}',
     variant="default",
     target="llvm-cpu/znver3/32B/2t",
-    cpu="EPYC 1",
+    measured_on=json.dumps(HERE.to_json()),
     compiler="3.13.0",
     tilewright="0.1.0",
     default_ms="2",
@@ -54,7 +58,7 @@ def report(*entries: EntryEvidence) -> SpecReport:
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     folder = tmp_path / "library"
-    faster = replace(EVIDENCE, cpu="EPYC 2", tuned_ms="0.5")
+    faster = replace(EVIDENCE, measured_on="", tuned_ms="0.5")
     wider = replace(EVIDENCE, target="llvm-cpu/znver4/64B/2t")
     given = [(b"one", report(EVIDENCE, wider), "p"), (b"two", report(faster), "")]
     assert len(push(folder, given)) == 2
@@ -73,14 +77,32 @@ def served(library: Path) -> Iterator[str]:
 def test_this_processor_comes_before_its_family_and_nothing_else_fits(library: Path) -> None:
     found = open_library(str(library))
     target = EVIDENCE.target
-    assert [one.how for one in found.find("abc", target, "EPYC 1")] == [SKU]
-    of_family = found.find("abc", "llvm-cpu/znver3/32B/8t", "EPYC 1")
-    assert [(one.how, gain(one.evidence)) for one in of_family] == [(FAMILY, 4.0), (FAMILY, 2.0)]
-    assert found.find("abc", "llvm-cpu/haswell/32B/2t", "EPYC 1") == []
-    assert found.find("another", target, "EPYC 1") == []
+    assert [one.fit.how for one in found.find("abc", target, HERE)] == [SKU]
+    of_family = found.find("abc", "llvm-cpu/znver3/32B/8t", replace(HERE, threads=8))
+    assert [(one.fit.how, gain(one.evidence)) for one in of_family] == [
+        (FAMILY, 4.0),
+        (FAMILY, 2.0),
+    ]
+    assert found.find("abc", "llvm-cpu/haswell/32B/2t", HERE) == []
+    assert found.find("another", target, HERE) == []
     assert [one.program for one in found.of_program("p")] == ["p"]
-    assert fit(replace(EVIDENCE, target="cuda/sm_80"), "cuda/sm_80", "any") == FAMILY
-    assert fit(EVIDENCE, "cuda/sm_80", "EPYC 1") == ""
+
+
+def test_what_differs_makes_an_entry_a_hint_and_is_told() -> None:
+    target = EVIDENCE.target
+    assert fit(EVIDENCE, target, HERE) == LibraryFit(SKU, "")
+    other = replace(HERE, processor="EPYC 2", caches=(), compiler="3.12.0 def")
+    why = "other processor, caches, compiler"
+    assert fit(EVIDENCE, target, other) == LibraryFit(FAMILY, why)
+    said = fit(replace(EVIDENCE, measured_on=""), target, HERE)
+    assert said == LibraryFit(FAMILY, "the record does not say what it was measured on")
+    assert fit(EVIDENCE, target, None).how == FAMILY
+    gpu = replace(EVIDENCE, target="cuda/sm_80", measured_on='{"gpu": "A100"}')
+    assert fit(gpu, "cuda/sm_80", MeasurementKey(gpu="A100")).how == SKU
+    refused = fit(EVIDENCE, "cuda/sm_80", HERE)
+    assert refused == LibraryFit(OTHER, "for llvm-cpu/znver3/32B, not cuda/sm_80")
+    assert gpu.processor == "A100"
+    assert EVIDENCE.processor == "EPYC 1"
 
 
 def test_a_spec_is_pushed_once(library: Path) -> None:
@@ -127,12 +149,15 @@ def test_the_own_library_is_one_and_can_be_shown(tmp_path: Path) -> None:
     assert own.specs
     for spec in own.specs:
         assert own.read(spec)
+        # Nothing is in it that was not judged, or whose machine nobody knows.
         assert all(one.operator and one.knobs() for one in spec.entries.values())
+        assert all(one.machine and float(one.low) > 1.0 for one in spec.entries.values())
     done = CliRunner().invoke(commands, ["spec", "library", "own", "--json"])
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["machine"]["target"].startswith("llvm-cpu/")
-    assert "/host/" not in told["machine"]["target"]
+    assert told["target"].startswith("llvm-cpu/")
+    assert "/host/" not in told["target"]
+    assert told["machine"]["processor"]
     assert {one["fits"] for one in told["entries"]} <= {SKU, FAMILY, ""}
 
 

@@ -140,10 +140,11 @@ def update(result: Path, against: str | None, program: Path | None, **given: Any
 def show_library(place: str, as_json: bool, **given: Any) -> None:
     """Show what a library of specs has, and what of it fits this machine.
 
-    An entry fits this processor (the same name, vectors and threads), its family (the same kind of
-    processor, vectors as wide), or neither. `own` is the library that comes with tilewright.
+    An entry fits this processor (all that measurements depend on is equal: processor, caches,
+    threads, the compiler), its family (the same kind of processor, vectors as wide), or neither.
+    `own` is the library that comes with tilewright.
     """
-    from tilewright.measure import machine
+    from tilewright.measure.measurement_key import measurement_key
     from tilewright.sketch.spec_tasks import resolved_target
     from tilewright.target import parse_target
     from tilewright.tuning.spec_library import gain, open_library, rows
@@ -151,18 +152,21 @@ def show_library(place: str, as_json: bool, **given: Any) -> None:
     library = open_library(place)
     threads = given["threads"]
     target = parse_target(given["target"] or "cpu", int(threads) if threads else None)
-    key, cpu = resolved_target(target).key, machine.describe().cpu
-    found = list(rows(library, key, cpu))
+    target = resolved_target(target)
+    now = measurement_key(target)
+    found = list(rows(library, target.key, now))
     if as_json:
-        listed = [{"file": f, "fits": how, **one.texts()} for f, one, how in found]
-        output.print_json({"machine": {"target": key, "cpu": cpu}, "entries": listed})
+        listed = [
+            {"file": f, "fits": fits.how, "why": fits.why, **one.texts()} for f, one, fits in found
+        ]
+        output.print_json({"target": target.key, "machine": now.to_json(), "entries": listed})
         return
-    click.echo(f"this machine: {cpu}, {key}")
-    table = output.table(("operator", "fits", "gain", "tuned on", "IREE", "file"), ("gain",))
-    for file, one, how in found:
-        where = f"{one.cpu}, {one.target}"
-        table.add_row(one.workload, how or "nothing", words.times(gain(one)), where, one.compiler,
-                      file)  # fmt: skip
+    click.echo(f"this machine: {now.gpu or now.processor}, {target.key}")
+    table = output.table(("operator", "fits", "but", "gain", "tuned on", "IREE", "file"), ("gain",))
+    for file, one, fits in found:
+        where = f"{one.processor}, {one.target}"
+        table.add_row(one.workload, fits.how or "nothing", fits.why, words.times(gain(one)), where,
+                      one.compiler, file)  # fmt: skip
     output.console().print(table)
 
 
@@ -201,7 +205,7 @@ def show(spec: Path, as_json: bool) -> None:
     for name, known in report.evidence.items():
         between = f" ({known.low} to {known.high})" if known.low else ""
         click.echo(
-            f"{name}: {known.default_ms} to {known.tuned_ms} ms{between} on {known.cpu}, "
+            f"{name}: {known.default_ms} to {known.tuned_ms} ms{between} on {known.processor}, "
             f"{known.target}, IREE {known.compiler}, {known.date}; results compared with "
             f"{known.verified or 'nothing'}"
         )

@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import json
 import runpy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,7 @@ _VECTORS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "neon", "sve", 
 _STEPPING = ("cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant",
              "CPU revision")  # fmt: skip
 _TIMEOUT_S = 30.0
+_UNKNOWN = "not known"
 _MULTIPROCESSORS = 16  # cuDeviceGetAttribute: CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 
@@ -80,6 +81,69 @@ class MeasurementKey:
             for name in known
         }
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class KeyComparison:
+    """One field of the key of a record beside that of now, as texts."""
+
+    field: str
+    recorded: str
+    now: str
+
+    @property
+    def equal(self) -> bool:
+        """Whether they are the same, and known."""
+        return self.recorded == self.now != _UNKNOWN
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the record does not say."""
+        return self.recorded == _UNKNOWN
+
+
+def compare_measured(
+    recorded: MeasurementKey | None,
+    now: MeasurementKey | None,
+    apart_from: Collection[str] = (),
+) -> tuple[KeyComparison, ...]:
+    """Every field of a key beside that of a measurement taken now.
+
+    Args:
+        recorded: the key; None where that is not known.
+        now: what would be measured under; None where that is not known.
+        apart_from: fields that do not matter.
+    """
+    texts = [
+        {name: _UNKNOWN if key is None else _text(value) for name, value in asdict(known).items()}
+        for key in (recorded, now)
+        for known in (key or MeasurementKey(),)
+    ]
+    return tuple(
+        KeyComparison(name.replace("_", " "), texts[0][name], texts[1][name])
+        for name in texts[0]
+        if name not in apart_from
+    )
+
+
+def why_other(compared: Collection[KeyComparison]) -> str:
+    """In which fields keys differ, in words; '' where they are equal.
+
+    Args:
+        compared: the fields.
+    """
+    differing = [one.field for one in compared if not one.equal]
+    if any(one.unknown for one in compared):
+        return "the record does not say what it was measured on"
+    return f"other {', '.join(differing)}" if differing else ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value in (None, "", 0) else str(value)
 
 
 def measurement_key(

@@ -11,16 +11,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tilewright.measure.measurement_key import MeasurementKey
+
 
 @dataclass(frozen=True)
 class EntryEvidence:
     """One entry of a spec: what it is about, and what showed that it is worth having.
 
     operator: the workload's key. workload: in words. configuration: knobs of the space, as JSON.
-    target, cpu: the target's key and the processor's name where it was measured. compiler,
-    tilewright: versions. default_ms, tuned_ms: of one execution; low, high: the interval of their
-    ratio, '' where it was judged in the whole program alone. verified: what the results were
-    compared with.
+    target: its key. measured_on: the `MeasurementKey` as JSON, '' where nobody knows the machine.
+    compiler, tilewright: versions. default_ms, tuned_ms: of one execution; low, high: the interval
+    of their ratio, '' where it was judged in the whole program alone. verified: what the results
+    were compared with.
     """
 
     operator: str
@@ -28,7 +30,7 @@ class EntryEvidence:
     configuration: str
     variant: str
     target: str
-    cpu: str
+    measured_on: str
     compiler: str
     tilewright: str
     default_ms: str
@@ -57,8 +59,24 @@ class EntryEvidence:
         Returns:
             Values by knob.
         """
-        try:
-            found = json.loads(self.configuration)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
+        return _dictionary(self.configuration)
+
+    @property
+    def machine(self) -> MeasurementKey | None:
+        """Under what it was measured; None where it does not say."""
+        found = _dictionary(self.measured_on)
+        return MeasurementKey.from_json(found) if found else None
+
+    @property
+    def processor(self) -> str:
+        """The name of the processor or GPU that it was measured on, '' where it does not say."""
+        key = self.machine or MeasurementKey()
+        return key.gpu or key.processor
+
+
+def _dictionary(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

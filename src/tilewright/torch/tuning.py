@@ -17,8 +17,8 @@ from tilewright.argument import ArgumentType, element_type_of
 from tilewright.files import user_folder_file, write_whole
 from tilewright.ir.fx_import import import_exported, write_weights
 from tilewright.ir.importing import PROGRAM_NAME, WEIGHTS_NAME
-from tilewright.measure.machine import describe
-from tilewright.toolchain import installed_version
+from tilewright.measure.measurement_key import compare_measured, measurement_key, why_other
+from tilewright.target import parse_target
 from tilewright.torch.exporting import calling_form, evaluation, export, weights_of
 from tilewright.torch.tuned_module import (
     CALLING_FORM,
@@ -29,6 +29,7 @@ from tilewright.torch.tuned_module import (
 )
 from tilewright.tuned import check_results
 from tilewright.tuning.outputs import MANIFEST, check_writable, read_manifest
+from tilewright.tuning.recorded import read_measured_on
 
 
 def tune(
@@ -154,6 +155,7 @@ def find(digest: str, places: Sequence[Path] = ()) -> Path | None:
 
 
 def _runs_here(folder: Path) -> bool:
-    manifest = read_manifest(folder)
-    made = (manifest["machine"]["cpu"], manifest["compiler"])
-    return made == (describe().cpu, installed_version("iree-base-compiler"))
+    """Whether it was tuned on such a machine with this compiler, on however many threads."""
+    now = measurement_key(parse_target("cpu"))
+    made = read_measured_on(read_manifest(folder))
+    return not why_other(compare_measured(made, now, apart_from=("threads",)))

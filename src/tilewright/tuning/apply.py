@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.files import check_writable_file, write_file
+from tilewright.sketch.candidate import larger_constants
 from tilewright.sketch.spec_tasks import ReadSpecRequest, read_spec
 from tilewright.spec.report import SpecReport
 from tilewright.target import SPEC_FLAG, parse_target
@@ -168,6 +169,8 @@ def resolve_tuned(given: Path, target: str | None, iree_flags: Sequence[str]) ->
             variant = replace(variant, flags=own)
         flags = (*_harmless(options["iree_flags"], given, iree_flags), *iree_flags)
         chosen = target or str(options["target"])
+        if options.get("accuracy") == "relaxed" and not parse_target(chosen).is_gpu:
+            flags = (*larger_constants(flags), *flags)
         compiler = str(manifest["compiler"])
     except (KeyError, TypeError) as error:
         raise UserError(
@@ -206,22 +209,30 @@ def _harmless(flags: Sequence[str], folder: Path, trusted: Sequence[str]) -> tup
 
 
 def other_variant(tuned: TunedSpec, report: SpecReport) -> tuple[str, ...]:
-    """A note where a bare spec was made for another variant than it is used with.
+    """Notes where a bare spec was made for other flags than it is used with.
 
     Args:
         tuned: what is applied.
         report: what its spec says of itself.
 
     Returns:
-        The note, or nothing.
+        The notes, or nothing.
     """
+    notes = []
     variant = report.header.get("variant", "")
-    if not variant or variant == tuned.variant.name:
-        return ()
-    return (
-        f"the spec was made for the variant {variant}: give the result folder, or its flags "
-        "with --iree-flag",
-    )
+    if variant and variant != tuned.variant.name:
+        notes.append(
+            f"the spec was made for the variant {variant}: give the result folder, or its flags "
+            "with --iree-flag"
+        )
+    wanted = larger_constants(tuned.iree_flags)
+    if report.header.get("accuracy") == "relaxed" and wanted:
+        notes.append(
+            "the spec was made with --accuracy relaxed, and without its flag what is computed of "
+            f"weights alone may be computed in every run: give the result folder, or "
+            f"--iree-flag={wanted[0]}"
+        )
+    return tuple(notes)
 
 
 def spec_flags(opened: OpenProgram, tuned: TunedSpec) -> tuple[str, ...]:

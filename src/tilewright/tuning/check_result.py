@@ -20,6 +20,7 @@ from tilewright.measure import machine
 from tilewright.measure.compile_worker import session
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.jobs import WorkerState
+from tilewright.measure.measurement_key import MeasurementKey, compare_measured, why_other
 from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import check_versions, installed_version
@@ -64,9 +65,10 @@ class CheckedCase:
 class ResultCheck:
     """What a check of a result folder found.
 
-    made_with, checked_with: versions of IREE. target_key, cpu: of this machine; `same_machine`
-    says whether they are those of the result. default_ms, tuned_ms, speedup: of interleaved rounds,
-    None where nothing was timed; those that begin with `recorded` are of the result's summary.
+    made_with, checked_with: versions of IREE. target_key, cpu: of this machine; `other_machine`
+    says what differs from that of the result, '' where nothing does. default_ms, tuned_ms, speedup:
+    of interleaved rounds, None where nothing was timed; those that begin with `recorded` are of the
+    result's summary.
     """
 
     folder: Path
@@ -76,7 +78,7 @@ class ResultCheck:
     date: str
     target_key: str
     cpu: str
-    same_machine: bool
+    other_machine: str
     recorded: float
     recorded_ci: tuple[float, float]
     recorded_default_ms: float
@@ -153,6 +155,7 @@ def check_result(
             if tuned is not None and not compile_only:
                 _check_running(found, programs, default, tuned)
             found.target_key = context.target.key
+            found.measured_on = benchmark.measurement_key(context.target)
         return found.result()
 
 
@@ -174,6 +177,7 @@ class _Findings:
         self.cases: list[CheckedCase] = []
         self.notes: list[str] = []
         self.target_key = ""
+        self.measured_on: MeasurementKey | None = None
         self.timed: dict[str, Any] = {}
         self.machine = machine.describe()
 
@@ -198,10 +202,12 @@ class _Findings:
             self.cases.insert(place, CheckedCase(kind, name, CaseStatus.PASSED, message))
 
     @property
-    def same_machine(self) -> bool:
-        """Whether the recorded times are of such a machine."""
-        now = (self.target_key, self.machine.cpu)
-        return now == (self.recorded.target_key, self.recorded.cpu)
+    def other_machine(self) -> str:
+        """In what the machine differs from that of the recorded times. That IREE does is asked."""
+        if self.target_key != self.recorded.target_key:
+            return f"target {self.recorded.target_key}, here {self.target_key}"
+        pair = (self.recorded.measured_on, self.measured_on)
+        return why_other(compare_measured(*pair, apart_from=("compiler",)))
 
     def result(self) -> ResultCheck:
         """All of it."""
@@ -214,7 +220,7 @@ class _Findings:
             date=recorded.date,
             target_key=self.target_key,
             cpu=self.machine.cpu,
-            same_machine=self.same_machine,
+            other_machine=self.other_machine,
             recorded=recorded.speedup,
             recorded_ci=recorded.speedup_ci,
             recorded_default_ms=recorded.default_ms,
@@ -331,10 +337,12 @@ def _check_speed(found: _Findings, programs: Programs, default: Build, tuned: Bu
         slower if speedup.high < 1.0 else "",
         f"{measured} the untuned program's speed",
     )
-    found.target_key = programs.context.target.key
+    context = programs.context
+    found.target_key = context.target.key
+    found.measured_on = context.benchmark.measurement_key(context.target)
     was, name = words.times(recorded.speedup), "against the recorded ratio"
-    if not found.same_machine:
-        found.skip("speed", name, f"{was} was measured on {recorded.cpu} ({recorded.target_key})")
+    if found.other_machine:
+        found.skip("speed", name, f"{was} was measured on another machine: {found.other_machine}")
         return
     least = recorded.speedup * (1 - found.tolerance)
     found.add(

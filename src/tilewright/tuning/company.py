@@ -120,6 +120,7 @@ def spec_request(
         ("target", context.target.key),
         ("compiler", context.compiler_version),
         ("variant", prepared.variant.name),
+        ("accuracy", context.options.accuracy),
     )
     return SpecRequest(entries, path, context.flags(prepared.variant), header)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.files import read_text, write_whole
-from tilewright.measure import machine
 from tilewright.measure.jobs import WorkerState
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.store.rows import configuration_to_json
@@ -36,7 +35,8 @@ def entry_evidence(
     if company is None:
         return {}
     known = {row.entry: row for row in rows if row.entry}
-    cpu = machine.describe().cpu
+    measured_on = context.measured_on
+    where = "" if measured_on is None else json.dumps(measured_on.to_json(), sort_keys=True)
     found = {}
     for task in company.prepared.tasks:
         choice = company.choices.get(task.identity)
@@ -49,7 +49,7 @@ def entry_evidence(
             configuration=json.dumps(configuration_to_json(choice), sort_keys=True),
             variant=row.variant,
             target=context.target.key,
-            cpu=cpu,
+            measured_on=where,
             compiler=context.compiler_version,
             tilewright=installed_version("tilewright"),
             default_ms=f"{row.default_ms:.6g}",

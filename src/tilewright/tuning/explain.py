@@ -9,12 +9,12 @@ from typing import Any
 
 from tilewright.errors import UserError
 from tilewright.measure import devices
-from tilewright.measure.measurement_key import MeasurementKey, measurement_key
+from tilewright.measure.measurement_key import KeyComparison, MeasurementKey, measurement_key
 from tilewright.store import Database, Filter, KnownResult, TaskKey
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.reuse import KeyComparison, compare_keys, verdict
+from tilewright.tuning.reuse import compare_keys, verdict
 from tilewright.tuning.session import TuningSession
 
 

@@ -379,6 +379,7 @@ def _write_files(
         "flags": list(flags),
         "target": context.target.key,
         "machine": machine.describe().to_json(),
+        "measured_on": None if context.measured_on is None else context.measured_on.to_json(),
         "seed": context.options.seed,
         "options": context.options.to_json(),
         "program": {

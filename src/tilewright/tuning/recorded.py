@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.tuning.apply import TunedSpec, resolve_tuned
 from tilewright.tuning.options import TuneOptions, read_fields
 from tilewright.tuning.outputs import SUMMARY, read_manifest
@@ -23,9 +24,10 @@ class RecordedResult:
     """What `tilewright tune` wrote into a folder.
 
     tuned: its specs and variant, where they lie now. program: what was compiled. options: those of
-    the run that decide what the program computes. made_with: IREE's version. target_key, cpu: of
-    the machine. speedup, speedup_ci: as measured then, with 95% interval. entries: names of those
-    entries of the specs that reached the program then.
+    the run that decide what the program computes. made_with: IREE's version. target_key: of the
+    machine; measured_on: all that its times hold for, None where the folder does not say. speedup,
+    speedup_ci: as measured then, with 95% interval. entries: names of those entries of the specs
+    that reached the program then.
     """
 
     folder: Path
@@ -35,7 +37,7 @@ class RecordedResult:
     options: TuneOptions
     made_with: str
     target_key: str
-    cpu: str
+    measured_on: MeasurementKey | None
     date: str
     default_ms: float
     tuned_ms: float
@@ -88,7 +90,7 @@ def read_recorded(
             ),
             made_with=str(manifest["compiler"]),
             target_key=str(manifest["target"]),
-            cpu=str(manifest["machine"]["cpu"]),
+            measured_on=read_measured_on(manifest),
             date=str(manifest["date"]),
             default_ms=float(result["default_ms"]),
             tuned_ms=float(result["tuned_ms"]),
@@ -103,6 +105,19 @@ def read_recorded(
             f"{folder}: its {SUMMARY} or manifest is not as tilewright writes it ({error}); "
             "tune the program again"
         ) from error
+
+
+def read_measured_on(manifest: Mapping[str, Any]) -> MeasurementKey | None:
+    """What the times of a result hold for.
+
+    Args:
+        manifest: of its folder.
+
+    Returns:
+        None where it does not say.
+    """
+    found = manifest.get("measured_on")
+    return MeasurementKey.from_json(found) if isinstance(found, dict) else None
 
 
 def _reached(dispatches: Iterable[dict[str, Any]]) -> Iterable[str]:

@@ -8,9 +8,13 @@ differs its configuration is only tried first, and its trials teach the search.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tilewright.measure.measurement_key import MeasurementKey
+from tilewright.measure.measurement_key import (
+    KeyComparison,
+    MeasurementKey,
+    compare_measured,
+    why_other,
+)
 from tilewright.store import KnownResult, TaskKey, TaskResult
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.context import RunContext
@@ -20,21 +24,6 @@ from tilewright.words import milliseconds, plural
 # How far the default's time may be from the recorded one, either way. A machine that others use as
 # well makes small kernels differ by a third; another frequency or fewer caches differ by more.
 _SAME_DEFAULT = 1.5
-_UNKNOWN = "not known"
-
-
-@dataclass(frozen=True)
-class KeyComparison:
-    """One field of a record's key beside that of now, as texts."""
-
-    field: str
-    recorded: str
-    now: str
-
-    @property
-    def equal(self) -> bool:
-        """Whether they are the same, and known."""
-        return self.recorded == self.now != _UNKNOWN
 
 
 def compare_keys(
@@ -56,20 +45,7 @@ def compare_keys(
         ("compiler version", then.compiler, key.compiler),
     ]
     recorded = None if known.measured_on is None else MeasurementKey.from_json(known.measured_on)
-    mine = None if recorded is None else recorded.to_json()
-    theirs = None if now is None else now.to_json()
-    for name in MeasurementKey().to_json():
-        texts = [_UNKNOWN if one is None else _text(one[name]) for one in (mine, theirs)]
-        pairs.append((name.replace("_", " "), texts[0], texts[1]))
-    return tuple(KeyComparison(*one) for one in pairs)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value in (None, "", 0) else str(value)
+    return (*(KeyComparison(*one) for one in pairs), *compare_measured(recorded, now))
 
 
 def verdict(known: KnownResult, compared: Sequence[KeyComparison]) -> str:
@@ -90,9 +66,7 @@ def verdict(known: KnownResult, compared: Sequence[KeyComparison]) -> str:
     if "workload digest" in differing or "flags" in differing:
         return f"not used: {names} {'differs' if len(differing) == 1 else 'differ'}"
     what = "tried first" if known.result.configuration is not None else "nothing to try"
-    unknown = any(one.recorded == _UNKNOWN for one in compared)
-    why = "the record does not say what it was measured on" if unknown else f"other {names}"
-    return f"only a hint ({what}): {why}"
+    return f"only a hint ({what}): {why_other(compared)}"
 
 
 def reuse_result(context: RunContext, task: DispatchTask, enough: int) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tilewright.errors import UserError
 from tilewright.files import write_file
+from tilewright.measure.measurement_key import MeasurementKey, compare_measured, why_other
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.report import SpecReport
 
@@ -32,6 +33,7 @@ _TIMEOUT_S = 60.0
 _MOST_BYTES = 1 << 28
 # In which order a fit counts.
 SKU, FAMILY = "this processor", "its family"
+OTHER = ""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,24 @@ class LibrarySpec:
 
 
 @dataclass(frozen=True)
+class LibraryFit:
+    """Whether an entry is for a machine.
+
+    how: `SKU`, all that measurements depend on is equal; `FAMILY`, the same kind of processor with
+    vectors as wide, a hint; or `OTHER`. why: what keeps it from being more, in words.
+    """
+
+    how: str
+    why: str
+
+
+@dataclass(frozen=True)
 class LibraryFind:
-    """An entry that fits: `how` says whether it is for this very processor or for its family."""
+    """An entry that fits a machine."""
 
     name: str
     evidence: EntryEvidence
-    how: str
+    fit: LibraryFit
 
 
 @dataclass(frozen=True)
@@ -65,13 +79,13 @@ class SpecLibrary:
     place: str
     specs: tuple[LibrarySpec, ...] = ()
 
-    def find(self, operator: str, target: str, cpu: str) -> list[LibraryFind]:
+    def find(self, operator: str, target: str, now: MeasurementKey | None) -> list[LibraryFind]:
         """What there is for an operator on a machine: for this processor, else for its family.
 
         Args:
             operator: the workload's key.
             target: the target's key.
-            cpu: the processor's name.
+            now: what would be measured under; None where that is not known.
 
         Returns:
             The entries, the greatest gain first; nothing where neither fits.
@@ -79,9 +93,8 @@ class SpecLibrary:
         found: dict[str, list[LibraryFind]] = {SKU: [], FAMILY: []}
         for spec in self.specs:
             for name, one in spec.entries.items():
-                how = fit(one, target, cpu)
-                if one.operator == operator and how:
-                    found[how].append(LibraryFind(name, one, how))
+                if one.operator == operator and (fits := fit(one, target, now)).how:
+                    found[fits.how].append(LibraryFind(name, one, fits))
         return sorted(found[SKU] or found[FAMILY], key=lambda one: -gain(one.evidence))
 
     def of_program(self, digest: str) -> list[LibrarySpec]:
@@ -111,20 +124,21 @@ class SpecLibrary:
         return content
 
 
-def fit(evidence: EntryEvidence, target: str, cpu: str) -> str:
+def fit(evidence: EntryEvidence, target: str, now: MeasurementKey | None) -> LibraryFit:
     """Whether what was found on one machine is for another.
 
     Args:
         evidence: what was found.
         target: the other's target key.
-        cpu: the other's processor.
-
-    Returns:
-        `SKU`, `FAMILY` (the same kind of processor with vectors as wide), or '' for neither.
+        now: what would be measured under there; None where that is not known.
     """
-    if (evidence.target, evidence.cpu) == (target, cpu):
-        return SKU
-    return FAMILY if family(evidence.target) == family(target) else ""
+    kinds = [family(one) for one in (evidence.target, target)]
+    if kinds[0] != kinds[1]:
+        return LibraryFit(OTHER, f"for {kinds[0]}, not {kinds[1]}")
+    if now is None:
+        return LibraryFit(FAMILY, "nobody says what it would be measured on")
+    why = why_other(compare_measured(evidence.machine, now))
+    return LibraryFit(FAMILY if why else SKU, why)
 
 
 def family(target: str) -> str:
@@ -299,17 +313,19 @@ def _write_index(folder: Path, specs: Sequence[LibrarySpec]) -> None:
     write_file(folder / INDEX, (json.dumps(index, indent=1, sort_keys=True) + "\n").encode())
 
 
-def rows(library: SpecLibrary, target: str, cpu: str) -> Iterator[tuple[str, EntryEvidence, str]]:
+def rows(
+    library: SpecLibrary, target: str, now: MeasurementKey | None
+) -> Iterator[tuple[str, EntryEvidence, LibraryFit]]:
     """Every entry of a library with how it fits a machine.
 
     Args:
         library: the library.
         target: the machine's target key.
-        cpu: its processor.
+        now: what would be measured under there.
 
     Yields:
-        The file, the evidence, and `SKU`, `FAMILY` or ''.
+        The file, the evidence, and whether it fits.
     """
     for spec in library.specs:
         for evidence in spec.entries.values():
-            yield spec.file, evidence, fit(evidence, target, cpu)
+            yield spec.file, evidence, fit(evidence, target, now)

@@ -10,7 +10,6 @@ from pathlib import Path
 from tilewright import words
 from tilewright.errors import UserError
 from tilewright.ir.session import CONFIGURED_PHASE
-from tilewright.measure import machine
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 from tilewright.sketch.spec_tasks import report_on_file
@@ -152,11 +151,13 @@ def _from_library(
 ) -> None:
     """Look the workloads up in a library, and say how what there is fits."""
     library = open_library(place)
-    cpu, target = machine.describe().cpu, context.target.key
     counts: dict[str, int] = {}
     for task in prepared.tasks:
-        hits = library.find(task.workload.key, target, cpu)
-        how = hits[0].how if hits else "nothing"
+        hits = library.find(task.workload.key, context.target.key, context.measured_on)
+        how = "for nothing like it"
+        if hits:
+            fits = hits[0].fit
+            how = f"for {fits.how}" + (f" (hints only: {fits.why})" if fits.why else "")
         counts[how] = counts.get(how, 0) + 1
         for hit in hits:
             if knobs := hit.evidence.knobs():

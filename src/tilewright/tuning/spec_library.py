@@ -88,14 +88,17 @@ class SpecLibrary:
             now: what would be measured under; None where that is not known.
 
         Returns:
-            The entries, the greatest gain first; nothing where neither fits.
+            The entries, the greatest gain first; where neither fits those of other machines.
         """
-        found: dict[str, list[LibraryFind]] = {SKU: [], FAMILY: []}
+        found: dict[str, list[LibraryFind]] = {SKU: [], FAMILY: [], OTHER: []}
         for spec in self.specs:
             for name, one in spec.entries.items():
-                if one.operator == operator and (fits := fit(one, target, now)).how:
+                if one.operator == operator:
+                    fits = fit(one, target, now)
                     found[fits.how].append(LibraryFind(name, one, fits))
-        return sorted(found[SKU] or found[FAMILY], key=lambda one: -gain(one.evidence))
+        return sorted(
+            found[SKU] or found[FAMILY] or found[OTHER], key=lambda one: -gain(one.evidence)
+        )
 
     def of_program(self, digest: str) -> list[LibrarySpec]:
         """The specs that were made of a program.

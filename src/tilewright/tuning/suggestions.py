@@ -23,7 +23,7 @@ from tilewright.trial import Configuration
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import PREPROCESSING, SPEC, SUMMARY
 from tilewright.tuning.prepare import PreparedVariant
-from tilewright.tuning.spec_library import open_library
+from tilewright.tuning.spec_library import OTHER, open_library
 from tilewright.tuning.worker_tasks import parse_module
 from tilewright.workload import Workload
 
@@ -158,9 +158,11 @@ def _from_library(
         if hits:
             fits = hits[0].fit
             how = f"for {fits.how}" + (f" (hints only: {fits.why})" if fits.why else "")
+            if fits.how == OTHER:
+                how = f"refused ({fits.why})"
         counts[how] = counts.get(how, 0) + 1
         for hit in hits:
-            if knobs := hit.evidence.knobs():
+            if hit.fit.how != OTHER and (knobs := hit.evidence.knobs()):
                 found.setdefault(task.workload.key, []).append(configuration_from_json(knobs))
     told = ", ".join(f"{number} {how}" for how, number in sorted(counts.items()))
     context.note(f"library {place}: of {words.plural(len(prepared.tasks), 'workload')} {told}")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import warm_start
+from brief import be_brief
 from tilewright.ir.session import set_global_options
 from tilewright.measure.compile_worker import GLOBAL_OPTIONS
 from tilewright.measure.device_lock import LOCKS_VARIABLE
@@ -56,6 +57,11 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOCKS_VARIABLE, str(tmp_path_factory.mktemp("locks")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief() -> None:
+    be_brief()
 
 
 # What a pool does with its workers, from their start to their end, is tested there.

@@ -312,6 +312,7 @@ def main(channel: int) -> None:
     """Import, and fork what is asked for."""
     for name in _IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("brief").be_brief()
     # What is collected later need not be copied.
     gc.collect()
     gc.freeze()

@@ -90,8 +90,8 @@ def apply(root: Path, change: Shown) -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    kept = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=kept)
+    # With what Python has compiled of it: the times of its files go along.
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     return tmp_path
 
 

@@ -184,7 +184,7 @@ def test_kernels_that_cannot_be_compiled_are_statuses(
     status: Status,
     message: str,
 ) -> None:
-    timeout_s = 5 if harm == "hang" else 60
+    timeout_s = 2 if harm == "hang" else 60
     inputs = reference.inputs
     failure = compiled(pool, site, harmful(harm), inputs, tmp_path, timeout_s=timeout_s)
     assert (failure.compile_status, message in failure.message) == (status, True), failure
@@ -215,7 +215,7 @@ def test_kernels_that_do_harm_are_statuses(
     found = compiled(pool, site, harmful(harm), reference.inputs, tmp_path, repeats=1)
     assert isinstance(found, CompiledKernel), found
     assert found.inputs is not None
-    tester = CandidateTester(benchmark, replace(reference, inputs=found.inputs), timeout_s=4)
+    tester = CandidateTester(benchmark, replace(reference, inputs=found.inputs), timeout_s=2)
     tested = tester.test(tmp_path / "kernel.vmfb", QUICK)
     assert (tested.status, message in tested.message) == (status, True), tested
     good = compiled(pool, site, panels(8, 2, OUTSIDE), reference.inputs, tmp_path, repeats=1)

@@ -98,6 +98,10 @@ func.func @main(%x: tensor<1x16x16x8xf32>) -> tensor<1x8x8x16xf32> {
 """
 
 
+# What the compiler makes of a program alone computes the same in every test.
+_AS_IT_IS: dict[str, np.ndarray] = {}
+
+
 class Compiler:
     """Compiles with a spec written to a file."""
 
@@ -116,6 +120,11 @@ class Compiler:
 
     def sites(self, text: str) -> list[ConvSite]:
         return conv_sites(self.module(text, None))
+
+    def default(self, text: str) -> np.ndarray:
+        if text not in _AS_IT_IS:
+            _AS_IT_IS[text] = self.run(text, None)
+        return _AS_IT_IS[text]
 
     def run(self, text: str, spec: str | None) -> np.ndarray:
         vmfb = self.session(spec).compile(text)
@@ -178,7 +187,7 @@ def test_exactly_the_chosen_shapes_are_converted(compiler: Compiler, chosen: lis
     "text", [NHWC, NCHW, BATCH, STABLEHLO], ids=["nhwc", "nchw", "batch", "stablehlo"]
 )
 def test_results_stay_right(compiler: Compiler, text: str) -> None:
-    default = compiler.run(text, None)
+    default = compiler.default(text)
     assert np.abs(default).max() > 0.1
     for name, sites in choices(compiler.sites(text)).items():
         spec = write_im2col_spec(sites)
@@ -234,7 +243,7 @@ def test_a_spec_for_another_program_is_seen_to_match_nothing(compiler: Compiler)
     module = compiler.module(NHWC, spec)
     assert set(applied_sites(module).values()) == {0}
     assert count(module, "linalg.matmul") == 0
-    np.testing.assert_array_equal(compiler.run(NHWC, spec), compiler.run(NHWC, None))
+    np.testing.assert_array_equal(compiler.run(NHWC, spec), compiler.default(NHWC))
 
 
 def test_a_program_without_convolutions_and_with_several_functions(compiler: Compiler) -> None:

@@ -19,7 +19,9 @@ RIGHT, WRONG, INVALID = 2, 3, 5
 @pytest.fixture(autouse=True)
 def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template_search, "compile_schedule_file", faulty)
-    monkeypatch.setattr(template_search, "_COMPILE_S", 5.0)
+    monkeypatch.setattr(template_search, "_COMPILE_S", 2.0)
+    # Workers are forked with everything imported (tests/conftest.py): the first job is as short.
+    monkeypatch.setattr(template_search, "SETTING_UP_S", 0.0)
 
 
 @te.template

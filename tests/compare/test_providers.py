@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tilewright import api
 from tilewright.compare import PROVIDERS, CompareOptions, ProviderOutcome, compare, find_providers
 from tilewright.compare.comparison_options import Budget
 from tilewright.compare.workloads import find_workloads
@@ -79,7 +81,9 @@ def test_what_is_no_provider(text: str, says: str) -> None:
         find_providers(text)
 
 
-def test_tuned_says_what_was_searched(tmp_path: Path) -> None:
+def test_tuned_says_what_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its own variants, a compile each, are tested where they are made.
+    monkeypatch.setattr(api, "tune", partial(api.tune, variants="default", effort="quick"))
     tuned = find_providers("iree-tuned")
     options = replace(OPTIONS, db=tmp_path / "database.db")
     (row,) = compare(find_workloads(OPERATIONS[:1]), tuned, options).rows

@@ -131,7 +131,7 @@ def test_the_pipeline(copied: Path) -> None:
     program = copied / "sum.mlir"
     program.write_text(ELEMENTWISE)
     assert "Default: " in tilewright(copied, "inspect", str(program))
-    given = ("--effort", "quick", "--max-trials", "6", "--kernels", "off", "-o", "out")
+    given = ("--effort", "quick", "--max-trials", "4", "--kernels", "off", "-o", "out")
     given = (*given, "--variants", "default")
     either = ("--strategy", "random", "--strategy-option", "by_pipeline=true")
     tilewright(copied, "tune", str(program), *given, *either)

@@ -37,6 +37,7 @@ LONG = (
     "replay.md",
     "result-folder.md",
     "run-and-bench.md",
+    "tutorial-matmul.md",
     "tutorial-model.md",
 )
 

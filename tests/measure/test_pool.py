@@ -217,7 +217,7 @@ def test_output_never_reaches_the_protocol(pool):
 
 def test_the_log_is_bounded():
     with WorkerPool(1, timeout_s=LIMIT_S, log_limit=1 << 20) as pool:
-        long, short = pool.run([Job(faults.flood, 2.5), Job(faults.flood, 0.0)])
+        long, short = pool.run([Job(faults.flood, 1.8), Job(faults.flood, 0.0)])
         written, left = long.value
         assert left < written / 1.5
         assert short.value == (0, 0)
@@ -230,9 +230,10 @@ def test_garbage_on_the_channel_is_a_crash(pool):
     assert still_works(pool)
 
 
-def test_the_log_is_bounded_where_the_worker_cannot_see_to_it():
+def test_the_log_is_bounded_where_the_worker_cannot_see_to_it(monkeypatch):
+    monkeypatch.setattr("tilewright.measure.pool._LOG_CHECK_S", 0.2)
     with WorkerPool(1, timeout_s=LIMIT_S, log_limit=1 << 16) as pool:
-        result = only(pool, "flood_holding_the_lock", 3.0)
+        result = only(pool, "flood_holding_the_lock", 0.8)
         # Between two looks of the pool it is not.
         assert result.value < 3 << 30
         sizes = [os.fstat(worker._log.fileno()).st_size for worker in pool._workers]
@@ -273,10 +274,10 @@ def test_jobs_are_given_the_time_in_which_this_process_was_stopped():
     body = """
         import time, worker_faults as faults
         from tilewright.measure.pool import Job, WorkerPool
-        with WorkerPool(1, timeout_s=2.5) as pool:
+        with WorkerPool(1, timeout_s=1.6) as pool:
             pool.run([Job(faults.echo, 1)])
             print("begins", flush=True)
-            (result,) = pool.run([Job(faults.work, (0.2, 3.5))])
+            (result,) = pool.run([Job(faults.work, (0.2, 2.4))])
             print(result.outcome, flush=True)
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *filter(None, sys.path)])}
@@ -289,7 +290,7 @@ def test_jobs_are_given_the_time_in_which_this_process_was_stopped():
     assert process.stdout.readline() == "begins\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGSTOP)
-    time.sleep(3.5)
+    time.sleep(2.4)
     process.send_signal(signal.SIGCONT)
     assert process.stdout.read() == "done\n"
     assert process.wait() == 0

@@ -3,6 +3,7 @@ debugging protocol (https://chromedevtools.github.io/devtools-protocol/)."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -10,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +51,18 @@ class Answer:
     faults: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     undrawn: list[str] = field(default_factory=list)
+
+
+@dataclass
+class OpenPage:
+    """A page that stays open, `width` wide at first."""
+
+    width: int
+    _ask: Callable[[str, int], Answer]
+
+    def ask(self, question: str, *, width: int | None = None) -> Answer:
+        """What JavaScript returns there, with all that went wrong since the page was opened."""
+        return self._ask(question, self.width if width is None else width)
 
 
 class Browser:
@@ -97,10 +111,42 @@ class Browser:
     ) -> Answer:
         """Open a page (a file or an address), draw its charts (those of closed details too with
         `every`), and give what JavaScript, the body of an async function, returns there."""
+        with self.opened(page, width=width, every=every) as there:
+            return there.ask(question)
+
+    @contextlib.contextmanager
+    def opened(
+        self, page: Path | str, *, width: int = 1280, every: bool = False
+    ) -> Iterator[OpenPage]:
+        """A page with its charts drawn, to be asked several questions."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable", session)
+        self._set_size(session, width)
+        self._events.clear()
+        url = page if isinstance(page, str) else page.resolve().as_uri()
+        self._call("Page.navigate", session, url=url)
+        self._until("Page.loadEventFired")
+        draw = _DRAW.replace("EVERY", str(every).lower())
+        undrawn = self._evaluate(session, draw)
+
+        def ask(question: str, wide: int) -> Answer:
+            nonlocal width, undrawn
+            if wide != width:
+                width = wide
+                self._set_size(session, wide)
+                undrawn = self._evaluate(session, draw)
+            value = self._evaluate(session, f"(async () => {{ {question} }})()")
+            answer = Answer(value, [], [], undrawn)
+            for event in self._events:
+                self._note(answer, event, url)
+            return answer
+
+        yield OpenPage(width, ask)
+        self._call("Target.closeTarget", targetId=target)
+
+    def _set_size(self, session: str, width: int) -> None:
         self._call(
             "Emulation.setDeviceMetricsOverride",
             session,
@@ -109,17 +155,6 @@ class Browser:
             deviceScaleFactor=1,
             mobile=False,
         )
-        self._events.clear()
-        url = page if isinstance(page, str) else page.resolve().as_uri()
-        self._call("Page.navigate", session, url=url)
-        self._until("Page.loadEventFired")
-        undrawn = self._evaluate(session, _DRAW.replace("EVERY", str(every).lower()))
-        value = self._evaluate(session, f"(async () => {{ {question} }})()")
-        answer = Answer(value, [], [], undrawn)
-        for event in self._events:
-            self._note(answer, event, url)
-        self._call("Target.closeTarget", targetId=target)
-        return answer
 
     def _note(self, answer: Answer, event: dict[str, Any], url: str) -> None:
         method, told = event["method"], event["params"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Answer, Browser
+from browser import CHROMIUM, Answer, Browser, OpenPage
 from comparisons import M32, M64, row, run
 from result_folders import make_result_folder
 
@@ -67,13 +67,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
+    """Opened once: its charts take seconds."""
     folder = make_result_folder(tmp_path_factory.mktemp("browser") / "out")
-    return write_tuning_page(folder, peak=PEAK)
+    with browser.opened(write_tuning_page(folder, peak=PEAK), width=400, every=True) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def comparison(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
     folder = tmp_path_factory.mktemp("browser")
     searched = row(M64, "tvm", 5e-4, progress=((1.0, 1, 1e-3), (2.0, 5, 5e-4)))
     result = run(
@@ -82,7 +84,9 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row(M32, "tvm", outcome=ProviderOutcome.SKIPPED, reason="not installed: pip install it"),
     )  # fmt: skip
     write_run(folder / "results.json", result)
-    return write_comparison_page(folder / "results.json", folder / "page.html")
+    made = write_comparison_page(folder / "results.json", folder / "page.html")
+    with browser.opened(made, width=400) as found:
+        yield found
 
 
 def clean(found: Answer) -> None:
@@ -92,17 +96,17 @@ def clean(found: Answer) -> None:
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_a_tuning_page_fits(browser: Browser, page: Path, width: int) -> None:
-    found = browser.ask(page, LAYOUT, width=width, every=True)
+def test_a_tuning_page_fits(page: OpenPage, width: int) -> None:
+    found = page.ask(LAYOUT, width=width)
     clean(found)
     assert found.value["wide"] <= 0, found
     assert found.value["over"] == []
     assert found.value["viewport"] == width
 
 
-def test_a_tuning_page_sorts_and_filters(browser: Browser, page: Path) -> None:
+def test_a_tuning_page_sorts_and_filters(page: OpenPage) -> None:
     question = SORT_AND_FILTER.replace("ID", '"overview"').replace("COLUMN", '"share %"')
-    found = browser.ask(page, question.replace("FILTER", '"kept"'))
+    found = page.ask(question.replace("FILTER", '"kept"'), width=1280)
     clean(found)
     answer = found.value
     values = [float(v) for v in answer["up"]]
@@ -115,17 +119,17 @@ def test_a_tuning_page_sorts_and_filters(browser: Browser, page: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_a_comparison_page_fits(browser: Browser, comparison: Path, width: int) -> None:
-    found = browser.ask(comparison, LAYOUT, width=width)
+def test_a_comparison_page_fits(comparison: OpenPage, width: int) -> None:
+    found = comparison.ask(LAYOUT, width=width)
     clean(found)
     assert found.value["wide"] <= 0, found
     assert found.value["over"] == []
     assert found.value["viewport"] == width
 
 
-def test_a_comparison_page_sorts_and_filters(browser: Browser, comparison: Path) -> None:
+def test_a_comparison_page_sorts_and_filters(comparison: OpenPage) -> None:
     question = SORT_AND_FILTER.replace("ID", '"rows"').replace("COLUMN", '"ms"')
-    found = browser.ask(comparison, question.replace("FILTER", '"failed wrong"'))
+    found = comparison.ask(question.replace("FILTER", '"failed wrong"'), width=1280)
     clean(found)
     answer = found.value
     # What has no number comes last either way.

@@ -24,9 +24,14 @@ TARGET = (
     "--iree-llvmcpu-target-cpu=znver4",
 )
 
-_set_phase = ctypes_dl._dylib.ireeCompilerInvocationSetCompileToPhase
-_set_phase.restype = None
-_set_phase.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_begin_behind = ctypes_dl._dylib.ireeCompilerInvocationSetCompileFromPhase
+_end_behind = ctypes_dl._dylib.ireeCompilerInvocationSetCompileToPhase
+for _function in (_begin_behind, _end_behind):
+    _function.restype = None
+    _function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+
+# Specs are read behind it: what comes before is done once for a program, not for each spec.
+SOURCES = "executable-sources"
 
 
 def compile_to(phase: str, program: str, flags: tuple[str, ...] = (), spec: str = "") -> str:
@@ -39,19 +44,30 @@ def _default(phase: str, program: str, flags: tuple[str, ...]) -> str:
     return _compile(phase, program, flags, "")
 
 
+@functools.cache
+def _sources(program: str, flags: tuple[str, ...]) -> bytes:
+    return _taken("start", SOURCES, program.encode(), flags, "")
+
+
 def _compile(phase: str, program: str, flags: tuple[str, ...], spec: str) -> str:
+    return _taken(SOURCES, phase, _sources(program, flags), flags, spec).decode()
+
+
+def _taken(begin: str, end: str, program: bytes, flags: tuple[str, ...], spec: str) -> bytes:
+    """A program, printed, taken from behind one phase to behind another."""
     session = Session()
     # Flags outlive their session in a process, so the spec is always named, even if it is none.
     session.set_flags(*TARGET, f"--iree-codegen-tuning-spec-path={spec}", *flags)
     invocation = session.invocation()
     invocation.enable_console_diagnostics()
-    _set_phase(invocation._inv_p, phase.encode())
-    source = Source.wrap_buffer(session, program.encode() + b"\0")
+    _begin_behind(invocation._inv_p, begin.encode())
+    _end_behind(invocation._inv_p, end.encode())
+    source = Source.wrap_buffer(session, program + b"\0")
     assert invocation.parse_source(source)
     assert invocation.execute(), "does not compile"
     output = Output.open_membuffer()
     invocation.output_ir(output)
-    text = bytes(output.map_memory()).decode()
+    text = bytes(output.map_memory())
     output.close()
     invocation.close()
     session.close()

@@ -36,7 +36,7 @@ from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.target import Target, parse_target
 from tilewright.tuning.candidate_trial import CandidateTester, Reference
-from tilewright.tuning.search_phase import SEARCH_TIMING
+from tilewright.tuning.session_stages import SEARCH_TIMING
 from tilewright.tuning.task import repeats_for
 
 BATCH = 16

@@ -4,6 +4,7 @@
     python benchmarks/kernels.py products programs --threads 2 --trials 64 --output results.json
     python benchmarks/kernels.py shapes --shapes matmul.json --shapes conv.json --peers torch,tvm
     python benchmarks/kernels.py models --model transformer.onnx --model mobilenetv3.mlir
+    python benchmarks/kernels.py shapes --part 2/8 --output results.json        # a share of them
 
 `products`: f32 matrix products of 128 to 4096 cubed. `shapes`: those of files, by default
 benchmarks/shapes. `programs`: softmax, layer norm, RMS norm, a depthwise 3x3 convolution, max
@@ -14,7 +15,9 @@ pooling, matmul with bias and gelu, attention, each a program of its own. `model
 kernels, both with `--trials` for each operation (models: `--time-limit`) and a database of their
 own, compiled by the command that the run hands out. All are timed in the same interleaved rounds,
 every result is checked against float64. A ratio above 1 says that `tuned` is faster than the column
-is named after; `of peak` is the share of the machine's peak, measured before and after.
+is named after; `of peak` is the share of the machine's peak, measured before and after; `s` are the
+seconds that tuning took. With `--output` every workload is written when it is done, and those that
+are in the file are not run again; the table has all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from stablehlo_programs import (
     ATTENTION,
@@ -48,6 +52,7 @@ from tilewright.compare import (
     compare,
     find_providers,
     find_workloads,
+    read_runs,
     write_run,
 )
 from tilewright.errors import UserError
@@ -57,9 +62,12 @@ from tilewright.tuning.parse import parse_duration, parse_parameters
 from tilewright.tuning.session import TuningSession
 from tilewright.tuning.variants import read_variants
 
+T = TypeVar("T")
 SHAPES = tuple((Path(__file__).parent / "shapes").glob("*.json"))
 CUBES = (128, 256, 512, 1024, 2048, 4096)
-TUNED, CONFIGURED, DEFAULT = "iree-tuned", "iree-configured", "iree"
+TUNED, CONFIGURED, DEFAULT, TVM = "iree-tuned", "iree-configured", "iree", "tvm"
+# Providers that search: what they take is part of the table.
+SEARCHING = (CONFIGURED, TUNED, TVM)
 # Layers of a ResNet-50 for the section `rate`: image, channels in, channels out.
 RATED_LAYERS = ((56, 64, 64), (28, 128, 128), (14, 256, 256), (7, 512, 512))
 
@@ -148,24 +156,32 @@ SECTIONS = (
 RATE = "rate"
 
 
-def table(section: Section, peers: Sequence[str], run: ComparisonRun) -> str:
+def table(section: Section, peers: Sequence[str], runs: Sequence[ComparisonRun]) -> str:
     """The section's rows, and the geometric mean of every ratio."""
     against = [*section.against, *((peer,) for peer in peers)]
+    libraries = [peer for peer in peers if peer != TVM]
+    if libraries:
+        against.append((CONFIGURED, *libraries))
     providers = [*section.providers, *peers]
-    peak = run.state.gflops
+    searching = [name for name in providers if name in SEARCHING]
     lines = [
         f"{'':44}"
         + "".join(f"{name:>16}" for name in providers)
         + f"{'of peak':>9}"
+        + "".join(f"{'s ' + name:>18}" for name in searching)
         + "".join(f"{'/' + '|'.join(names):>24}" for names in against)
     ]
     ratios: dict[int, list[float]] = {}
-    for workload in run.workloads:
+    pairs = [(run, workload) for run in runs for workload in run.workloads]
+    for run, workload in pairs:
+        peak = run.state.gflops
         rows = {name: run.row(workload, name) for name in providers}
         cells = "".join(f"{_time(rows[name]):>16}" for name in providers)
         tuned = rows[TUNED]
         rate = tuned.gflops if tuned is not None else None
         cells += f"{rate.value / peak:>9.2f}" if rate is not None and peak else f"{'':>9}"
+        for row in (rows[name] for name in searching):
+            cells += f"{'' if row is None else f'{row.build_s:.1f}':>18}"
         for index, names in enumerate(against):
             ratio = _ratio(tuned, [rows[name] for name in names])
             cells += f"{'' if ratio is None else f'{ratio:.2f}':>24}"
@@ -176,9 +192,11 @@ def table(section: Section, peers: Sequence[str], run: ComparisonRun) -> str:
         f"{math.exp(statistics.fmean(map(math.log, ratios[i]))):.2f}" if i in ratios else ""
         for i in range(len(against))
     ]
-    blank = " " * (44 + 16 * len(providers) + 9 - len("geometric mean"))
+    width = 44 + 16 * len(providers) + 9 + 18 * len(searching)
+    blank = " " * (width - len("geometric mean"))
     lines.append(f"geometric mean{blank}" + "".join(f"{mean:>24}" for mean in means))
-    notes = [f"  {r.workload}: {r.provider}: {r.note or r.reason}" for r in run.rows]
+    rows_of_all = [row for run in runs for row in run.rows]
+    notes = [f"  {r.workload}: {r.provider}: {r.note or r.reason}" for r in rows_of_all]
     return "\n".join([*lines, *(note for note in notes if not note.endswith(": "))])
 
 
@@ -213,10 +231,41 @@ def rated() -> dict[str, str]:
     return found
 
 
-def rates(arguments: argparse.Namespace, folder: Path) -> str:
-    """Trials a second of searches among kernels alone, and how many of them failed."""
-    lines = [f"{'':44}{'trials':>8}{'failed':>8}{'seconds':>9}{'a second':>10}"]
-    for index, (name, text) in enumerate(rated().items()):
+def measured(
+    workloads: Sequence[ComparedWorkload],
+    providers: Sequence[str],
+    options: CompareOptions,
+    output: Path | None,
+) -> list[ComparisonRun]:
+    """Each workload compared by itself, and written; what is in the file already is read."""
+    runs = []
+    for workload in workloads:
+        done = read_runs(output) if output is not None and output.exists() else []
+        known = [r for r in done if all(r.row(workload.name, name) for name in providers)]
+        if known:
+            runs.append(replace(known[-1], rows=_rows(known[-1], workload.name)))
+            continue
+        run = compare(
+            [workload],
+            find_providers(",".join(providers)),
+            options,
+            say=lambda line: print(f"# {line}", file=sys.stderr, flush=True),
+        )
+        if output is not None:
+            write_run(output, run, append=output.exists())
+        runs.append(run)
+    return runs
+
+
+def _rows(run: ComparisonRun, workload: str) -> tuple[ComparisonRow, ...]:
+    return tuple(row for row in run.rows if row.workload == workload)
+
+
+def rates(arguments: argparse.Namespace, folder: Path) -> None:
+    """Prints trials a second of searches among kernels alone, and how many of them failed."""
+    print(f"{'':44}{'trials':>8}{'failed':>8}{'seconds':>9}{'a second':>10}", flush=True)
+    chosen = [(n, text) for n, text in rated().items() if arguments.only in n]
+    for index, (name, text) in enumerate(arguments.part.of(chosen)):
         program = folder / f"rate{index}.mlir"
         program.write_text(text)
         options = TuneOptions(
@@ -231,11 +280,31 @@ def rates(arguments: argparse.Namespace, folder: Path) -> str:
         result = TuningSession(program, options).run()
         seconds = sum(s for phase, s in result.phase_s.items() if phase.startswith("search."))
         failed = sum(one.failed_trials for one in result.dispatches)
-        lines.append(
+        print(
             f"{name:44}{result.trials_total:>8}{failed:>8}{seconds:>9.1f}"
-            f"{result.trials_total / seconds:>10.2f}"
+            f"{result.trials_total / seconds:>10.2f}",
+            flush=True,
         )
-    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of so many shares, counted from 1."""
+
+    number: int
+    count: int
+
+    def of(self, things: Sequence[T]) -> Sequence[T]:
+        """Every `count`th of them."""
+        return things[self.number - 1 :: self.count]
+
+
+def _part(text: str) -> Part:
+    number, _, count = text.partition("/")
+    part = Part(int(number), int(count))
+    if not 1 <= part.number <= part.count:
+        raise ValueError(text)
+    return part
 
 
 def main() -> None:
@@ -250,11 +319,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--peers", default="", help="more providers, such as torch,tvm")
     parser.add_argument("--only", default="", help="workloads whose names have this in them")
+    parser.add_argument("--part", type=_part, default=Part(1, 1), metavar="I/N", help="a share")
     parser.add_argument("--shapes", action="append", type=Path, help="a file of shapes")
     parser.add_argument("--model", dest="models", action="append", type=Path)
     parser.add_argument("--parameters", action="append", default=[], metavar="SCOPE=FILE")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, help="write the comparisons as JSON")
+    parser.add_argument("--output", type=Path, help="JSON that is gone on with")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(names)
     if unknown:
@@ -278,18 +348,17 @@ def main() -> None:
             workloads = [
                 w for w in section.workloads(arguments, folder) if arguments.only in w.name
             ]
-            run = compare(
-                workloads,
-                find_providers(",".join([*section.providers, *peers])),
+            runs = measured(
+                arguments.part.of(workloads),
+                [*section.providers, *peers],
                 replace(options, budget=budget, db=folder / f"{section.name}.db"),
-                say=lambda line: print(f"# {line}", file=sys.stderr, flush=True),
+                arguments.output,
             )
             print(f"\n{section.name}, {arguments.threads} threads\n", flush=True)
-            print(table(section, peers, run), flush=True)
-            if arguments.output is not None:
-                write_run(arguments.output, run, append=arguments.output.exists())
+            print(table(section, peers, runs), flush=True)
         if RATE in wanted:
-            print(f"\n{RATE}, {arguments.threads} threads\n\n{rates(arguments, folder)}")
+            print(f"\n{RATE}, {arguments.threads} threads\n", flush=True)
+            rates(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from iree.compiler import ir
 
+from tilewright.files import write_whole
 from tilewright.ir.candidate import configure, make_candidate
 from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.elements import constant
@@ -144,9 +145,9 @@ class SplicedHost:
     def __init__(
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
-        self._session, self._module = session, module
-        session.run(module.operation, CONFIGURED_PHASE, "vm")
-        for found in _places(module.operation, executables).values():
+        self._session, self._module = session, module.operation
+        session.run(self._module, CONFIGURED_PHASE, "vm", verify=False)
+        for found in _places(self._module, executables).values():
             if len(found.code) != 1 or not found.dispatches:
                 raise NotSpliceable(
                     f"{len(found.code)} binaries, {len(found.dispatches)} dispatches"
@@ -157,6 +158,28 @@ class SplicedHost:
                         value.owner.operation.name.startswith("vm.const.i32")
                     ):
                         raise NotSpliceable("a number of workgroups known at run time only")
+
+    @classmethod
+    def read(cls, session: CompilerSession, path: Path) -> Self:
+        """A host that was written, whoever compiled it.
+
+        Args:
+            session: a compiler with the flags of the one that did.
+            path: where it is.
+        """
+        host = cls.__new__(cls)
+        host._session, host._module = session, session.parse(path.read_bytes())
+        return host
+
+    def write(self, path: Path) -> None:
+        """Write the host for others to read.
+
+        Args:
+            path: appears whole or not at all.
+        """
+        written = io.BytesIO()
+        self._module.write_bytecode(written)
+        write_whole(path, written.getvalue())
 
     def finish(self, code: GeneratedCode, objects: Path | None = None) -> bytes:
         """The program of a candidate.
@@ -195,7 +218,7 @@ class SplicedHost:
                     binaries = code.objects(session, objects)
             if binaries is None:
                 binaries = code.binaries(session)
-            host = self._module.operation.clone()
+            host = self._module.clone()
             found = _places(host, code.workgroups)
             for name, counts in code.workgroups.items():
                 _replace(found[name], binaries[name], counts)

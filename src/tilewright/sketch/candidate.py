@@ -25,6 +25,9 @@ from tilewright.target import Target
 # run.
 _LARGER_FLAG = "--iree-opt-const-expr-max-size-increase-threshold"
 _PACKED_AHEAD_BYTES = 1 << 20
+# Elements that buffers between kernels have at least where a candidate is tried: host code for
+# another size takes longer to compile than a kernel.
+_LEAST_BETWEEN = 1 << 22
 # What it is told for programs whose kernels multiply constants by matrices.
 _MULTIPLIED_AHEAD_BYTES = 1 << 27
 
@@ -139,9 +142,9 @@ def room(size: int, plain: int) -> int:
         plain: of the operand as it is.
 
     Returns:
-        At least `size`, in steps of an eighth of `plain`.
+        At least `size`, in steps of a quarter of `plain`.
     """
-    step = max(1, -(-plain // 8))
+    step = max(1, -(-plain // 4))
     return plain + max(0, -(-(size - plain) // step)) * step
 
 
@@ -152,10 +155,9 @@ def rounded(size: int) -> int:
         size: that is needed.
 
     Returns:
-        At least that, in steps of an eighth of the power of two below.
+        The next power of two, at least `_LEAST_BETWEEN`: what is not touched takes no memory.
     """
-    step = max(1, (1 << (size.bit_length() - 1)) // 8)
-    return -(-size // step) * step
+    return max(_LEAST_BETWEEN, 1 << max(0, size - 1).bit_length())
 
 
 def packed_inputs(

@@ -58,6 +58,7 @@ RESULT = TuneResult(
         variants={"default": 16.0, "data-tiling": 12.0, "im2col": "it crashed"},
         largest_error=2.5e-6,
         allowed_error=1e-4,
+        constant_work={},
     ),
     dispatches=(TUNED, SKIPPED),
     trials_total=60,
@@ -118,8 +119,17 @@ def test_the_part_of_the_time_that_changes_layouts() -> None:
     result = replace(RESULT, dispatches=(packs, rest, gone, chain, SKIPPED))
     assert result.layout_share == pytest.approx(0.1)
     assert result.to_json()["layout_share"] == 0.1
-    assert any(line.startswith("Changes of layout") for line in program_lines(result))
-    assert not any(line.startswith("Changes of layout") for line in program_lines(RESULT))
+    (line,) = (one for one in program_lines(result) if one.startswith("Changes of layout"))
+    assert "take 10.0% of the time" in line
+    assert line.endswith("; no constant is packed or transformed in a call.")
+
+
+def test_constants_that_are_packed_in_a_call_are_counted() -> None:
+    program = replace(RESULT.program, constant_work={"pack_0": 2, "pack_1": 1})
+    (line,) = (one for one in program_lines(replace(RESULT, program=program)) if "Changes" in one)
+    assert line.endswith("; in every call 3 dispatches pack or transform constants.")
+    unknown = replace(RESULT, program=replace(program, constant_work=None))
+    assert not any("constant" in one for one in program_lines(unknown))
 
 
 def test_every_option_reaches_the_run(stand_in: type[Session], tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_what_is_handed_back_is_what_was_compared(run: PlayedRun) -> None:
     assert summary["program"]["speedup"] == pytest.approx(2.0)
     assert summary["program"]["verified"] is True
     assert (summary["program"]["largest_error"], summary["program"]["allowed_error"]) == (0.25, 0.5)
+    assert summary["program"]["constant_work"] == {}
     assert [d["status"] for d in summary["dispatches"]] == ["tuned", "tuned"]
     assert f"{folder / 'tuning_spec.mlir'}" in (folder / "command.txt").read_text()
     assert read_manifest(folder)["variant"] == "default"

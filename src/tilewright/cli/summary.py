@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -72,10 +73,12 @@ def program_lines(result: TuneResult) -> list[str]:
             lines.append(f"Kernels of our own took the place of {number}: {names}")
     elif result.improved:
         lines.append("The variant alone is what made it faster; the tuning spec has no entries.")
-    if result.layout_share >= 0.0005:
+    if any(one.tuned_ms is not None for one in result.dispatches):
+        work = program.constant_work
         lines.append(
             f"Changes of layout (packing, unpacking, transposing) take "
-            f"{words.share(result.layout_share)} of the time of its dispatches."
+            f"{words.share(result.layout_share)} of the time of its dispatches"
+            + ("." if work is None else f"; {_constants(work)}.")
         )
     spent = f"{words.plural(result.trials_total, 'trial')} in {words.duration(result.wall_s)}"
     if result.interrupted:
@@ -83,6 +86,14 @@ def program_lines(result: TuneResult) -> list[str]:
     else:
         lines.append(f"{spent}.")
     return lines
+
+
+def _constants(work: Mapping[str, int]) -> str:
+    """What a call does with constants that could be done ahead."""
+    if not work:
+        return "no constant is packed or transformed in a call"
+    times = words.plural(sum(work.values()), "dispatch", "dispatches")
+    return f"in every call {times} pack or transform constants"
 
 
 def output_lines(result: TuneResult) -> list[str]:

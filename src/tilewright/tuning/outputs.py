@@ -90,7 +90,7 @@ class Final:
 
     comparison: with the default. changed: the dispatches that the spec configures differently from
     the compiler itself. wrong: '' when its results were found to be those of the default. worst:
-    the output that came closest to its bound.
+    the output that came closest to its bound. constant_work: as of the summary.
     """
 
     company: Company | None
@@ -99,6 +99,7 @@ class Final:
     changed: tuple[str, ...] = ()
     wrong: str = ""
     worst: Comparison | None = None
+    constant_work: Mapping[str, int] | None = None
 
 
 def finish(programs: Programs, outcome: Outcome, cpu_start: float) -> TuneResult:
@@ -262,7 +263,14 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         if proof.reached.get(one.name)
         for place in names.get(one.name, proof.reached[one.name])
     ]
-    return Final(company, build, comparison, tuple(dict.fromkeys(changed)), worst=worst)
+    return Final(
+        company,
+        build,
+        comparison,
+        tuple(dict.fromkeys(changed)),
+        worst=worst,
+        constant_work=proof.constant_work,
+    )
 
 
 def _given(context: RunContext, build: Build) -> tuple[str, ...]:
@@ -329,6 +337,7 @@ def _summarise(
             variants=dict(outcome.variants),
             largest_error=final.worst.error if final.worst is not None else None,
             allowed_error=final.worst.tolerance if final.worst is not None else None,
+            constant_work=None if final.constant_work is None else dict(final.constant_work),
         ),
         dispatches=tables.dispatch_summaries(outcome, final.company),
         trials_total=context.store.count_trials(context.run_id),

@@ -19,6 +19,8 @@ class ProgramSummary:
 
     `largest_error`: how far the tuned program's results are from the untuned one's at the element
     that is closest to its bound, `allowed_error`; None where they are the same program.
+    `constant_work`: dispatches of a call that work on constants alone (packing, transposing),
+    which could be done ahead, and how often they run; None where that was not looked for.
     """
 
     default_ms: float
@@ -30,6 +32,7 @@ class ProgramSummary:
     variants: dict[str, float | str] = field(default_factory=dict)
     largest_error: float | None = None
     allowed_error: float | None = None
+    constant_work: dict[str, int] | None = None
 
     @property
     def outputs(self) -> str:

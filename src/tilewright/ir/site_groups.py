@@ -7,7 +7,7 @@ the compiler evaluates ahead, stay outside: sites take their results.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 from iree.compiler import ir
 
@@ -16,7 +16,7 @@ from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
 from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap, is_move
 
 # Another way to look at the same data.
-_VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.empty", "tensor.expand_shape")
+_VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.empty")
 # Moves of data, which happen where it is made or in a dispatch of their own, not where it is used.
 _MOVES = ("tensor.concat", "tensor.insert_slice")
 
@@ -89,14 +89,26 @@ class SiteGroups:
             if not view and where & {OUTSIDE}:
                 lost.append(number)
         for number in reversed(lost):
-            makers = {
-                place
-                for value in needed(self._ops.ops[number])
-                if self._ops.known(value) == DATA
-                for place in self._at(self._ops.maker(value)) - {OUTSIDE}
-            }
+            makers, seen = set[int](), set[int]()
+            for value in needed(self._ops.ops[number]):
+                if self._ops.known(value) == DATA:
+                    makers |= self._at(self._ops.maker(value)) - {OUTSIDE}
+                    seen |= self._at(self._ops.maker(self._behind_views(value))) - {OUTSIDE}
             if len(makers) == 1:
                 self._where[number] = self._taking_moved(number, makers)
+            elif not makers and len(seen) == 1:
+                moved = self._taking_moved(number, seen)
+                self._where[number] = moved if moved != seen else self._where[number]
+
+    def _behind_views(self, value: ir.Value) -> ir.Value:
+        """What another way to look at the same data looks at, where nobody else computes that."""
+        number = self._ops.maker(value)
+        while number != OUTSIDE and self._ops.ops[number].name in _VIEWS[:3]:
+            if self._where[number] - {OUTSIDE}:
+                break
+            value = self._ops.ops[number].operands[0]
+            number = self._ops.maker(value)
+        return value
 
     def _taking_moved(self, number: int, makers: set[int]) -> set[int]:
         """Where an op belongs that left no trace, and uses what one group makes: there.
@@ -195,19 +207,38 @@ class SiteGroups:
         """
         return set().union(*map(self._at, self._ops.users(value)))
 
-    def isolate(self, value: ir.Value, groups: Set[int]) -> IsolatedSite:
+    def joins(self, inputs: Iterable[ir.Value], groups: Set[int]) -> set[int]:
+        """The ops that only put tensors beside each other for groups: nothing else uses what they
+        make, which need not be in memory then.
+
+        Args:
+            inputs: of the groups.
+            groups: the groups.
+        """
+        makers = {self._ops.maker(value): value for value in inputs}
+        return {
+            number
+            for number, value in makers.items()
+            if number != OUTSIDE and self._ops.ops[number].name == "tensor.concat"
+            if self.users(value) <= groups
+        }
+
+    def isolate(
+        self, value: ir.Value, groups: Set[int], more: Set[int] = frozenset()
+    ) -> IsolatedSite:
         """What groups compute for a value as a module.
 
         Args:
             value: the result of one of them.
             groups: the groups.
+            more: ops that are of no group, and belong to the module all the same.
         """
 
         def inside(op: ir.Operation) -> bool:
             number = self._ops.number.get(op, OUTSIDE)
             known = self._ops.known(op.results[0])
             if known == DATA:
-                return number != OUTSIDE and bool(self._where[number] & groups)
+                return number != OUTSIDE and (number in more or bool(self._where[number] & groups))
             return known == FREE or (number != OUTSIDE and not self._ops.stays_outside(op))
 
         return isolate_value(value, inside)

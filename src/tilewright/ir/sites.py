@@ -113,6 +113,8 @@ class _Sites:
                     found[groups] = (chain, alone)
         for groups, (chain, alone) in found.items():
             if not any(groups < other and chain == found[other][0] for other in found):
+                if chain == Chain.MOVES:
+                    alone = self._with_parts(alone, groups)
                 yield self._site(sorted(groups), alone, "")
 
     def _grown(
@@ -173,6 +175,12 @@ class _Sites:
                 longer = self._isolate(value, groups | {group})
                 if not longer.obstacle:
                     yield group, longer
+
+    def _with_parts(self, alone: IsolatedSite, groups: frozenset[int]) -> IsolatedSite:
+        """A site that reads the parts of a concatenation where they are, not what they make."""
+        joins = self._groups.joins(alone.inputs, groups)
+        whole = self._groups.isolate(alone.result, groups, joins) if joins else alone
+        return alone if whole.obstacle else whole
 
     def _isolate(self, value: ir.Value, groups: frozenset[int]) -> IsolatedSite:
         if (value, groups) not in self._isolated:

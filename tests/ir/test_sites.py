@@ -283,11 +283,71 @@ func.func @main(%x: tensor<1x16x14x14xf32>, %w: tensor<24x16x3x3xf32>, %v: tenso
 """
 
 
-def test_zeros_between_elements_belong_to_the_transposed_convolution(compiler):
-    _, found = sites_of(compiler, UPSAMPLED)
+# What is inserted was computed in another shape.
+RESHAPED = (
+    UPSAMPLED.replace("(n, c, h, w)", "(c, h, w)")
+    .replace('"parallel", "parallel", "parallel", "parallel"', '"parallel", "parallel", "parallel"')
+    .replace(
+        "  %r = ",
+        "  %s = tensor.collapse_shape %p [[0, 1], [2], [3]]"
+        " : tensor<1x24x12x12xf32> into tensor<24x12x12xf32>\n"
+        "  %t = tensor.empty() : tensor<24x12x12xf32>\n  %u = ",
+    )
+    .replace(
+        "ins(%p : tensor<1x24x12x12xf32>) outs(%e :", "ins(%s : tensor<24x12x12xf32>) outs(%t :"
+    )
+    .replace(
+        "  %ei = ",
+        "  %r = tensor.expand_shape %u [[0, 1], [2], [3]] output_shape [1, 24, 12, 12]"
+        " : tensor<24x12x12xf32> into tensor<1x24x12x12xf32>\n  %ei = ",
+    )
+    .replace("outs(%t : tensor<1x24x12x12xf32>)", "outs(%t : tensor<24x12x12xf32>)")
+    .replace("  } -> tensor<1x24x12x12xf32>", "  } -> tensor<24x12x12xf32>")
+)
+
+
+@pytest.mark.parametrize("program", [UPSAMPLED, RESHAPED])
+def test_zeros_between_elements_belong_to_the_transposed_convolution(compiler, program):
+    _, found = sites_of(compiler, program)
     first, second = (site for site in found if is_single(site))
-    assert computed(first) == ["linalg.conv_2d_nchw_fchw", "linalg.generic"]
+    assert [n for n in computed(first) if "shape" not in n] == [
+        "linalg.conv_2d_nchw_fchw",
+        "linalg.generic",
+    ]
     assert computed(second) == ["tensor.insert_slice", "linalg.conv_2d_nchw_fchw"]
+
+
+PART, WHOLE = "tensor<1x4x8x8xf32>", "tensor<1x8x8x8xf32>"
+JOINED = f"""
+func.func @main(%a: {PART}, %b: {PART}, %w: tensor<6x8x3x3xf32>)
+    -> (tensor<1x6x8x8xf32>RETURNS) {{
+  %z = arith.constant 0.0 : f32
+  %x = math.exp %a : {PART}
+  %y = math.exp %b : {PART}
+  %c = tensor.concat dim(1) %x, %y : ({PART}, {PART}) -> {WHOLE}
+  %p = tensor.pad %c low[0, 0, 1, 1] high[0, 0, 1, 1] {{
+  ^bb0(%i: index, %j: index, %k: index, %l: index):
+    tensor.yield %z : f32
+  }} : {WHOLE} to tensor<1x8x10x10xf32>
+  %e = tensor.empty() : tensor<1x6x8x8xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<1x6x8x8xf32>) -> tensor<1x6x8x8xf32>
+  %q = linalg.conv_2d_nchw_fchw ins(%p, %w : tensor<1x8x10x10xf32>, tensor<6x8x3x3xf32>)
+      outs(%f : tensor<1x6x8x8xf32>) -> tensor<1x6x8x8xf32>
+  return %qVALUES : tensor<1x6x8x8xf32>RETURNS
+}}
+"""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_parts_of_a_concatenation_are_read_where_they_are_if_nobody_else_reads_it(compiler, shared):
+    returns, values = (f", {WHOLE}", ", %c") if shared else ("", "")
+    _, found = sites_of(compiler, JOINED.replace("RETURNS", returns).replace("VALUES", values))
+    (site,) = (
+        site
+        for site in found
+        if "linalg.conv_2d_nchw_fchw" in computed(site) and not is_single(site)
+    )
+    assert ("tensor.concat" in computed(site)) is not shared
 
 
 MATRIX = "tensor<64x64xf32>"

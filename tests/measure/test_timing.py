@@ -269,12 +269,20 @@ def test_a_sample_is_the_least_disturbed_part_of_a_turn(machine):
 
 
 def test_without_time_for_enough_rounds_nothing_is_claimed(machine):
-    policy = ComparisonPolicy(rounds=20, max_s=3.0, min_sample_s=0.0)
+    policy = ComparisonPolicy(rounds=20, max_s=1.0, min_sample_s=0.0)
     calls = [machine.program(1.0), machine.program(0.5)]
     judged = judge_all(interleave(calls, policy, executions=[1, 1], clock=machine.clock), policy)
     assert judged[1].verdict is Verdict.SAME
     assert judged[1].ratio.value == pytest.approx(0.5)
     assert len(judged[1].measurement.samples) < minimum_rounds(policy.confidence)
+
+
+def test_a_comparison_takes_longer_where_a_few_more_rounds_allow_a_verdict(machine):
+    policy = ComparisonPolicy(rounds=20, max_s=7.0, min_sample_s=0.0)
+    calls = [machine.program(1.0), machine.program(0.5)]
+    judged = judge_all(interleave(calls, policy, executions=[1, 1], clock=machine.clock), policy)
+    assert judged[1].verdict is Verdict.FASTER
+    assert len(judged[1].measurement.samples) == minimum_rounds(policy.confidence)
 
 
 def test_what_is_clear_takes_no_more_rounds_than_its_confidence(machine):

@@ -34,13 +34,16 @@ from tilewright.measure.statistics import (
 _SLOW_S = 0.1
 # Of the time of a comparison, after which it may end before all rounds are done.
 _LONG_SHARE = 0.1
+# By how much a comparison takes longer that has too few rounds for any verdict.
+_LATEST = 3.0
 
 
 @dataclass(frozen=True)
 class ComparisonPolicy:
     """How finalists are compared. Times in seconds.
 
-    rounds: at most; max_s: no new round begins after this time.
+    rounds: at most; max_s: no new round begins after this time, or, as long as there are too few
+        for any verdict, after three times of it.
     confidence: that all verdicts of one comparison hold together: with k programs beside the
         default each interval is made at 1 - (1 - confidence) / k (Bonferroni), since the winner is
         picked for looking best.
@@ -175,10 +178,12 @@ def interleaved_rounds(
     rng = np.random.default_rng(policy.seed)
     samples: list[list[float]] = [[] for _ in samplers]
     left = set(range(len(samplers)))
+    needed = minimum_rounds(policy.each_confidence(len(samplers) - 1))
     begin = clock()
     for done in range(policy.rounds):
         spent = clock() - begin
-        if done and spent >= policy.max_s:
+        enough = spent >= (policy.max_s if done >= needed else _LATEST * policy.max_s)
+        if done and enough:
             break
         if spent >= _LONG_SHARE * policy.max_s and _is_clear(samples, policy):
             break

@@ -12,8 +12,8 @@ import measured_programs
 import numpy as np
 import psutil
 import pytest
-from cluster_processes import ClusterProcesses, cluster_processes, older_iree
 
+from cluster_processes import ClusterProcesses, cluster_processes, older_iree
 from tilewright.argument import ArgumentType
 from tilewright.cluster.certificates import make_certificates
 from tilewright.cluster.connecting import ClusterNeeds, open_cluster

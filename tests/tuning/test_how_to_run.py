@@ -1,79 +1,27 @@
-"""How to run the program that is handed back: which choices there are, what rounds say of them."""
+"""How to run the program that is handed back: what rounds say of the choices, and their lines."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tilewright.argument import ArgumentType
-from tilewright.measure import benchmark_worker as tasks
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.timing import Repetition
-from tilewright.tuning import how_to_run
-from tilewright.tuning.how_to_run import lines, measure_ways, summarised, ways_to_run
+from tilewright.measure.ways import WaysRequest, WayTimes, time_ways
+from tilewright.tuning.how_to_run import lines, measure_ways, summarised
 from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 POLICY = ComparisonPolicy()
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever this machine offers, nothing."""
-    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: False)
-    monkeypatch.setattr("psutil.cpu_count", lambda logical: 1)
-
-
-def test_ways_are_the_calling_thread_and_workers() -> None:
-    def shown(threads: int) -> list[tuple[str, int | None]]:
-        return [(one.uri, one.threads) for one in ways_to_run(threads)]
-
-    alone = ("local-sync", None)
-    assert shown(1) == [alone]
-    assert shown(2) == [alone, ("local-task", 2)]
-    assert shown(6) == [alone, *(("local-task", n) for n in (2, 4, 6))]
-    assert shown(8) == [alone, *(("local-task", n) for n in (2, 4, 8))]
-
-
-def test_all_threads_are_tried_with_huge_pages_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
-    assert ways_to_run(1)[1:] == [DeviceOptions("local-sync", huge_pages=True)]
-    assert [one.huge_pages for one in ways_to_run(8)] == [False] * 4 + [True]
-    assert ways_to_run(8)[-1].threads == 8
-
-
-def test_as_many_workers_as_cores_are_tried_on_cores_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("psutil.cpu_count", lambda logical: 16 if logical else 4)
-    assert [one.pinned for one in ways_to_run(4)] == [False] * 3 + [True]
-    (*_, flag) = ways_to_run(4)[-1].tool_flags
-    assert flag == "--task_topology_max_group_count=4"
-    assert not any(one.pinned for n in (1, 8) for one in ways_to_run(n)), "no core for each"
-    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
-    last = [(one.huge_pages, one.pinned) for one in ways_to_run(4)[2:]]
-    assert last == [(False, False), (True, False), (False, True), (True, True)]
-
-
-def test_the_line_with_huge_pages_is_one_that_a_shell_runs(
-    worker: type[Worker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(how_to_run, "huge_pages_on_request", lambda: True)
-    found = measure_ways(programs(tmp_path, DeviceOptions.cpu(2)), BUILD, tmp_path / "p.vmfb")
-    (huge,) = [one for one in found if one.huge_pages]
-    env, variable, tool, *_ = shlex.split(huge.command)
-    assert (env, tool) == ("env", "iree-benchmark-module")
-    assert variable.startswith("GLIBC_TUNABLES=glibc.malloc.hugetlb=1:")
-    assert ", huge pages: env GLIBC_TUNABLES=" in lines([huge])[0]
-    assert not any("GLIBC" in one.command for one in found if one is not huge)
 
 
 def advised(*samples: list[float]) -> dict[tuple[str, int], bool]:
@@ -100,29 +48,25 @@ def test_a_way_that_fails_does_not_count() -> None:
 
 
 class Worker(Benchmark):
-    """A benchmark whose programs take what is said of its device, or fail."""
-
-    seconds: dict[str, float | None]
-    asked: list[tuple[str, int | None]]
+    """A benchmark whose programs take what is said of each way, or that fails."""
 
     def __init__(self, device: DeviceOptions) -> None:
         self.device = device
+        self.asked: list[WaysRequest] = []
+        self.seconds: dict[DeviceOptions, list[float]] | WorkerFailure = {
+            DeviceOptions.cpu(2): [2e-3] * 9,
+            DeviceOptions.cpu(1): [1e-3] * 9,
+        }
 
     def ask(self, task: object, request: object, timeout_s: float | None = None) -> object:
-        assert task is tasks.repeat
-        self.asked.append((self.device.uri, request.iterations))  # type: ignore[attr-defined]
-        seconds = self.seconds[self.device.uri]
-        return WorkerFailure("crashed", "gone") if seconds is None else Repetition(7, seconds, 0)
+        assert task is time_ways
+        self.asked.append(request)  # type: ignore[arg-type]
+        if isinstance(self.seconds, WorkerFailure):
+            return self.seconds
+        return [WayTimes(way, tuple(samples)) for way, samples in self.seconds.items()]
 
     def close(self) -> None:
         pass
-
-
-@pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> type[Worker]:
-    monkeypatch.setattr(how_to_run, "Benchmark", Worker)
-    Worker.seconds, Worker.asked = {"local-sync": 1e-3, "local-task": 2e-3}, []
-    return Worker
 
 
 def programs(
@@ -154,7 +98,7 @@ def programs(
 BUILD = Build("tuned", DEFAULT_VARIANT, vmfb=Path("tuned.vmfb"))
 
 
-def test_each_way_is_timed_and_has_its_line(worker: type[Worker], tmp_path: Path) -> None:
+def test_each_way_is_timed_and_has_its_line(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     first, second = measure_ways(run, BUILD, tmp_path / "out" / "program.vmfb")
     assert (first.device, first.threads, first.ms, first.advised) == ("local-sync", 1, 1.0, True)
@@ -176,38 +120,57 @@ def test_each_way_is_timed_and_has_its_line(worker: type[Worker], tmp_path: Path
     ]
     assert "--task_topology_group_count" not in first.command
     assert lines([first])[0] == f"1.00 ms, local-sync, 1 thread (advised): {first.command}"
-    counts = [n for uri, n in worker.asked if uri == "local-sync"]
-    assert counts[0] is None
-    assert set(counts[1:]) == {7}, "as many iterations in each round"
+    (asked,) = run.benchmark.asked
+    assert (asked.vmfb, asked.threads) == ("tuned.vmfb", 2)
 
 
-def test_what_a_user_gives_is_in_the_line(worker: type[Worker], tmp_path: Path) -> None:
+def test_the_line_with_huge_pages_is_one_that_a_shell_runs(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    run.benchmark.seconds[replace(DeviceOptions.cpu(2), huge_pages=True)] = [1.5e-3] * 9
+    found = measure_ways(run, BUILD, tmp_path / "p.vmfb")
+    (huge,) = [one for one in found if one.huge_pages]
+    env, variable, tool, *_ = shlex.split(huge.command)
+    assert (env, tool) == ("env", "iree-benchmark-module")
+    assert variable.startswith("GLIBC_TUNABLES=glibc.malloc.hugetlb=1:")
+    assert ", huge pages: env GLIBC_TUNABLES=" in lines([huge])[0]
+    assert not any("GLIBC" in one.command for one in found if one is not huge)
+
+
+def test_what_a_user_gives_is_in_the_line(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.context.options.inputs = ("4x5xf32=1", "i32=2")
     (first, _) = measure_ways(run, BUILD, tmp_path / "p.vmfb")
     assert shlex.split(first.command)[-2:] == ["--input=4x5xf32=1", "--input=i32=2"]
 
 
-def test_a_program_that_fails_on_one_device_has_no_choice(
-    worker: type[Worker], tmp_path: Path
-) -> None:
-    worker.seconds["local-sync"] = None
-    assert measure_ways(programs(tmp_path, DeviceOptions.cpu(2)), BUILD, tmp_path) == ()
+def test_a_program_that_runs_in_one_way_alone_has_no_choice(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    run.benchmark.seconds[DeviceOptions.cpu(1)] = []
+    assert measure_ways(run, BUILD, tmp_path) == ()
+
+
+def test_what_cannot_be_measured_is_told(tmp_path: Path) -> None:
+    said: list[str] = []
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    run.context.note = lambda text, warning: said.append(text)
+    run.benchmark.seconds = WorkerFailure("error", "no such device")
+    assert measure_ways(run, BUILD, tmp_path) == ()
+    assert said == ["how to run the program was not measured: no such device"]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda run: setattr(run, "benchmark", Worker(DeviceOptions("cuda://0"))),
-        lambda run: setattr(run, "benchmark", type("Remote", (Worker,), {})(DeviceOptions.cpu(2))),
+        lambda run: setattr(run.benchmark, "device", DeviceOptions("cuda://0")),
+        lambda run: setattr(run.benchmark, "device", DeviceOptions.cpu(1)),
         lambda run: setattr(run.context, "left_s", 0.0),
     ],
-    ids=["a GPU", "another machine", "no time left"],
+    ids=["a GPU", "other threads", "no time left"],
 )
 def test_where_there_is_nothing_to_measure(
-    worker: type[Worker], tmp_path: Path, change: Callable[[SimpleNamespace], None]
+    tmp_path: Path, change: Callable[[SimpleNamespace], None]
 ) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     change(run)
     assert measure_ways(run, BUILD, tmp_path) == ()
-    assert worker.asked == []
+    assert run.benchmark.asked == []

@@ -21,6 +21,7 @@ from tilewright.cluster.certificates import (
     security_of,
     tls_context,
 )
+from tilewright.cluster.dask_settings import settle
 from tilewright.cluster.dispatching import COMPILE, DEVICE
 from tilewright.cluster.facts import facts_of
 from tilewright.cluster.link import Announce, Cluster
@@ -154,6 +155,7 @@ def _own_address(url: str) -> str:
 
 @contextlib.contextmanager
 def _local_scheduler() -> Iterator[str]:
+    settle()
     try:
         from distributed import LocalCluster
     except ImportError:

@@ -12,10 +12,11 @@ from typing import Any
 
 from tilewright.cluster.dispatching import COMPILE, CPU, DEVICE, FarmWorker
 from tilewright.measure.machine import cpuinfo
+from tilewright.measure.measurement_key import machine_key
 from tilewright.toolchain import installed_version
 
 #: Of what travels between tuner and workers; both must speak the same.
-WIRE_FORMAT = 1
+WIRE_FORMAT = 2
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -26,6 +27,7 @@ class WorkerFacts:
     device: of the runtime, as the worker opens it; '' for compile workers. labels: what a run may
     ask for. host: a name of the running system, the same for all its processes; node: of the
     machine, for people. processor: its model. builds: version and commit of what decides results.
+    machine: of a device, the part of the `MeasurementKey` of its measurements that no run adds.
     """
 
     role: str
@@ -35,6 +37,7 @@ class WorkerFacts:
     node: str
     processor: str
     builds: Mapping[str, str]
+    machine: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -50,8 +53,8 @@ class WorkerFacts:
         names = {field.name for field in fields(cls)}
         if not isinstance(data, dict) or not names <= set(data):
             return None
-        texts = [data[name] for name in names - {"labels", "builds"}]
-        if not all(isinstance(one, str) for one in texts):
+        texts = [data[name] for name in names - {"labels", "builds", "machine"}]
+        if not all(isinstance(one, str) for one in texts) or not isinstance(data["machine"], dict):
             return None
         given = {name: data[name] for name in names}
         builds = {str(k): str(v) for k, v in dict(given["builds"]).items()}
@@ -84,6 +87,7 @@ def facts_of(role: str, device: str = "", labels: Iterable[str] = ()) -> WorkerF
         platform.node(),
         _processor(),
         builds(),
+        machine_key(device).to_json() if role == DEVICE else {},
     )
 
 
@@ -117,6 +121,17 @@ def disagreement(ours: WorkerFacts, theirs: WorkerFacts, *, own_processor: bool)
             "one that is tuned for, such as --target cpu:znver4"
         )
     return ""
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The names of what differs between two machines that measure.
+
+    Args:
+        one: as a worker tells it.
+        other: another.
+    """
+    names = {**one, **other}
+    return [name.replace("_", " ") for name in names if one.get(name) != other.get(name)]
 
 
 def _build(distribution: str, package: str) -> str:

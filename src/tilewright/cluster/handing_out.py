@@ -23,8 +23,10 @@ from tilewright.measure.jobs import (
     Result,
     WorkerFailure,
 )
+from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.measure.remote import RemoteBenchmark, Stopped
 from tilewright.measure.timing import TimingPolicy
+from tilewright.target import Target
 
 _COMPILE_LIMIT_S = 60.0
 _LEAST_ROUND, _MOST_ROUND = 8, 512
@@ -121,7 +123,8 @@ class ClusterBenchmark(RemoteBenchmark):
     """A benchmark on devices of a cluster. What compares programs with one another is one request,
     so it runs on one of them.
 
-    cluster: with the devices. label: that a device must have. threads: of one that is a processor.
+    cluster: with the devices. label: that a device must have. threads: of one that is a processor;
+    None: as many as its worker has.
     """
 
     def __init__(
@@ -135,7 +138,8 @@ class ClusterBenchmark(RemoteBenchmark):
         self.cluster = cluster
         self.label = label
         self._more: dict[str, Any] = {"role": DEVICE}
-        if label == CPU:
+        self._threads = threads
+        if threads is not None:
             self._more["device"] = {"threads": threads}
         most = max(
             _LEAST_ROUND,
@@ -143,6 +147,23 @@ class ClusterBenchmark(RemoteBenchmark):
             _PER_COMPILER * cluster.count(COMPILE),
         )
         self.round_size = min(_MOST_ROUND, most)
+
+    def measurement_key(self, target: Target) -> MeasurementKey | None:
+        """That of the devices' machines, as their workers tell it; None where they do not agree.
+
+        Args:
+            target: what programs are compiled for.
+        """
+        told = self.cluster.measures_on(self.label)
+        return None if told is None else MeasurementKey.from_json(told).of_run(target)
+
+    def runs_on(self, threads: int) -> bool:
+        """As there: with those that devices are told of.
+
+        Args:
+            threads: of a program.
+        """
+        return self._threads == threads
 
     def prefetch(self, jobs: Sequence[Job[Any, Any]], label: str = "") -> None:
         """As there; what a stop leaves out of a round is measured when it is asked for again.

@@ -18,15 +18,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilewright.cluster.certificates import NO_EXTRA
+from tilewright.cluster.dask_settings import settle
 from tilewright.cluster.dispatching import COMPILE, Chunk, Dispatcher, DispatchPolicy, WorkItem
-from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts, disagreement
+from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts, differing, disagreement
 from tilewright.errors import UserError
 from tilewright.files import parse_json
 from tilewright.measure.encoding import Files, ManifestEntry
 
 _CONNECT_S = 15.0
 # How often is looked who is there; with many workers what they say of themselves takes its time.
-_LOOK_S, _LOOK_PER_WORKER_S = 0.3, 0.003
+_LOOK_S, _LOOK_PER_WORKER_S = 0.5, 0.003
 _REMIND_S = 60.0
 # A scheduler that has gone is waited for so long.
 _SCHEDULER_PATIENCE_S = 120.0
@@ -82,6 +83,7 @@ class Cluster:
         self._futures: dict[int, Any] = {}
         self._events: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
         self._refused: dict[str, str] = {}
+        self._machine: tuple[str, Mapping[str, Any]] | None = None
         self._look_at = 0.0
         self._reminded = time.monotonic()
         self._client: Any = None
@@ -111,6 +113,25 @@ class Cluster:
             role: `compile` or `device`.
         """
         return sum(one.role == role for one in self.workers.values())
+
+    def measures_on(self, label: str) -> Mapping[str, Any] | None:
+        """What measurements hold for on devices with a label, but for the run's part; None where
+        they do not agree. Where they do, no other that comes later measures for this run.
+
+        Args:
+            label: of the devices.
+        """
+        there = [one.machine for one in self.workers.values() if label in one.labels]
+        names = {name for one in there for name in differing(there[0], one)}
+        if names:
+            self.announce(
+                f"the devices '{label}' differ in {', '.join(sorted(names))}: what earlier runs "
+                "found is only tried first, and so will be what this one finds"
+            )
+        if names or not there:
+            return None
+        self._machine = label, there[0]
+        return there[0]
 
     def submit(
         self, item: WorkItem, entry: ManifestEntry, more: Mapping[str, Any], on_result: OnResult
@@ -269,6 +290,9 @@ class Cluster:
             if facts is None or address in self.workers:
                 continue
             why = disagreement(self._ours, facts, own_processor=self._own_processor)
+            if not why and self._machine is not None and self._machine[0] in facts.labels:
+                names = differing(self._machine[1], facts.machine)
+                why = f"the run's other devices have another {', '.join(names)}" if names else ""
             if why:
                 name = f"{facts.role} worker on {facts.node} ({address})"
                 if name not in self._refused:
@@ -301,6 +325,7 @@ class Cluster:
     # -- the scheduler
 
     def _connect(self, patience_s: float) -> None:
+        settle()
         try:
             from distributed import Client
         except ImportError:

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.cluster.certificates import NO_EXTRA
+from tilewright.cluster.dask_settings import settle
 from tilewright.cluster.facts import WorkerFacts
 from tilewright.errors import UserError
 
 _CONNECT_S = 10.0
-# A worker that says nothing for so long is gone: its machine or the network is.
-_SILENT_S = "60s"
 
 
 def run_scheduler(host: str, port: int, security: Any, say: Callable[[str], object]) -> None:
@@ -28,17 +27,11 @@ def run_scheduler(host: str, port: int, security: Any, say: Callable[[str], obje
     Raises:
         UserError: it cannot listen there.
     """
+    settle()
     try:
-        import dask
         from distributed import Scheduler
     except ImportError:
         raise UserError(NO_EXTRA) from None
-    dask.config.set(
-        {
-            "distributed.scheduler.work-stealing": False,
-            "distributed.scheduler.worker-ttl": _SILENT_S,
-        }
-    )
 
     async def serve() -> None:
         made: Any = Scheduler

@@ -16,6 +16,7 @@ from tilewright.cluster.certificates import (
     make_certificates,
     security_of,
 )
+from tilewright.cluster.dask_settings import settle
 from tilewright.cluster.place import ClusterPlace
 from tilewright.errors import UserError
 
@@ -84,6 +85,7 @@ def slurm_cluster(place: ClusterPlace) -> Iterator[tuple[str, Security]]:
     Raises:
         UserError: dask-jobqueue is not installed, no folder is named, or jobs cannot be submitted.
     """
+    settle()
     try:
         from dask_jobqueue.slurm import SLURMJob
         from distributed import Scheduler, SpecCluster

@@ -24,6 +24,7 @@ from typing import Any
 
 from tilewright import scratch
 from tilewright.cluster.blobs import FetchedFiles
+from tilewright.cluster.dask_settings import settle
 from tilewright.cluster.dispatching import COMPILE, CPU
 from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts
 from tilewright.cluster.portable import portable_tasks
@@ -35,7 +36,7 @@ from tilewright.measure.device_lock import DeviceLock
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.encoding import Files, ManifestEntry, encode
 from tilewright.measure.exchange import OUTPUTS
-from tilewright.measure.jobs import Job
+from tilewright.measure.jobs import Job, Result
 from tilewright.measure.pool import WorkerPool
 
 # Files that were fetched, and programs that were made, are kept up to here.
@@ -135,29 +136,42 @@ class ChunkWorker:
         if self._pool is None:
             self._pool = compile_pool(1)
         known = portable_tasks()
-        results = []
+        jobs = []
         for entry in entries:
             if entry.task not in known:
                 raise UserError(f"'{entry.task}' is no task that travels")
             portable = known[entry.task]
-            request = portable.unpack(entry.payload, files, folder)
             job = Job(
                 portable.done_by,
-                request,
+                portable.unpack(entry.payload, files, folder),
                 entry.timeout_s,
                 processor_time=True,
                 first_s=SETTING_UP_S,
+                tag=(entry.key, portable),
             )
-            # On a processor that is measured on nothing is compiled meanwhile.
-            with self._lock.held(shared=True):
-                (result,) = self._pool.run([job])
-            data: dict[str, Any] = {"key": entry.key, "seconds": result.seconds}
+            jobs.append(job)
+        results: list[dict[str, Any]] = []
+        failures: list[Exception] = []
+
+        def pack(result: Result[Any]) -> None:
+            # What one has made is handed in while the next is compiled.
+            key, portable = result.job.tag
+            data: dict[str, Any] = {"key": key, "seconds": result.seconds}
             if result.failure is not None:
                 short = replace(result.failure, log=result.failure.log[-_LOG_CHARS:])
                 data["failure"] = encode(short, None)
             else:
-                data["value"] = portable.pack_reply(request, result.value, files)
+                try:
+                    data["value"] = portable.pack_reply(result.job.request, result.value, files)
+                except (TilewrightError, OSError) as error:
+                    failures.append(error)
             results.append(data)
+
+        # On a processor that is measured on nothing is compiled meanwhile.
+        with self._lock.held(shared=True):
+            self._pool.run(jobs, pack)
+        if failures:
+            raise failures[0]
         return results
 
     def _measure(
@@ -319,6 +333,7 @@ async def _connected(
     say: Callable[[str], None],
 ) -> None:
     """Keep a Dask worker connected; a scheduler that went away is waited for."""
+    settle()
     from distributed import Worker
 
     async def metric(_: Any) -> dict[str, Any]:

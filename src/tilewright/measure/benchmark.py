@@ -79,6 +79,14 @@ class Benchmark:
         """
         return measurement_key(target, self.device.uri)
 
+    def runs_on(self, threads: int) -> bool:
+        """Whether programs run on a processor, with so many threads.
+
+        Args:
+            threads: of a program.
+        """
+        return self.device == DeviceOptions.cpu(threads)
+
     def load(self, inputs: InputSet, *, timeout_s: float | None = None) -> WorkerFailure | None:
         """Put inputs on the device ahead of their first use.
 

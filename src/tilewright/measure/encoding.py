@@ -32,12 +32,13 @@ from tilewright.measure.benchmark_worker import (
     VerifyRequest,
 )
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.device_options import Parameters
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerTask
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.measure.verify import Comparison
+from tilewright.measure.ways import WaysRequest, WayTimes
 
 # All that a manifest or a result may hold: nothing else is ever made from what was read.
 _TYPES: Mapping[str, type] = {
@@ -47,6 +48,7 @@ _TYPES: Mapping[str, type] = {
         CompareRequest,
         Comparison,
         ComparisonPolicy,
+        DeviceOptions,
         InputFile,
         InputSet,
         Measurement,
@@ -57,6 +59,8 @@ _TYPES: Mapping[str, type] = {
         TimeRequest,
         TimingPolicy,
         VerifyRequest,
+        WayTimes,
+        WaysRequest,
         WorkerFailure,
     )
 }

@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import runpy
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,6 +57,16 @@ class MeasurementKey:
     compute_units: int = 0
     driver: str = ""
     compiler: str = ""
+
+    def of_run(self, target: Target) -> Self:
+        """The key of a machine as that of a run, which is compiled here.
+
+        Args:
+            target: with the threads that programs run on.
+        """
+        # Of a GPU the target's cores are those that compile.
+        threads = 0 if target.is_gpu else target.cores
+        return replace(self, threads=threads, compiler=compiler_build())
 
     @property
     def digest(self) -> str:
@@ -156,9 +166,20 @@ def measurement_key(
         uri: the runtime's device, by default the target's.
         machine: this one, by default as it is now.
     """
+    device = uri or target.device if target.is_gpu else "local-task"
+    return machine_key(device, machine).of_run(target)
+
+
+def machine_key(uri: str, machine: Machine | None = None) -> MeasurementKey:
+    """What the key of a measurement on this machine says whatever runs, and whoever compiled it.
+
+    Args:
+        uri: the runtime's device.
+        machine: this one, by default as it is now.
+    """
     machine = machine or describe()
     info = cpuinfo()
-    gpu = _gpu(uri or target.device) if target.is_gpu else ("", 0, "")
+    gpu = ("", 0, "") if uri.startswith("local-") else _gpu(uri)
     return MeasurementKey(
         processor=machine.cpu,
         stepping=", ".join(f"{name} {info[name]}" for name in _STEPPING if name in info),
@@ -167,8 +188,6 @@ def measurement_key(
         ),
         cores=machine.cores or 0,
         processors=machine.threads,
-        # Of a GPU the target's cores are those that compile.
-        threads=0 if target.is_gpu else target.cores,
         caches=tuple(
             f"L{one.level} {one.kind} {one.bytes >> 10} KiB of {one.shared_by}"
             for one in machine.caches
@@ -178,7 +197,6 @@ def measurement_key(
         gpu=gpu[0],
         compute_units=gpu[1],
         driver=gpu[2],
-        compiler=compiler_build(),
     )
 
 

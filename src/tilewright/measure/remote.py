@@ -108,6 +108,14 @@ class RemoteBenchmark(Benchmark):
         """
         return None
 
+    def runs_on(self, threads: int) -> bool:
+        """False: nothing here tells of the device.
+
+        Args:
+            threads: of a program.
+        """
+        return False
+
     @contextlib.contextmanager
     def ahead(self, label: str = "") -> Iterator[None]:
         """As there: what is asked for inside is measured in one batch.

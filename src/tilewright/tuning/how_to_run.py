@@ -1,58 +1,26 @@
-"""How the program that is handed back is run: the runtime's choices, measured side by side.
-
-A thread that must be woken costs tens of microseconds, which a small program does not earn back by
-sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured. The
-weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
-up again and again: huge pages are one more way, and workers that keep their cores another.
+"""How the program that is handed back is run: the runtime's choices as measured, with the lines
+that run it so.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
-from tilewright.measure import benchmark_worker as tasks
-from tilewright.measure.benchmark import Benchmark
-from tilewright.measure.benchmark_worker import RepeatRequest
-from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds, judge_all
-from tilewright.measure.device_options import DeviceOptions, huge_pages_on_request
+from tilewright.measure.comparison import ComparisonPolicy, judge_all
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputFile
 from tilewright.measure.jobs import WorkerFailure
-from tilewright.measure.pool import WorkerStartError
 from tilewright.measure.statistics import Measurement, Verdict
+from tilewright.measure.ways import WaysRequest, time_ways
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs
 from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
-_MAX_S, _ROUNDS, _SAMPLE_S = 3.0, 9, 0.02
-
-
-def ways_to_run(threads: int) -> list[DeviceOptions]:
-    """The runtime's choices on a CPU: the calling thread alone, or workers of a number.
-
-    Args:
-        threads: at most.
-
-    Returns:
-        First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
-        be; these also with huge pages where the system gives them to who asks, and on cores of
-        their own where there are as many.
-    """
-    counts = {2**i for i in range(threads.bit_length())} | {threads}
-    ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
-    last = ways[-1:]
-    if huge_pages_on_request():
-        last.append(replace(ways[-1], huge_pages=True))
-    if 1 < threads <= (psutil.cpu_count(logical=False) or 0):
-        last += [replace(one, pinned=True) for one in last]
-    return [*ways[:-1], *last]
+_MAX_S, _ROUNDS = 3.0, 9
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:
@@ -66,52 +34,31 @@ def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSumma
     Returns:
         Each with its time, the fastest first. One is advised: that which was tuned for, unless
         another is faster beyond the noise. Nothing where there is no choice, or no time for it: on
-        GPUs, on other machines, when the run is asked to stop.
+        GPUs, through a folder, when the run is asked to stop.
     """
     context = programs.context
-    tuned_for = DeviceOptions.cpu(context.target.cores)
-    here = type(programs.benchmark) is Benchmark and programs.benchmark.device == tuned_for
+    threads = context.target.cores
     left_s = context.left_s
-    if not here or (left_s is not None and left_s < 2 * _MAX_S):
+    if not programs.benchmark.runs_on(threads) or (left_s is not None and left_s < 2 * _MAX_S):
         return ()
-    others = [one for one in ways_to_run(context.target.cores) if one != tuned_for]
-    samples: list[list[float]] = []
-    with ExitStack() as stack:
-        workers = [programs.benchmark]
-        try:
-            workers += [stack.enter_context(Benchmark(one)) for one in others]
-            samplers = [_sampler(programs, build, worker) for worker in workers]
-            policy = ComparisonPolicy(rounds=_ROUNDS, max_s=_MAX_S)
-            samples = interleaved_rounds(samplers, policy)
-        except WorkerStartError as error:
-            context.note(f"how to run the program was not measured: {error}", warning=True)
-            return ()
-    ways = [tuned_for, *others]
+    policy = ComparisonPolicy(rounds=_ROUNDS, max_s=_MAX_S)
+    request = WaysRequest(
+        str(build.vmfb),
+        programs.inputs,
+        programs.function,
+        threads,
+        policy,
+        RUN_TIMEOUT_S,
+        programs.parameters,
+    )
+    # A way in which the program hangs leaves time for the others.
+    found = programs.benchmark.ask(time_ways, request, 2 * RUN_TIMEOUT_S)
+    if isinstance(found, WorkerFailure):
+        context.note(f"how to run the program was not measured: {found.message}", warning=True)
+        return ()
+    ways = [one.device for one in found]
     commands = [run_command(programs, vmfb, one) for one in ways]
-    return summarised(ways, commands, samples, policy)
-
-
-def _sampler(programs: Programs, build: Build, worker: Benchmark) -> Callable[[], float | None]:
-    """Seconds of one run, by a worker; None where the program fails there."""
-    iterations: int | None = None
-
-    def sample() -> float | None:
-        nonlocal iterations
-        request = RepeatRequest(
-            str(build.vmfb),
-            programs.inputs,
-            programs.function,
-            iterations,
-            _SAMPLE_S,
-            parameters=programs.parameters,
-        )
-        found = worker.ask(tasks.repeat, request, RUN_TIMEOUT_S)
-        if isinstance(found, WorkerFailure):
-            return None
-        iterations = found.iterations
-        return found.real_s
-
-    return sample
+    return summarised(ways, commands, [one.samples for one in found], policy)
 
 
 def run_command(programs: Programs, vmfb: Path, way: DeviceOptions) -> str:

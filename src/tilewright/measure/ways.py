@@ -1,0 +1,134 @@
+"""The runtime's choices for a program on a processor, timed side by side on its machine.
+
+A thread that must be woken costs tens of microseconds, which a small program does not earn back by
+sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured. The
+weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
+up again and again: huge pages are one more way, and workers that keep their cores another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from tilewright.measure import benchmark_worker as tasks
+from tilewright.measure.benchmark_worker import RepeatRequest
+from tilewright.measure.comparison import ComparisonPolicy, interleaved_rounds
+from tilewright.measure.device_options import (
+    NO_PARAMETERS,
+    DeviceOptions,
+    Parameters,
+    huge_pages_on_request,
+)
+from tilewright.measure.inputs import InputSet
+from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
+from tilewright.measure.pool import WorkerPool
+
+# Seconds that a sample lasts at least.
+_SAMPLE_S = 0.02
+
+
+@dataclass(frozen=True)
+class WaysRequest:
+    """Time `function` with each of the runtime's choices for so many threads, in rounds.
+
+    timeout_s: of a sample.
+    """
+
+    vmfb: str
+    inputs: InputSet
+    function: str
+    threads: int
+    policy: ComparisonPolicy
+    timeout_s: float
+    parameters: Parameters = NO_PARAMETERS
+
+
+@dataclass(frozen=True)
+class WayTimes:
+    """One of the runtime's choices, with seconds of a run in each round; fewer where it failed."""
+
+    device: DeviceOptions
+    samples: tuple[float, ...]
+
+
+def ways_to_run(threads: int) -> list[DeviceOptions]:
+    """The runtime's choices on a CPU: the calling thread alone, or workers of a number.
+
+    Args:
+        threads: at most.
+
+    Returns:
+        First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
+        be; these also with huge pages where the system gives them to who asks, and on cores of
+        their own where there are as many.
+    """
+    # Not at the top: a machine that only measures for another has the runtime and NumPy alone.
+    import psutil
+
+    counts = {2**i for i in range(threads.bit_length())} | {threads}
+    ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
+    last = ways[-1:]
+    if huge_pages_on_request():
+        last.append(replace(ways[-1], huge_pages=True))
+    if 1 < threads <= (psutil.cpu_count(logical=False) or 0):
+        last += [replace(one, pinned=True) for one in last]
+    return [*ways[:-1], *last]
+
+
+def time_ways(state: WorkerState, request: WaysRequest) -> list[WayTimes]:
+    """Task: see WaysRequest. What a process reads when it starts differs from way to way, so each
+    has a process of its own, which ends with this one.
+
+    Args:
+        state: what the worker keeps.
+        request: what is asked.
+
+    Returns:
+        Times of each, that which the program was tuned for first; of it alone where there is no
+        choice.
+
+    Raises:
+        WorkerStartError: a device cannot be opened.
+    """
+    tuned_for = DeviceOptions.cpu(request.threads)
+    ways = [tuned_for, *(one for one in ways_to_run(request.threads) if one != tuned_for)]
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(
+                WorkerPool(
+                    1,
+                    setup=Job(tasks.setup, way),
+                    timeout_s=request.timeout_s,
+                    environment=way.environment,
+                )
+            )
+            for way in ways
+        ]
+        samplers = [_sampler(worker, request) for worker in workers]
+        found = interleaved_rounds(samplers, request.policy)
+    return [WayTimes(way, tuple(samples)) for way, samples in zip(ways, found, strict=True)]
+
+
+def _sampler(worker: WorkerPool, request: WaysRequest) -> Callable[[], float | None]:
+    """Seconds of one run, by a worker; None where the program fails there."""
+    iterations: int | None = None
+
+    def sample() -> float | None:
+        nonlocal iterations
+        asked = RepeatRequest(
+            request.vmfb,
+            request.inputs,
+            request.function,
+            iterations,
+            _SAMPLE_S,
+            parameters=request.parameters,
+        )
+        found = worker.ask(tasks.repeat, asked, request.timeout_s)
+        if isinstance(found, WorkerFailure):
+            return None
+        iterations = found.iterations
+        return found.real_s
+
+    return sample

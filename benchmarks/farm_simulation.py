@@ -81,6 +81,7 @@ class Farm:
             for _ in range(count):
                 self.come(role)
         self.deciding_s = 0.0
+        self.last_begun = 0.0
 
     def at(self, delay: float, what: str, **more: object) -> None:
         heapq.heappush(
@@ -99,13 +100,14 @@ class Farm:
             run.add(worker)
 
     def seconds(self, item: WorkItem) -> float:
-        """What an item takes on a worker as it should be; the same whenever it is asked."""
+        """What an item takes on a worker as it should be; the same whatever is decided."""
         key = item.role, item.key
         if key not in self.took:
+            rng = random.Random(f"{self.args.seed}/{item.role}/{item.key}")
             median = self.args.compile_s if item.role == COMPILE else self.args.measure_s
-            hangs = self.rng.random() < HANGING
+            hangs = rng.random() < HANGING
             self.took[key] = (
-                LIMIT_S if hangs else median * math.exp(self.rng.gauss(0, SPREAD[item.role]))
+                LIMIT_S if hangs else median * math.exp(rng.gauss(0, SPREAD[item.role]))
             )
         return self.took[key]
 
@@ -116,6 +118,8 @@ class Farm:
         seconds = own + sum(min(LIMIT_S, self.seconds(i) * slower) for i in chunk.items)
         start = max(self.now + WAY_S / 2, self.free_at[chunk.address])
         self.free_at[chunk.address] = start + seconds
+        if chunk.items[0].role == DEVICE and not chunk.second:
+            self.last_begun = max(self.last_begun, start)
         self.chunks[run, chunk.number] = chunk, start, seconds
         self.holding[run][chunk.address] += 1
         self.at(start + seconds + WAY_S / 2 - self.now, "done", run=run, number=chunk.number)
@@ -241,6 +245,7 @@ def main() -> None:
         f"{work[DEVICE]:.1f}, longest candidate {longest:.1f})"
     )
     print(f"makespan / bound     {makespan / bound:9.3f}")
+    print(f"last chunk begun     {farm.last_begun:9.1f} s")
     for role, count in ((COMPILE, args.compilers), (DEVICE, args.devices)):
         print(f"utilisation {role:<8} {farm.useful[role] / (count * makespan):9.1%}")
     print(f"workers lost         {farm.lost_workers:9d}  (with {farm.lost_items} candidates)")

@@ -151,6 +151,30 @@ def test_a_late_chunk_is_done_twice_and_counts_once() -> None:
     assert farm.is_idle
 
 
+def test_a_late_chunk_is_shared_out_among_those_with_nothing_to_do() -> None:
+    one = {COMPILE: 1, DEVICE: 1}
+    farm = dispatcher(*compilers(1), guess_s={COMPILE: 0.1, DEVICE: 0.1}, slow_s=1.0, depth=one)
+    farm.submit(items(9))
+    (slow,) = farm.next(0.0)
+    for worker in compilers(3)[1:]:
+        farm.add(worker)
+    # That something waits for a device, of which there is none, keeps no compile worker.
+    farm.submit(items(1, DEVICE, "cuda"))
+    copies = farm.next(9.0)
+    assert {chunk.address for chunk in copies} == {"c1", "c2"}
+    assert [len(chunk.items) for chunk in copies] == [5, 4]
+    assert {item for chunk in copies for item in chunk.items} == set(slow.items)
+    done = [item for chunk in copies for item in farm.finish(chunk.number, 10.0)[0]]
+    assert set(done) == set(slow.items)
+    assert not farm.running
+
+
+def test_the_first_candidate_is_compiled_alone() -> None:
+    farm = dispatcher(*compilers(2))
+    farm.submit(items(100))
+    assert [len(chunk.items) for chunk in farm.next(0.0)] == [1] * 4
+
+
 def test_compiling_and_measuring_on_one_processor_take_turns() -> None:
     measuring = FarmWorker("d0", DEVICE, frozenset({CPU}), "here")
     farm = dispatcher(*compilers(2, "here"), FarmWorker("c9", COMPILE, host="there"), measuring)

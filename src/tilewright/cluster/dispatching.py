@@ -88,7 +88,7 @@ class DispatchPolicy:
 
     aim_s: Mapping[str, float] = field(default_factory=lambda: {COMPILE: 1.0, DEVICE: 4.0})
     depth: Mapping[str, int] = field(default_factory=lambda: {COMPILE: 2, DEVICE: 1})
-    guess_s: Mapping[str, float] = field(default_factory=lambda: {COMPILE: 0.5, DEVICE: 0.5})
+    guess_s: Mapping[str, float] = field(default_factory=lambda: {COMPILE: 1.0, DEVICE: 0.5})
     losses: int = 3
     slow_factor: float = 4.0
     slow_s: float = 10.0
@@ -285,9 +285,7 @@ class Dispatcher:
         # Devices are the few: they come first, and what waits for them keeps compilers away.
         for kind in sorted(self._waiting, key=lambda kind: kind[0] != DEVICE):
             made += self._hand_out(*kind, now)
-        if not any(self._waiting.values()):
-            made += self._seconds_for_late(now)
-        return made
+        return made + self._seconds_for_late(now)
 
     # -- how
 
@@ -352,12 +350,9 @@ class Dispatcher:
         measuring = [w for w in others if w.needs_quiet]
         return not any(self._on[w.address] or self._is_wanted(w) for w in measuring)
 
-    def _is_wanted(self, device: FarmWorker) -> bool:
-        """Whether something waits that this device would begin with next."""
-        return any(
-            queue and role == DEVICE and device.fits(queue[0])
-            for (role, _), queue in self._waiting.items()
-        )
+    def _is_wanted(self, worker: FarmWorker) -> bool:
+        """Whether something waits that this worker would begin with next."""
+        return any(queue and worker.fits(queue[0]) for queue in self._waiting.values())
 
     def _take(
         self, queue: deque[WorkItem], worker: FarmWorker, fitting: Sequence[FarmWorker]
@@ -413,7 +408,8 @@ class Dispatcher:
         return chunk
 
     def _seconds_for_late(self, now: float) -> list[Chunk]:
-        """Chunks that are late, for workers that have nothing to do."""
+        """Chunks that are late, for workers that have nothing to do and for which nothing waits:
+        shared out among them, so that what stands behind one that hangs does not wait again."""
         made: list[Chunk] = []
         running = list(self._running.values())
         late = [o for o in running if not o.chunk.second and self._is_late(o, now)]
@@ -422,14 +418,16 @@ class Dispatcher:
         copied = {i.key for one in running if one.chunk.second for i in one.chunk.items}
         for one in late:
             wanted = (i for i in one.chunk.items if i.key in self._open and i.key not in copied)
-            items = tuple(wanted)
+            items = list(wanted)
             idle = [
                 w
                 for w in (self._fitting(items[0]) if items else ())
-                if not self._load(w) and self._is_quiet(w)
+                if not self._load(w) and self._is_quiet(w) and not self._is_wanted(w)
             ]
-            if idle:
-                made.append(self._send(idle[0], items, now, second=True))
+            each = math.ceil(len(items) / len(idle)) if idle else 0
+            parts = [items[at : at + each] for at in range(0, len(items), each)] if each else []
+            for worker, part in zip(idle, parts, strict=False):
+                made.append(self._send(worker, tuple(part), now, second=True))
         return made
 
     def _is_late(self, one: _Running, now: float) -> bool:

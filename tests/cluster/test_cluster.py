@@ -18,6 +18,7 @@ from tilewright.argument import ArgumentType
 from tilewright.cluster.certificates import make_certificates
 from tilewright.cluster.connecting import ClusterNeeds, open_cluster
 from tilewright.cluster.dispatching import CPU
+from tilewright.cluster.facts import facts_of
 from tilewright.cluster.handing_out import ClusterBenchmark
 from tilewright.cluster.place import parse_place
 from tilewright.cluster.scheduler import worker_states
@@ -27,8 +28,12 @@ from tilewright.measure.benchmark_worker import VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.inputs import InputSet, random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import WorkerFailure
+from tilewright.measure.measurement_key import measurement_key
+from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy
+from tilewright.measure.ways import WaysRequest, time_ways
+from tilewright.target import parse_target
 
 pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -87,12 +92,18 @@ def test_a_device_of_a_cluster_measures_as_one_of_this_machine(
         assert [one[0].ok for one in verdicts] == [True, False]  # type: ignore[index]
         # What was measured in the round is not measured again.
         assert cluster.dispatcher._next == handed_out
-        found = bench.run(programs["add"], inputs, tmp_path / "out.npz")
-        assert np.array_equal(found[0], a + b)  # type: ignore[index]
+        outputs = bench.run(programs["add"], inputs, tmp_path / "out.npz")
+        assert np.array_equal(outputs[0], a + b)  # type: ignore[index]
         judged = bench.compare_interleaved(
             [programs["add"], programs["subtract"]], inputs, policy=policy
         )
         assert len(judged) == 2  # type: ignore[arg-type]
+        found = bench.ask(time_ways, WaysRequest(programs["add"], inputs, "main", 1, policy, 60.0))
+        assert not isinstance(found, WorkerFailure)
+        assert found[0].device == DeviceOptions.cpu(1)
+        assert found[0].samples
+        target = parse_target("cpu", 1)
+        assert bench.measurement_key(target) == measurement_key(target)
         count = write_inputs(tmp_path / "n", (ArgumentType("i64", None),), [np.asarray(-1)])
         hung = bench.time(programs["spin"], count, timeout_s=1.0)
         assert isinstance(hung, WorkerFailure)
@@ -181,6 +192,25 @@ def test_builds_that_differ_are_named_before_anything_is_done(
         pass
     farm.processes[-1].terminate()
     farm.processes[-1].wait(20)
+
+
+def test_another_machine_that_comes_later_does_not_measure_for_the_run(
+    farm: ClusterProcesses, tmp_path: Path
+) -> None:
+    here = facts_of("device", "local-sync", ["kind"])
+    other = replace(here, machine={**here.machine, "memory_gib": 3})
+    said: list[str] = []
+    with open_cluster(
+        parse_place(farm.url), NEEDS, tmp_path, said.append, certs=farm.certs
+    ) as cluster:
+        cluster.workers = {"a": here}
+        assert cluster.measures_on("kind") == here.machine
+        assert cluster.why_not(here) == ""
+        assert cluster.why_not(other) == "the run's other devices have another memory gib"
+        assert cluster.why_not(replace(other, labels=("elsewhere",))) == ""
+        cluster.workers = {"a": here, "b": other}
+        assert cluster.measures_on("kind") is None
+        assert "differ in memory gib" in said[-1]
 
 
 def test_a_certificate_of_another_authority_is_refused(

@@ -133,6 +133,18 @@ class Cluster:
         self._machine = label, there[0]
         return there[0]
 
+    def why_not(self, facts: WorkerFacts) -> str:
+        """Why a worker cannot work for this run; '' where it can.
+
+        Args:
+            facts: of the worker.
+        """
+        why = disagreement(self._ours, facts, own_processor=self._own_processor)
+        if why or self._machine is None or self._machine[0] not in facts.labels:
+            return why
+        names = differing(self._machine[1], facts.machine)
+        return f"the run's other devices have another {', '.join(names)}" if names else ""
+
     def submit(
         self, item: WorkItem, entry: ManifestEntry, more: Mapping[str, Any], on_result: OnResult
     ) -> None:
@@ -289,10 +301,7 @@ class Cluster:
             facts = WorkerFacts.from_json((data.get("metrics") or {}).get("tilewright"))
             if facts is None or address in self.workers:
                 continue
-            why = disagreement(self._ours, facts, own_processor=self._own_processor)
-            if not why and self._machine is not None and self._machine[0] in facts.labels:
-                names = differing(self._machine[1], facts.machine)
-                why = f"the run's other devices have another {', '.join(names)}" if names else ""
+            why = self.why_not(facts)
             if why:
                 name = f"{facts.role} worker on {facts.node} ({address})"
                 if name not in self._refused:

@@ -4,7 +4,7 @@ network and no process, so that the same decisions drive a cluster and a simulat
 Work is handed out in chunks of items. Chunks are as long as `aim_s` while much is waiting, so that
 what each costs on its way stays small beside it, and shorter towards the end, so that workers end
 together (guided self-scheduling; Polychronopoulos and Kuck 1987). Compile workers have the next
-chunk before they ask for it; a device has one at a time. On a machine whose processor is a device
+chunk before they ask for it, but for the last ones; a device has one at a time. On a machine whose processor is a device
 nothing is compiled while it measures: what waits to be measured goes first. What a worker had when
 it was lost is done by others, what was lost twice alone, and what three workers were lost with is
 given up. A chunk that takes far longer than expected, when nothing else is left to do, is done a
@@ -327,7 +327,8 @@ class Dispatcher:
         while queue and ranked:
             load, address = heapq.heappop(ranked)
             worker = self.workers[address]
-            if not self._is_quiet(worker):
+            # The last are for who has nothing: behind one that takes long they would wait for it.
+            if not self._is_quiet(worker) or (load and len(queue) <= len(fitting)):
                 continue
             items = self._take(queue, worker, fitting)
             if not items:

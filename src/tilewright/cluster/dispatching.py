@@ -4,11 +4,11 @@ network and no process, so that the same decisions drive a cluster and a simulat
 Work is handed out in chunks of items. Chunks are as long as `aim_s` while much is waiting, so that
 what each costs on its way stays small beside it, and shorter towards the end, so that workers end
 together (guided self-scheduling; Polychronopoulos and Kuck 1987). Compile workers have the next
-chunk before they ask for it, but for the last ones; a device has one at a time. On a machine whose processor is a device
-nothing is compiled while it measures: what waits to be measured goes first. What a worker had when
-it was lost is done by others, what was lost twice alone, and what three workers were lost with is
-given up. A chunk that takes far longer than expected, when nothing else is left to do, is done a
-second time elsewhere; the first to end counts.
+chunk before they ask for it, but for the last ones; a device has one at a time. On a machine whose
+processor is a device nothing is compiled while it measures: what waits to be measured goes first.
+What a worker had when it was lost is done by others, what was lost twice alone, and what three
+workers were lost with is given up. A chunk that takes far longer than expected is done a second
+time by workers that have nothing else to do; the first to end counts.
 """
 
 from __future__ import annotations

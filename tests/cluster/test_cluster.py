@@ -26,10 +26,10 @@ from tilewright.errors import UserError
 from tilewright.ir.session import CompilerSession
 from tilewright.measure.benchmark_worker import VerifyRequest
 from tilewright.measure.comparison import ComparisonPolicy
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputSet, random_inputs, write_inputs, write_outputs
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.measurement_key import measurement_key
-from tilewright.measure.runtime import DeviceOptions
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import CAREFUL, TimingPolicy
 from tilewright.measure.ways import WaysRequest, time_ways

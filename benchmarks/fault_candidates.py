@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import warm_start
-from fault_inputs import product
+from fault_seeds import product
 from fault_tasks import BODIES, COMPILERS, HarmRequest, OnceRequest, compile_once, do_harm
 from tilewright.argument import ArgumentType
 from tilewright.measure.benchmark import Benchmark
@@ -48,8 +48,8 @@ from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 #: Candidates of one run.
-RUN = 500
-M, N, K = 48, 32, 64
+RUN = 250
+M, N, K = 192, 160, 256
 # A candidate that hangs in its compiler is given up after `_HANG_S`, others after `_COMPILE_S`;
 # both in processor time, and after five times as long by the clock.
 _COMPILE_S, _HANG_S, _RUN_S = 6.0, 0.5, 3.0

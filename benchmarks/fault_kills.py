@@ -27,7 +27,8 @@ from typing import Any
 
 import psutil
 
-import fault_inputs
+import fault_commands
+import fault_seeds
 import warm_start
 
 TRIALS = 24
@@ -55,18 +56,19 @@ class Life:
 class KilledRun:
     """A run that is started, killed and started again, until it has finished."""
 
-    def __init__(self, folder: Path, seed: int, more: str = "") -> None:
+    def __init__(self, folder: Path, seed: int, more: str = "", trials: int = TRIALS) -> None:
         """A run that has not begun.
 
         Args:
             folder: for its files; made anew.
             seed: of its candidates.
             more: options of the command.
+            trials: how many it makes.
         """
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "home").mkdir(parents=True)
-        (folder / "product.mlir").write_text(fault_inputs.TUNED)
-        self.folder, self.seed, self.more = folder, seed, more
+        (folder / "product.mlir").write_text(fault_seeds.TUNED)
+        self.folder, self.seed, self.more, self.trials = folder, seed, more, trials
         self.told: collections.Counter[str] = collections.Counter()
         self.lives = 0
         self.finished = False
@@ -76,14 +78,14 @@ class KilledRun:
         self.lives += 1
         events = self.folder / f"events-{self.lives}.jsonl"
         arguments = (
-            f"tune product.mlir --max-trials {TRIALS} --effort quick --variants default "
+            f"tune product.mlir --max-trials {self.trials} --effort quick --variants default "
             f"--kernels off --strategy random --seed {self.seed} --resume --no-report "
             f"--db trials.db -o tuned --events {events} {self.more}"
         )
         files = (os.open(os.devnull, os.O_RDWR), os.memfd_create("stderr"))
         start = warm_start.Start(
             tuple(arguments.split()),
-            fault_inputs.environment(self.folder / "home"),
+            fault_commands.environment(self.folder / "home"),
             str(self.folder),
             files,
             os.getpid(),
@@ -105,7 +107,7 @@ class KilledRun:
             What is wrong.
         """
         faults = []
-        longest_s = 5 * fault_inputs.limit_s()
+        longest_s = 5 * fault_commands.limit_s()
         if not select.select([life.handle], [], [], longest_s)[0]:
             os.kill(life.pid, signal.SIGKILL)
             faults.append(f"hung: not done after {longest_s:.0f} s")
@@ -167,20 +169,23 @@ def _name(knobs: Any) -> str:
     return json.dumps(knobs, sort_keys=True)
 
 
-def kills(folder: Path, seed: int, numbers: list[int]) -> Iterator[dict[str, Any]]:
+def kills(
+    folder: Path, seed: int, numbers: list[int], trials: int = TRIALS
+) -> Iterator[dict[str, Any]]:
     """Kill processes of runs at random moments; a line for each kill.
 
     Args:
         folder: for the runs' files.
         seed: of what is killed, and when.
         numbers: of the kills.
+        trials: of each run.
     """
     chance = random.Random(f"{seed} {numbers[:1]}")
     left = iter(numbers)
     number = next(left, None)
     runs, whole_s = 0, 4.0
     while number is not None:
-        run = KilledRun(folder, seed=chance.randrange(1 << 30))
+        run = KilledRun(folder, chance.randrange(1 << 30), trials=trials)
         runs += 1
         while not run.finished and number is not None:
             life = run.start()

@@ -25,8 +25,9 @@ from typing import Any
 
 import psutil
 
-import fault_inputs
-from fault_inputs import Ended, run_command
+import fault_commands
+import fault_seeds
+from fault_commands import Ended, run_command
 from fault_kills import KilledRun
 
 _TUNE = (
@@ -38,7 +39,7 @@ _HERE = Path(__file__).resolve().parent
 
 def _limit_s() -> float:
     """For a run of few trials, on this machine as it is now."""
-    return 4 * fault_inputs.limit_s()
+    return 4 * fault_commands.limit_s()
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def _eight(place: Place) -> tuple[str, list[str]]:
         f"{sys.executable} -m tilewright {_TUNE} --seed {seed} --db trials.db -o tuned-{seed}"
         for seed in range(8)
     ]
-    environment = fault_inputs.environment(place.home)
+    environment = fault_commands.environment(place.home)
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     processes = [
         subprocess.Popen(
@@ -313,7 +314,7 @@ class _Cluster:
             if name == "scheduler"
             else f"worker --scheduler {self.address} --role {name} --quiet"
         )
-        environment = fault_inputs.environment(self._home)
+        environment = fault_commands.environment(self._home)
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         self._processes[name] = subprocess.Popen(
             [sys.executable, "-m", "tilewright", *line.split()],
@@ -440,6 +441,6 @@ def run_case(folder: Path, seed: int, number: int) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     place = Place(folder, random.Random(f"{seed} {number}"))
     place.home.mkdir(parents=True)
-    (folder / "product.mlir").write_text(fault_inputs.TUNED)
+    (folder / "product.mlir").write_text(fault_seeds.TUNED)
     status, faults = FAULTS[name][0](place)
     return {"case": number, "group": name, "status": status, "faults": faults}

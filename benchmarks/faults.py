@@ -32,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 import fault_candidates  # noqa: E402
 import fault_inputs  # noqa: E402
 import fault_kills  # noqa: E402
+import fault_seeds  # noqa: E402
 import fault_system  # noqa: E402
 
 
@@ -69,7 +70,7 @@ def inputs(options: Options, wanted: Iterable[int]) -> Iterable[dict[str, Any]]:
     """Fuzzed inputs."""
     seeds = options.shared / "seeds"
     with _alone(options.shared):
-        fault_inputs.make_seeds(seeds)
+        fault_seeds.make_seeds(seeds)
     numbers = set(wanted)
     for case in fault_inputs.cases(seeds, options.count, options.seed):
         if case.number not in numbers:

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from store_samples import key, run_record, trial
 
 import fault_candidates
+import fault_commands
 import fault_inputs
 import fault_kills
+import fault_seeds
 import warm_start
 from fault_mutations import mutated
 from tilewright.errors import UserError
@@ -40,13 +42,13 @@ SCRIPT = Path(fault_inputs.__file__).with_name("faults.py")
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faults") / "seeds"
-    fault_inputs.make_seeds(folder, runs=False)
+    fault_seeds.make_seeds(folder, runs=False)
     return folder
 
 
 def test_hostile_files_end_in_one_line(seeds: Path, tmp_path: Path) -> None:
     """Every file made by hand with one command that reads it, and some made by chance."""
-    made = list(fault_inputs.cases(seeds, 120, seed=3))
+    made = list(fault_inputs.cases(seeds, 220, seed=3))
     first = {case.source: case for case in reversed(made) if case.given is not None}
     drawn = [case for case in made if case.given is None][:4]
     assert len(first) > 20
@@ -61,11 +63,11 @@ def test_what_a_case_finds_is_found(seeds: Path, tmp_path: Path) -> None:
     script.write_text(
         "import os, pathlib\npathlib.Path.home().joinpath('private.txt').unlink()\n1/0\n"
     )
-    ended = fault_inputs.run_command([], tmp_path, tmp_path, 60, script=str(script))
+    ended = fault_commands.run_command([], tmp_path, tmp_path, 60, script=str(script))
     assert ended.status == 1
     assert "printed 'Traceback (most recent call last)'" in fault_inputs._faults_of_end(ended, (0,))
     script.write_text("import time\ntime.sleep(60)\n")
-    ended = fault_inputs.run_command([], tmp_path, tmp_path, 0.5, script=str(script))
+    ended = fault_commands.run_command([], tmp_path, tmp_path, 0.5, script=str(script))
     assert fault_inputs._faults_of_end(ended, (0,))[0].startswith("hung")
     home = tmp_path / "home"
     home.mkdir()
@@ -83,9 +85,8 @@ def test_candidates_that_do_harm_are_statuses(tmp_path: Path) -> None:
     assert any(line["status"] == "ok" for line in lines if line["group"] == "does no harm")
 
 
-def test_kills_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_kills, "TRIALS", 8)
-    lines = list(fault_kills.kills(tmp_path / "killed", 1, list(range(4))))
+def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
+    lines = list(fault_kills.kills(tmp_path / "killed", 1, list(range(4)), trials=6))
     assert [line["case"] for line in lines] == list(range(4))
     assert [line["faults"] for line in lines] == [[]] * 4, lines
 
@@ -130,7 +131,7 @@ def test_readers_take_anything(tmp_path: Path, database: bytes, seed: int) -> No
         (b"def schedule(s):\n    s['C'].unroll(s['C'].op.axis[0])\n", ".txt",
          lambda path: from_python(path.read_text(errors="replace"))),
         (event, ".json", lambda path: read_line(path.read_bytes())),
-        (fault_inputs.PROJECT.encode(), ".toml", read_project),
+        (fault_seeds.PROJECT.encode(), ".toml", read_project),
         (CONFIG.read_bytes(), ".cfg",
          lambda path: read_config(path, known_tuners=("RandomTuner",))),
         (ARRAY, ".npy", lambda path: parse_input(f"@{path}")),

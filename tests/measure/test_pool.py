@@ -254,6 +254,13 @@ def test_a_candidate_that_forks_answers_once(pool):
     assert still_works(pool)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
+def test_what_a_good_job_leaves_running_takes_nobodys_time(pool):
+    left = only(pool, "leave_a_child").value
+    assert still_works(pool)
+    assert eventually(lambda: not alive(left))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 def test_what_has_left_the_group_ends_with_its_worker(pool, tmp_path):
     note = tmp_path / "pid"

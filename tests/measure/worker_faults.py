@@ -173,6 +173,14 @@ def fork_and_answer(state, payload):
     return payload
 
 
+def leave_a_child(state, payload):
+    """Answers as if nothing went on."""
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+    return child
+
+
 def leave_a_daemon(state, payload):
     """A process that has left the group, and its parent."""
     script = f"echo $$ > {payload}.part; mv {payload}.part {payload}; exec sleep 600"

@@ -355,6 +355,8 @@ class WorkerPool(JobRunner):
         elif kind is FrameKind.RESULT and worker in self._running:
             number = int.from_bytes(body[:NUMBER_BYTES], "little")
             self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
+            if worker.has_left_processes:
+                self._replace(worker)
         elif kind is FrameKind.ERROR:
             try:
                 number, name, text, trace, restart, exhausted = pickle.loads(body)

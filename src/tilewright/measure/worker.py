@@ -110,9 +110,8 @@ def _serve(channel: socket.socket) -> None:
                 # A candidate has forked, and this is the child: the parent answers.
                 os._exit(0)
             channel.sendall(answer)
-            if restart or _has_children():
-                # What is left of the state cannot be trusted, and what a candidate has started
-                # would take its time from those that are measured next.
+            if restart:
+                # What is left of the state cannot be trusted.
                 os._exit(0)
 
 
@@ -138,14 +137,6 @@ def _answer(state: WorkerState, kind: FrameKind, body: bytes) -> tuple[bytes, bo
         name, trace = type(error).__name__, traceback.format_exc()
         report = (number, name, str(error), trace, restart, exhausted)
         return frame(FrameKind.ERROR, pickle.dumps(report)), restart
-
-
-def _has_children() -> bool:
-    """Whether there are processes that a task has started and not waited for."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return True
-    return False
 
 
 def _pickled(value: Any) -> bytes:

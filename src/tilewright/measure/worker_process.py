@@ -153,6 +153,17 @@ class WorkerProcess:
         """Whether there are files that a job did not remove."""
         return any(self._folder.iterdir())
 
+    @property
+    def has_left_processes(self) -> bool:
+        """Whether a job has started processes that are still there, as far as the system tells
+        (Linux does): they would take their time from those that are measured next."""
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{self.pid}/task"):
+                with open(f"/proc/{self.pid}/task/{thread}/children", "rb") as file:
+                    if file.read(1):
+                        return True
+        return False
+
     def log_tail(self) -> str:
         """The end of what the worker has printed since its last job began."""
         size = os.fstat(self._log.fileno()).st_size

@@ -48,7 +48,7 @@ KINDS = (
             "spec strip {f}",
             "bench {f} --min-time 1ms --timeout 20s",
             "apply {f} {s}/tuned -o {o}/p.vmfb",
-            "db explain {f} --db {s}/tuned.db",
+            "db explain {f} --db {o}/x.db",
             "spec check {s}/tuned/tuning_spec.mlir --program {f}",
         ),
         6,

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tilewright import api, scratch
 from tilewright.argument import ArgumentType, element_type_of
 from tilewright.errors import UserError
-from tilewright.files import read_text
+from tilewright.files import parse_json, read_text
 from tilewright.ir.importing import PARAMETER_SCOPE, PROGRAM_NAME, WEIGHTS_NAME
 from tilewright.ir.weight_arguments import with_weights
 from tilewright.tuned import TunedProgram, check_results
@@ -65,7 +65,7 @@ class TunedFunction:
         if not path.is_file():
             raise UserError(f"{folder}: no result of tilewright.jax.tune: it has no {path.name}")
         try:
-            form = json.loads(read_text(path, "calling form"))
+            form = parse_json(read_text(path, "calling form"))
             self._arguments, self._results = (_read_tree(form[k]) for k in ("arguments", "results"))
             self._types = [np.dtype(name) for name in form["types"]]
             self._kept: list[int] = form["kept"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from tilewright.argument import element_type_of
 from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram
 from tilewright.measure.verify import compare
@@ -58,7 +58,7 @@ class TunedProgram:
         self.copied = 0
         manifest = read_manifest(self.folder)
         try:
-            summary = json.loads((self.folder / "summary.json").read_text())
+            summary = parse_json((self.folder / "summary.json").read_text())
             self.result: TuneResult = result_of(summary, self.folder)
             self.function = str(manifest["program"]["function"])
             archives = [_archive(a, self.folder) for a in manifest["program"]["runtime_parameters"]]

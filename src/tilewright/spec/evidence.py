@@ -6,11 +6,11 @@ merging, and through `iree-compile`, which does not look at it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from tilewright.files import parse_json
 from tilewright.measure.measurement_key import MeasurementKey
 
 
@@ -76,7 +76,7 @@ class EntryEvidence:
 
 def _dictionary(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.tuning.apply import TunedSpec, resolve_tuned
 from tilewright.tuning.options import TuneOptions, read_fields
@@ -70,7 +70,7 @@ def read_recorded(
         raise UserError(f"{folder}: not a result folder; give the folder that `tune -o` wrote")
     manifest = read_manifest(folder)
     try:
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = parse_json((folder / SUMMARY).read_text())
         before, program_was = manifest["options"], manifest["program"]
         asked = {name: before.get(name) for name in _KEPT}
         asked["parameters"] = [

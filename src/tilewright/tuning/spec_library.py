@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from tilewright.errors import UserError
-from tilewright.files import write_file
+from tilewright.files import parse_json, write_file
 from tilewright.measure.measurement_key import MeasurementKey, compare_measured, why_other
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.report import SpecReport
@@ -179,7 +179,7 @@ def open_library(place: str) -> SpecLibrary:
         UserError: there is none, or its index cannot be read.
     """
     try:
-        data = json.loads(_read(place, INDEX))
+        data = parse_json(_read(place, INDEX))
         if data["format"] != _FORMAT:
             raise UserError(
                 f"{place}: its {INDEX} has format {data['format']}, this tilewright reads "

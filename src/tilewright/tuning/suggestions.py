@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import words
 from tilewright.errors import UserError
+from tilewright.files import parse_json
 from tilewright.ir.session import CONFIGURED_PHASE
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
@@ -85,7 +85,7 @@ def settled(context: RunContext) -> frozenset[str]:
     found: set[str] = set()
     for folder in folders:
         try:
-            summary = json.loads((folder / SUMMARY).read_text())
+            summary = parse_json((folder / SUMMARY).read_text())
             rows = [row for row in summary["dispatches"] if row["status"] in _DECIDED]
             found |= {str(row["key"]) for row in rows}
             found |= {str(row["key"]) for row in summary["dispatches"] if row["dispatches"]}

@@ -20,6 +20,9 @@ _VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor
 # Moves of data, which happen where it is made or in a dispatch of their own, not where it is used.
 _MOVES = ("tensor.concat", "tensor.insert_slice")
 
+# Tensors that are beside each other, each of which who reads the whole has to choose between.
+_MOST_PARTS = 4
+
 
 class SiteGroups:
     """Which ops are computed together: those of a dispatch, or of several that share an op.
@@ -220,7 +223,7 @@ class SiteGroups:
             number
             for number, value in makers.items()
             if number != OUTSIDE and self._ops.ops[number].name == "tensor.concat"
-            if self.users(value) <= groups
+            if len(self._ops.ops[number].operands) <= _MOST_PARTS and self.users(value) <= groups
         }
 
     def isolate(

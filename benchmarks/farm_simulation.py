@@ -8,8 +8,8 @@ Everything that decides is the real code; what is played is time: how long a can
 compile and to measure, the way to a worker and back, when a worker is lost and when another comes.
 The bound is what no schedule can beat: all compiling shared out evenly over the compile workers,
 all measuring over the devices, whichever is more, and the longest single candidate on its way
-through both. Candidates are measured as they are compiled, each batch of a run as a whole, as in a
-run; `--runs` runs share the farm.
+through both. Candidates are measured as they are compiled (a search waits for its batch to be
+compiled); `--runs` runs share the farm.
 """
 
 from __future__ import annotations

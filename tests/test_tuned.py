@@ -9,6 +9,8 @@ import pytest
 
 import tilewright
 from tilewright.errors import UserError
+from tilewright.measure.device_options import DeviceOptions
+from tilewright.measure.runtime import Device
 from tilewright.tuned import check_results, usable
 
 
@@ -34,6 +36,16 @@ def test_memory_that_may_not_be_written_is_used_too() -> None:
     assert not copied
     del array
     assert list(found.view(np.float32)) == list(range(16))
+
+
+def test_a_view_keeps_the_runtimes_memory() -> None:
+    """A view of a result alone, whose memory later results would else be given."""
+    device = Device(DeviceOptions.cpu(1))
+    views = [
+        device.download(device.upload(np.full(4096, number, np.float32)), copy=False)[1:]
+        for number in range(64)
+    ]
+    assert all((view == number).all() for number, view in enumerate(views))
 
 
 @pytest.mark.parametrize("odd", [aligned(16, 4), aligned(32)[::2], aligned(16).reshape(4, 4).T])

@@ -7,7 +7,6 @@ not copied: arguments and weights are used where they are, and results are the r
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from tilewright.argument import element_type_of
 from tilewright.errors import UserError
 from tilewright.files import parse_json
 from tilewright.measure.device_options import DeviceOptions, Parameters
-from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram
+from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
 from tilewright.tuning.outputs import VMFB, read_manifest
@@ -94,7 +93,7 @@ class TunedProgram:
 
         Returns:
             The result, or a tuple of several; the memory of an array is the runtime's, and lives as
-            long as the array.
+            long as the array or a view of it.
 
         Raises:
             UserError: an argument is not what the program takes.
@@ -178,9 +177,7 @@ def usable(array: NDArray[Any]) -> tuple[NDArray[Any], bool]:
         return array, False
     if lies_well:
         # The runtime borrows only what may be written, and writes to no argument.
-        memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-        memory.owner = array
-        return np.frombuffer(memory, np.uint8), False
+        return owned(array), False
     space = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     begin = -space.ctypes.data % ALIGNMENT
     place = space[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)

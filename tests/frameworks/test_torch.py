@@ -235,6 +235,17 @@ def test_what_changes_its_buffers_is_refused(tmp_path: Path) -> None:
         import_exported(program, tmp_path / "net.mlir")
 
 
+def test_autocast_is_left_to_pytorch() -> None:
+    model, x = torch.nn.Linear(8, 4).eval(), torch.ones(2, 8)
+    torch.compiler.reset()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(UserError, match=r"Linear: torch\.autocast is on"):
+            export(model, (x,))
+        with pytest.warns(UserWarning, match=r"called under torch\.autocast"):
+            found = torch.compile(model, backend="tilewright")(x)
+        assert torch.equal(found, model(x))
+
+
 def test_what_cannot_be_exported_is_told() -> None:
     class Choosing(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:

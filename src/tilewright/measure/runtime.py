@@ -144,7 +144,7 @@ class Device:
         ):
             buffer = self._staged(buffer, length * np.dtype(kind).itemsize)
         host: NDArray[Any] = buffer.map().asarray(view.shape, kind)
-        return np.array(host) if copy else host
+        return np.array(host) if copy else owned(host)
 
     def _staged(self, source: Any, size: int) -> Any:
         """A copy of a buffer in memory that the host can map.
@@ -385,3 +385,18 @@ def _keep_freed_memory() -> None:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(": ")
+
+
+def owned(array: NDArray[Any]) -> NDArray[Any]:
+    """The memory of an array as one whose views keep that memory alive.
+
+    The runtime's bindings tie a buffer to the array object that they return, not to its base, and
+    NumPy's views skip that object: `array[0]` would be of memory that is free as soon as `array` is
+    gone.
+
+    Args:
+        array: whose elements lie row by row; it may not be writeable.
+    """
+    memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array
+    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)

@@ -73,6 +73,9 @@ class _Looked:
         if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs):
             self._tell("it is called where gradients are wanted; use torch.no_grad()")
             return self._graph(*inputs)
+        if torch.is_autocast_enabled("cpu"):
+            self._tell("it is called under torch.autocast, which only PyTorch's own code looks at")
+            return self._graph(*inputs)
         open_sizes = any(isinstance(x, int) for x in inputs)
         sizes = tuple(x if isinstance(x, int) else x.shape for x in inputs) if open_sizes else ()
         if sizes not in self._found:

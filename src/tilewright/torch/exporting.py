@@ -80,6 +80,11 @@ def export(
     Raises:
         UserError: PyTorch cannot export it.
     """
+    if torch.is_autocast_enabled("cpu"):
+        raise UserError(
+            f"{type(module).__name__}: torch.autocast is on, which compiled programs do not look "
+            "at; tune outside of it, and use module.bfloat16() for smaller types"
+        )
     if isinstance(module, torch.export.ExportedProgram):
         with _quiet():
             return decomposed(module)

@@ -1,15 +1,14 @@
 """What takes a fixed time for the sake of a user's numbers, in less: no test asserts them.
 
-For every process of the tests that has it imported: this one, and those that
-`warm_start` forks.
+For every process of the tests that asks for it: this one, and those that `warm_start` forks.
 """
 
 from __future__ import annotations
 
-from tilewright.tuning import how_to_run
-
 
 def be_brief() -> None:
-    """Set it."""
-    # Beside each other: the ways to run each result of each tuning run, for two seconds.
+    """Measure the ways to run a result, as each tuning run does at its end, in a tenth of 2 s."""
+    # Not at the top: the process that hands out the tests has no use for it.
+    from tilewright.tuning import how_to_run
+
     how_to_run._ROUNDS, how_to_run._SAMPLE_S = 6, 0.002

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "tilewright"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    found = []
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        yield ".".join(parts).removesuffix(".__init__"), ast.parse(path.read_text())
+        found.append((".".join(parts).removesuffix(".__init__"), ast.parse(path.read_text())))
+    return tuple(found)
 
 
 def node_name(node: ast.stmt) -> str:

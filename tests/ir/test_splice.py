@@ -24,11 +24,11 @@ HOST = (
 ENCODED = (*HOST, "--iree-opt-data-tiling")
 CASES = [
     ("matmul_bias_relu", HOST),
-    ("matmul_odd", HOST),
+    pytest.param("matmul_odd", HOST, marks=pytest.mark.slow),
     ("matmul_bias_relu", ENCODED),
     ("softmax", HOST),
     ("conv_nhwc", HOST),
-    ("sum", HOST),
+    pytest.param("sum", HOST, marks=pytest.mark.slow),
 ]
 
 

@@ -62,7 +62,17 @@ def test_one_computes_what_numpy_does(primitive: str) -> None:
     te.build(left["s"], left["args"], threads=1).verify(left["want"])
 
 
-@pytest.mark.parametrize("primitive", PROGRAMS)
+# One of each kind of step: where it stands, its memory, its threads, what is done once.
+FOR_CUDA = ("bind", "cache_read", "compute_at", "prefetch", "rfactor", "storage_align", "tensorize")
+
+
+@pytest.mark.parametrize(
+    "primitive",
+    [
+        pytest.param(primitive, marks=[] if primitive in FOR_CUDA else [pytest.mark.slow])
+        for primitive in PROGRAMS
+    ],
+)
 def test_one_compiles_for_cuda(primitive: str) -> None:
     left = names(primitive)
     loops = te.lower(left["s"], left["args"])

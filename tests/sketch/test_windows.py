@@ -12,6 +12,16 @@ from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
 
+# So many loops take seconds in the interpreter: the default, and one configuration drawn.
+LARGE = (
+    "blocked",
+    "channels first",
+    "channels in parts",
+    "channels in parts, first",
+    "transposed, 4 wide",
+    "transposed, dilated, stride 3",
+)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_configurations_are_right(name: str) -> None:
@@ -23,7 +33,7 @@ def test_configurations_are_right(name: str) -> None:
         except Unfit:
             continue
         fitting += 1
-        check(sketch, expression, 2)
+        check(sketch, expression, 1 if name in LARGE else 2)
     assert fitting
 
 

@@ -67,8 +67,14 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first; the others stay in their order behind them."""
+    if share := config.getoption("--share"):
+        part, parts = map(int, share.split("/"))
+        slow = sorted(item.nodeid for item in items if item.get_closest_marker("slow"))
+        kept = set(slow[part % parts :: parts])
+        config.hook.pytest_deselected(items=[i for i in items if i.nodeid not in kept])
+        items[:] = [item for item in items if item.nodeid in kept]
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
@@ -101,6 +107,12 @@ def workers(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        default="",
+        metavar="PART/PARTS",
+        help="of the slow tests the PARTSth part, from the PARTth on: `-m slow --share 3/16`",
+    )
     parser.addoption(
         "--update-golden",
         action="store_true",

@@ -3,7 +3,6 @@ edge."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,10 +140,8 @@ def test_a_comparison_page_sorts_and_filters(comparison: OpenPage) -> None:
 @pytest.mark.slow
 def test_the_largest_page(browser: Browser, tmp_path: Path) -> None:
     folder = make_result_folder(tmp_path / "out", dispatches=100, trials=500, knobs=10)
-    begin = time.perf_counter()
     page = write_tuning_page(folder, peak=PEAK)
     assert page.stat().st_size < 15e6
-    assert time.perf_counter() - begin < 120
     paint = """
 const entry = performance.getEntriesByName("first-contentful-paint")[0];
 return { paint: entry ? entry.startTime : null };

@@ -8,8 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from iree.compiler import ir
 
 from tilewright import te
+from tilewright.schedule.codegen.machine import machine_for
+from tilewright.schedule.codegen.module import context, emit_kernels
 from tilewright.schedule.expr import Var, binary, index
 from tilewright.schedule.lower import Lowered
 from tilewright.schedule.nest import (
@@ -24,6 +27,7 @@ from tilewright.schedule.nest import (
     Store,
     flat,
 )
+from tilewright.target import parse_target
 
 # The functions of one float.
 FLOAT_FUNCTIONS = (
@@ -528,3 +532,23 @@ def test_a_reduction_in_lanes_is_cut_where_it_ends() -> None:
     assert "mask" not in code
     assert code.count("scf.for") == 3
     te.build(s, [x, y], threads=1).verify(lambda a: a.sum(axis=1))
+
+
+def test_each_workgroup_is_handed_out_by_itself() -> None:
+    """Of as many that the runtime takes eight at once, seven of eight do nothing; of each of the
+    others the number is that of its part, which has memory of its own."""
+    A = te.placeholder((20, 3), "f32", name="A")
+    own = te.compute((20, 3, 4096), lambda i, j, n: A[i, j] + 1.0, name="own")
+    B = te.compute((20, 3), lambda i, j: own[i, j, 5 * j] * A[i, j], name="B")
+    s = te.create_schedule(B)
+    outer, inner = s[B].split(B.op.axis[0], 4)
+    s[own].compute_at(s[B], inner)
+    for loop in (outer, inner):
+        s[B].parallel(loop)
+    te.build(s, [A, B], threads=2).verify(lambda a: (a + 1.0) * a)
+    for threads, expected in ((1, (4, 5, 1)), (2, (32, 5, 1)), (4, (4, 5, 1))):
+        with context(), ir.Location.unknown(), ir.InsertionPoint(ir.Module.create().body):
+            (kernel,) = emit_kernels(
+                te.lower(s, [A, B]).program, machine_for(parse_target("cpu", threads))
+            )
+        assert kernel.workgroups == expected

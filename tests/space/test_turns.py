@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.space.turns import turns
+from tilewright.space.turns import is_spread, turns
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,15 @@ def test_many_at_once() -> None:
     counts = np.arange(1, 300)
     for cores in (1, 2, 3, 8):
         assert turns(counts, cores).tolist() == [_simulated(int(n), cores) for n in counts]
+
+
+def test_spread_workgroups_go_one_by_one() -> None:
+    for cores in (1, 2, 3, 8):
+        for count in (15, 16, 20, 40, 64 * cores, 64 * cores + 1):
+            spread = bool(is_spread(count, cores))
+            assert spread == (cores > 1 and 8 * cores <= count <= 64 * cores)
+            own = float(turns(count, cores, spread=True))
+            assert own == (-(-count // cores) if spread else float(turns(count, cores)))
 
 
 def _simulated(workgroups: int, cores: int) -> int:

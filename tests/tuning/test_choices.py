@@ -36,7 +36,7 @@ def dispatch(name: str, seconds: float, count: int = 1) -> SimpleNamespace:
 
 
 def chain(
-    name: str, seconds: float, count: int = 1, pads: bool = False, **runs: int
+    name: str, seconds: float, count: int = 1, pads: bool = False, cores: int = 1, **runs: int
 ) -> SimpleNamespace:
     """A site of several dispatches; `runs`: how often each of them runs for it."""
     site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=count)
@@ -44,7 +44,11 @@ def chain(
     made.is_chain = True
     alone = len(site.dispatches) == 1
     made.site = SimpleNamespace(
-        site=site, pads=pads, is_one_dispatch=alone, is_padded_dispatch=pads and alone
+        site=site,
+        pads=pads,
+        is_one_dispatch=alone,
+        is_padded_dispatch=pads and alone,
+        target=parse_target("cpu", cores),
     )
     return made
 
@@ -61,6 +65,17 @@ def test_a_kernel_for_several_must_beat_the_best_of_its_parts() -> None:
     parts = {"a": (ONE, 0.3), "b": (ONE, 0.3)}
     assert settle(prepared, parts | {"c": (OTHER, 0.5)}) == {"c": OTHER}
     assert settle(prepared, parts | {"c": (OTHER, 0.7)}) == {"a": ONE, "b": ONE}
+
+
+@pytest.mark.parametrize(("cores", "taken"), [(1, {"a": ONE, "b": ONE}), (2, {"c": OTHER})])
+def test_a_dispatch_more_costs_what_waking_workers_does(
+    cores: int, taken: dict[str, Configuration]
+) -> None:
+    prepared = variant(
+        dispatch("a", 8e-6), dispatch("b", 3e-4), chain("c", 3.08e-4, cores=cores, a=1, b=1)
+    )
+    found = {"a": (ONE, 5e-6), "b": (ONE, 2.44e-4), "c": (OTHER, 2.59e-4)}
+    assert settle(prepared, found) == taken
 
 
 def test_what_is_no_task_takes_what_the_others_leave() -> None:

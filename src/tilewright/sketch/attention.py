@@ -312,7 +312,7 @@ class AttentionSketch(Sketch):
         moved = block * self._depth * _MOVE_S
         one = (scores + result) * (1 + min(0.3, 0.02 * far)) + softmax + moved + 1e-6
         pieces = self._batches * -(-self._queries // block)
-        return one * float(turns(pieces, self._target.cores))
+        return one * float(turns(pieces, self._target.cores, spread=True))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""

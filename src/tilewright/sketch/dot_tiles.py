@@ -111,7 +111,7 @@ class _DotTilesSketch(Sketch):
             for name in ("rows", "row_pieces", "column_pieces")
         )
         pieces, cores = high * wide, self._target.cores
-        uneven = turns(pieces, cores) * cores / pieces
+        uneven = turns(pieces, cores, spread=True) * cores / pieces
         return -np.log((1 + 1.5 / rows) * uneven * (1 + pieces / 1000))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:

@@ -48,7 +48,7 @@ def shared_seconds(one_core: float, count: int, target: Target, piece: float) ->
     Returns:
         Seconds, with what it costs to wake another core where there is something for it.
     """
-    done = float(turns(count, target.cores))
+    done = float(turns(count, target.cores, spread=True))
     woken = _WAKE_S if count > 1 and target.cores > 1 else 0.0
     return one_core * done / count + done * piece + woken
 

@@ -182,6 +182,8 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     in_turn = np.where(apart, 1, chunks)
     blocks = blocks * np.where(apart, chunks, 1)
     block = in_turn * (tiles * tile + waiting + packed) + _WORKGROUP_CYCLES
+    # As if eight were taken at a time from eight a core on, which holds no longer for our own
+    # kernels (`turns.is_spread`): the numbers above were fitted so.
     waves = turns(blocks, target.cores)
     total = waves * block + _DISPATCH_CYCLES
     if target.cores > 1:

@@ -121,7 +121,7 @@ class WindowNest:
         if self.found.order[-1] is not self.vector or self.vector in self.found.phases:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
-        waves = turns(pieces, self.target.cores) * self.target.cores / pieces
+        waves = turns(pieces, self.target.cores, spread=True) * self.target.cores / pieces
         cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
         return np.asarray(cycles / _HERTZ)
 

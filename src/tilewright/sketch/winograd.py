@@ -181,7 +181,7 @@ class WinogradSketch(Sketch):
         cycles += beyond * panel / width / _L3_BYTES_PER_CYCLE
         pieces = np.ceil(rows / knobs["piece_rows"]) * np.ceil(outputs / panel)
         pieces = pieces * prod(extent(axis) for axis in form.others)
-        waves = turns(pieces, target.cores)
+        waves = turns(pieces, target.cores, spread=True)
         return np.asarray(waves * (cycles + _PIECE_CYCLES) / _HERTZ)
 
     # -- the schedule ------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 Each worker takes the next workgroup of a dispatch when it is done with the one before, as long as
 there are fewer than eight for each worker. Of more, it takes eight at a time (`task/executor` and
-`task/tuning.h` of the runtime): of forty workgroups one of two workers has twenty-four.
+`task/tuning.h` of the runtime): of forty workgroups one of two workers has twenty-four. Kernels of
+our own are shared out one by one there, too: of eight workgroups that are taken at once, seven have
+nothing to do (`is_spread`).
 """
 
 from __future__ import annotations
@@ -13,22 +15,44 @@ import numpy as np
 
 from tilewright.space.arrays import FloatArray
 
-# IREE_TASK_DISPATCH_MAX_TILES_PER_SHARD_RESERVATION.
-_AT_ONCE = 8
+#: IREE_TASK_DISPATCH_MAX_TILES_PER_SHARD_RESERVATION.
+AT_ONCE = 8
+# For each core: where there are more, eight at a time are small parts of the work, and calls that
+# do nothing (some 15 ns each) would add up.
+_MOST_SPREAD = 64
 
 
-def turns(workgroups: Any, cores: int) -> FloatArray:
+def is_spread(workgroups: Any, cores: int) -> Any:
+    """Whether our own kernels put seven empty workgroups behind each, so that the runtime hands out
+    one at a time.
+
+    Args:
+        workgroups: how many there are that do something, a number or an array of such.
+        cores: workers.
+
+    Returns:
+        A truth value, or an array of such.
+    """
+    count = np.asarray(workgroups)
+    return (cores > 1) & (count >= AT_ONCE * cores) & (count <= _MOST_SPREAD * cores)
+
+
+def turns(workgroups: Any, cores: int, *, spread: bool = False) -> FloatArray:
     """How many workgroups of equal work the busiest core does, one after the other.
 
     Args:
         workgroups: how many there are, a number or an array of such.
         cores: workers.
+        spread: whether they are of a kernel of our own, see `is_spread`.
 
     Returns:
         As many numbers as were given.
     """
     count = np.asarray(workgroups, dtype=np.float64)
-    at_once = np.where(count < _AT_ONCE * cores, 1, _AT_ONCE)
+    single = count < AT_ONCE * cores
+    if spread:
+        single |= is_spread(count, cores)
+    at_once = np.where(single, 1, AT_ONCE)
     shares, rest = count // at_once, count % at_once
     # What is left behind the last whole share goes to a core that has nothing to do then.
     last = np.where(shares % cores > 0, at_once, rest)

@@ -68,7 +68,7 @@ class Processor:
     name: of the target, for messages. widths: of vectors, in bytes. features: extensions that the
     processor has, by LLVM's names without underscores (`avx512f`, `avx512vnni`, `neon`). subgroup:
     threads of a subgroup, 0 on CPUs. backend: IREE's. registers: of vectors. stack_bytes,
-    workgroup_bytes: that a kernel has on a CPU.
+    workgroup_bytes: that a kernel has on a CPU. cores: that share its workgroups on a CPU.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Processor:
     workgroup_bytes: int = 128 << 10
     subgroup: int = 0
     registers: int = 32
+    cores: int = 1
 
     @property
     def is_gpu(self) -> bool:
@@ -156,6 +157,7 @@ def _machine(target: Target) -> Processor:
         stack_bytes=target.stack_bytes,
         workgroup_bytes=int(target.l2_bytes * _CACHE_SHARE),
         registers=registers,
+        cores=target.cores,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, flow, func, gpu, hal
+from iree.compiler.dialects import arith, flow, func, gpu, hal, scf
 
 from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
 from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
@@ -24,6 +25,7 @@ from tilewright.schedule.codegen.view import part_of
 from tilewright.schedule.nest import Buffer, Kernel, LoopProgram, Stmt
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import BOOL, bits
+from tilewright.space.turns import AT_ONCE, is_spread
 from tilewright.target import Target
 
 #: The function of every module made here.
@@ -257,12 +259,15 @@ def _emitted(
     body, loops = _grid(kernel, processor)
     grid = [loops.get(tag) for tag in BLOCK_TAGS]
     counts = tuple(loop.extent if loop is not None else 1 for loop in grid)
+    spread = AT_ONCE if not processor.is_gpu and is_spread(prod(counts), processor.cores) else 1
+    # One of them does something, so that the runtime hands out one such at a time.
+    dispatched = (spread * counts[0], *counts[1:])
     block = [kernel.block.get(tag, 1) for tag in THREAD_TAGS]
     buffers = [*reads, *kernel.writes]
     made = executable(
         name,
         _bindings(reads, kernel.writes, scratch, unaligned),
-        counts,
+        dispatched,
         workgroup_size=block if processor.is_gpu else None,
         subgroup_size=processor.subgroup or None,
         target=target,
@@ -275,6 +280,7 @@ def _emitted(
         # What is allocated goes before this operation, so that it is so once.
         entry = index(0).owner
         ids = _ids(loops)
+        busy = _one_of(spread, ids) if spread > 1 else None
         parts = [
             _own(own, size // prod(counts), ids, grid)
             for own, (size, _) in zip(memory[len(buffers) :], scratch, strict=True)
@@ -289,11 +295,15 @@ def _emitted(
             var = emitter.loop_var(loop.var.name, loop.extent)
             emitter.loops[var] = ids[tag]
             values[loop.var] = emitter.sums.variable(var)
-        with emitter.bound(values):
+        branch = None if busy is None else scf.IfOp(busy)
+        inside = nullcontext() if branch is None else emitter.block(branch.then_block)
+        with emitter.bound(values), inside:
             emitter.workgroup(body, [loop for loop in grid if loop is not None])
+            if branch is not None:
+                scf.YieldOp([])
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
     writes = tuple(kernel.writes)
-    emitted = EmittedKernel(name, reads, writes, scratch, counts, made, unaligned)
+    emitted = EmittedKernel(name, reads, writes, scratch, dispatched, made, unaligned)
     return emitted, large
 
 
@@ -323,6 +333,15 @@ def _ids(loops: Mapping[str, nest.For]) -> dict[str, ir.Value]:
         if tag in loops:
             ids[tag] = gpu.ThreadIdOp(getattr(gpu.Dimension, axis)).result
     return ids
+
+
+def _one_of(spread: int, ids: dict[str, ir.Value]) -> ir.Value:
+    """Whether a workgroup does something: each `spread`-th along x does, and its number becomes
+    that of its part of the work."""
+    number, step = ids[BLOCK_TAGS[0]], index(spread)
+    ids[BLOCK_TAGS[0]] = arith.DivUIOp(number, step).result
+    rest = arith.RemUIOp(number, step).result
+    return arith.CmpIOp(arith.CmpIPredicate.eq, rest, index(0)).result
 
 
 def _flat(size: int, dtype: str) -> ir.MemRefType:

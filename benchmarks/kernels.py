@@ -262,8 +262,12 @@ def _rows(run: ComparisonRun, workload: str) -> tuple[ComparisonRow, ...]:
 
 
 def rates(arguments: argparse.Namespace, folder: Path) -> None:
-    """Prints trials a second of searches among kernels alone, and how many of them failed."""
-    print(f"{'':44}{'trials':>8}{'failed':>8}{'seconds':>9}{'a second':>10}", flush=True)
+    """Prints trials a second of searches among kernels alone, how many of them failed, and what a
+    trial takes in milliseconds: compiling (as many at a time as there are cores), measuring with
+    checking, and the search itself."""
+    parts = ("compile", "measure", "search")
+    head = "".join(f"{f'ms {part}':>12}" for part in parts)
+    print(f"{'':44}{'trials':>8}{'failed':>8}{'seconds':>9}{'a second':>10}{head}", flush=True)
     chosen = [(n, text) for n, text in rated().items() if arguments.only in n]
     for index, (name, text) in enumerate(arguments.part.of(chosen)):
         program = folder / f"rate{index}.mlir"
@@ -280,9 +284,13 @@ def rates(arguments: argparse.Namespace, folder: Path) -> None:
         result = TuningSession(program, options).run()
         seconds = sum(s for phase, s in result.phase_s.items() if phase.startswith("search."))
         failed = sum(one.failed_trials for one in result.dispatches)
+        tried = max(1, result.trials_total)
         print(
             f"{name:44}{result.trials_total:>8}{failed:>8}{seconds:>9.1f}"
-            f"{result.trials_total / seconds:>10.2f}",
+            f"{result.trials_total / seconds:>10.2f}"
+            + "".join(
+                f"{1e3 * result.phase_s.get(f'search.{p}', 0.0) / tried:>12.1f}" for p in parts
+            ),
             flush=True,
         )
 

@@ -18,13 +18,13 @@ import pytest
 
 from tilewright.errors import UserError
 from tilewright.measure.inputs import read_outputs, write_outputs
+from tilewright.measure.ways import ways_to_run
 from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
 from tilewright.tuning import reuse
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
-from tilewright.tuning.how_to_run import ways_to_run
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession

@@ -272,6 +272,18 @@ def test_what_a_failed_job_leaves_on_disk_goes_with_its_worker(pool):
     assert (second != first, files) == (True, [])
 
 
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        ("error_of_another_job", "which it was not given"),
+        ("remove_the_temporary_folder", "where is it?"),
+    ],
+)
+def test_an_error_whose_worker_has_no_folder_any_more(pool, task, says):
+    assert says in only(pool, task, timeout_s=20).failure.message
+    assert still_works(pool)
+
+
 def test_jobs_are_given_the_time_in_which_this_process_was_stopped():
     body = """
         import time, worker_faults as faults

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -216,14 +218,34 @@ def kept_files(state, payload):
     return os.getpid(), os.listdir(tempfile.gettempdir())
 
 
+def _answer(data):
+    """Write it to the socket behind the worker's back."""
+    for fd in range(3, 32):
+        try:
+            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:"):
+                os.write(fd, data)
+        except OSError:
+            continue
+
+
 def garbage_as_error(state, payload):
     """An answer that is a frame, of an error that cannot be read."""
     from tilewright.measure.protocol import FrameKind, frame
 
-    for fd in range(3, 32):
-        try:
-            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith("socket:"):
-                os.write(fd, frame(FrameKind.ERROR, b"\x80\x05no pickle"))
-        except OSError:
-            continue
+    _answer(frame(FrameKind.ERROR, b"\x80\x05no pickle"))
     time.sleep(60)
+
+
+def error_of_another_job(state, payload):
+    from tilewright.measure.protocol import FrameKind, frame
+
+    error = (1 << 40, "MemoryError", "", "", False, True)
+    _answer(frame(FrameKind.ERROR, pickle.dumps(error)))
+    time.sleep(60)
+
+
+def remove_the_temporary_folder(state, payload):
+    import tempfile
+
+    shutil.rmtree(tempfile.gettempdir())
+    raise OSError(2, "where is it?")

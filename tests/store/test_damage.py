@@ -359,3 +359,11 @@ def test_a_transaction_that_a_signal_left_open_does_not_block_the_next(tmp_path)
         driver_of(store).execute("BEGIN IMMEDIATE")
         run = store.begin_run(run_record())
         assert store.run(run).id == run
+
+
+def test_a_name_in_the_schema_that_is_another_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    Database.open(path).close()
+    path.write_bytes(path.read_bytes().replace(b"speedup_low", b"speedup_lou"))
+    with Database.open(path) as store, pytest.raises(UserError, match="damaged"):
+        store.listing()

@@ -355,7 +355,7 @@ class WorkerPool(JobRunner):
         elif kind is FrameKind.RESULT and worker in self._running:
             number = int.from_bytes(body[:NUMBER_BYTES], "little")
             self._finish(worker, number, lambda: pickle.loads(body[NUMBER_BYTES:]))
-            if worker.has_left_processes:
+            if worker in self._workers and worker.has_left_processes:
                 self._replace(worker)
         elif kind is FrameKind.ERROR:
             try:
@@ -374,7 +374,8 @@ class WorkerPool(JobRunner):
                 message = f"out of memory ({name}: {one_line(text) or 'the limit was reached'})"
                 failure = WorkerFailure("crashed", message, None, name, trace)
             self._finish(worker, number, failure)
-            if restart or worker.has_left_files:
+            # One that answered for no job has been replaced.
+            if worker in self._workers and (restart or worker.has_left_files):
                 self._replace(worker)
         else:
             self._ended(worker, f"the worker sent an unexpected {kind.name} message")

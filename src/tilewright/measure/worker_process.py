@@ -150,8 +150,8 @@ class WorkerProcess:
 
     @property
     def has_left_files(self) -> bool:
-        """Whether there are files that a job did not remove."""
-        return any(self._folder.iterdir())
+        """Whether there are files that a job did not remove, or it removed the folder itself."""
+        return not self._folder.is_dir() or any(self._folder.iterdir())
 
     @property
     def has_left_processes(self) -> bool:

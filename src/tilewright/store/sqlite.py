@@ -144,8 +144,9 @@ class FileConnection(Connection):
         for code, words in _EXPLANATIONS.items():
             if _is(error, code):
                 return UserError(f"database {self.place}: {words} (SQLite: {error})")
-        # Of Python's own, which has no code.
-        return self.damaged(error) if "decode to UTF-8" in str(error) else None
+        # Without a code: Python's own, and names in the file's schema that are not what we wrote.
+        told = str(error)
+        return self.damaged(error) if any(part in told for part in _DAMAGE) else None
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -178,6 +179,9 @@ class FileConnection(Connection):
                 self._connection.close()
             super().close()
             self.driver.close()
+
+
+_DAMAGE = ("decode to UTF-8", "no such column", "no such table", "has no column named")
 
 
 def _is(error: BaseException, code: int) -> bool:

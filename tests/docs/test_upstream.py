@@ -6,6 +6,7 @@ A test that fails here is good news: the report is to be closed, with what was b
 from __future__ import annotations
 
 import os
+import platform
 import runpy
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def text(name: str) -> str:
 def test_every_case_has_a_report() -> None:
     page = text("README.md")
     cases = [path.name for path in REPORTS.iterdir() if path.suffix in (".mlir", ".py")]
-    assert len(cases) == 4
+    assert len(cases) == 5
     assert all(name in page for name in cases)
 
 
@@ -38,6 +39,14 @@ def run(source: str, *arrays: np.ndarray) -> np.ndarray:
     module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
     main = rt.SystemContext(vm_modules=[module], config=config).modules.module["main"]
     return np.asarray(main(*arrays).to_host())
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="a case of x86-64")
+def test_tiles_of_an_mmt4d_are_read_as_if_cut() -> None:
+    a, b = np.arange(16, dtype=np.float32).reshape(1, 2, 8, 1), np.ones((1, 2, 16, 1), np.float32)
+    found = run(text("mmt4d_8x16.mlir"), a, b)
+    rows = np.arange(8)
+    np.testing.assert_array_equal(found[0, 0, :, 0], 2 + 2 * rows)  # right: 8 + 2 * rows
 
 
 def test_a_shared_zero_fill_gives_wrong_numbers() -> None:

@@ -149,7 +149,9 @@ def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     site = SimpleNamespace(dispatches=parts, module=Path(__file__), runs=(), count=1)
     outcome.task.default_s = 1.5
     outcome.task.is_chain = True
-    outcome.task.site = SimpleNamespace(site=site, pads=False, is_one_dispatch=False)
+    outcome.task.site = SimpleNamespace(
+        site=site, pads=False, is_one_dispatch=False, target=run.context.target
+    )
     return outcome
 
 

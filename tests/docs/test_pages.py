@@ -32,12 +32,17 @@ FEWER = {
 }
 # What these show takes 7 s and more; the parts of it are tested by themselves.
 LONG = (
+    "ci.md",
     "config-file.md",
+    "database.md",
     "kernels.md",
     "profiler.md",
     "replay.md",
     "result-folder.md",
     "run-and-bench.md",
+    "strategies.md",
+    "strategy-libraries.md",
+    "tracing.md",
     "tutorial-matmul.md",
     "tutorial-model.md",
 )

@@ -81,6 +81,7 @@ def test_what_is_no_provider(text: str, says: str) -> None:
         find_providers(text)
 
 
+@pytest.mark.slow
 def test_tuned_says_what_was_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its own variants, a compile each, are tested where they are made.
     monkeypatch.setattr(api, "tune", partial(api.tune, variants="default", effort="quick"))

@@ -126,6 +126,7 @@ def test_the_strategy(copied: Path) -> None:
     assert "climb" in tilewright(copied, "replay", "score", space, *given)
 
 
+@pytest.mark.slow
 def test_the_pipeline(copied: Path) -> None:
     apply(copied, shown("A codegen pipeline"))
     program = copied / "sum.mlir"

@@ -33,6 +33,7 @@ FEWER = {
 # What these show takes 7 s and more; the parts of it are tested by themselves.
 LONG = (
     "ci.md",
+    "compare.md",
     "config-file.md",
     "database.md",
     "kernels.md",

@@ -70,6 +70,7 @@ def test_api_tune_reports_a_mistake_in_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_custom_stages_goes_on_where_it_ended(tmp_path: Path) -> None:
     first = run("custom_stages.py", "--trials", "3", "--db", "flags.db", cwd=tmp_path)
     again = run("custom_stages.py", "--trials", "5", "--db", "flags.db", cwd=tmp_path)
@@ -81,6 +82,7 @@ def test_custom_stages_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert "finalist: " in again
 
 
+@pytest.mark.slow
 def test_session_stages(tmp_path: Path) -> None:
     out = run("session_stages.py", "--max-trials", "2", "--output", "tuned", cwd=tmp_path)
     assert re.search(r"_196x1024x256_f32: 2 trials, \d failed, (tuned|default kept)", out)

@@ -108,7 +108,11 @@ def branching() -> str:
     return net.program(z.name, net.type(8, 15))
 
 
-@pytest.mark.parametrize("text", [mobile(), branching()], ids=["mobile", "branching"])
+@pytest.mark.parametrize(
+    "text",
+    [mobile(), pytest.param(branching(), marks=pytest.mark.slow)],
+    ids=["mobile", "branching"],
+)
 def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, text: str) -> None:
     spec = spec_of(compiler, text)
     module = compiler.module(text, spec)

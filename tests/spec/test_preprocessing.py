@@ -184,7 +184,9 @@ def test_exactly_the_chosen_shapes_are_converted(compiler: Compiler, chosen: lis
 
 
 @pytest.mark.parametrize(
-    "text", [NHWC, NCHW, BATCH, STABLEHLO], ids=["nhwc", "nchw", "batch", "stablehlo"]
+    "text",
+    [pytest.param(NHWC, marks=pytest.mark.slow), NCHW, BATCH, STABLEHLO],
+    ids=["nhwc", "nchw", "batch", "stablehlo"],
 )
 def test_results_stay_right(compiler: Compiler, text: str) -> None:
     default = compiler.default(text)

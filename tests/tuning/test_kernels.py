@@ -155,6 +155,7 @@ def shipped(
 
 
 class TestShipped:
+    @pytest.mark.slow
     def test_a_kernel_takes_the_place_of_several_dispatches(
         self, shipped: tuple[Path, TuneResult]
     ) -> None:

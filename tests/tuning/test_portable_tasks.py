@@ -46,6 +46,7 @@ def task(opened: OpenProgram) -> DispatchTask:
     return found
 
 
+@pytest.mark.slow
 def test_candidates_are_the_same_programs_elsewhere(
     opened: OpenProgram, task: DispatchTask, tmp_path: Path
 ) -> None:

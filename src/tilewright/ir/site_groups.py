@@ -16,7 +16,8 @@ from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
 from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap, is_move
 
 # Another way to look at the same data.
-_VIEWS = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape", "tensor.empty")
+_RESHAPES = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
+_VIEWS = (*_RESHAPES, "tensor.empty")
 # Moves of data, which happen where it is made or in a dispatch of their own, not where it is used.
 _MOVES = ("tensor.concat", "tensor.insert_slice")
 
@@ -106,7 +107,7 @@ class SiteGroups:
     def _behind_views(self, value: ir.Value) -> ir.Value:
         """What another way to look at the same data looks at, where nobody else computes that."""
         number = self._ops.maker(value)
-        while number != OUTSIDE and self._ops.ops[number].name in _VIEWS[:3]:
+        while number != OUTSIDE and self._ops.ops[number].name in _RESHAPES:
             if self._where[number] - {OUTSIDE}:
                 break
             value = self._ops.ops[number].operands[0]

@@ -1,4 +1,4 @@
-"""The parts that all our specs share: names, helper sequences, and the passes run before matching.
+"""The parts that all our specs share: names, steps, and the passes run before matching.
 
 A spec is a transform dialect module whose `__kernel_config` IREE runs on the function of every
 dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.write`):
@@ -18,7 +18,6 @@ dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from iree.compiler import ir
@@ -26,7 +25,7 @@ from iree.compiler.dialects import transform
 from iree.compiler.dialects.transform import structured
 
 from tilewright.errors import UserError
-from tilewright.ir.walk import string_attribute, walk
+from tilewright.ir.walk import string_attribute
 
 #: Attribute on a function that one of our entries configured; its value is the entry's id.
 MARKER = "tilewright.tuned"
@@ -41,8 +40,8 @@ ENTRY_POINT = "__kernel_config"
 PREPROCESSING_ENTRY_POINT = "__transform_main"
 #: Attributes on a program's module: how many convolutions of each shape a spec of ours found.
 IM2COL = "tilewright.im2col."
-# Of a dispatch.
-_FUNCTION = "func.func"
+#: The function of a dispatch.
+FUNCTION_OP = "func.func"
 #: A program's functions at the preprocessing phase.
 FUNCTION = "util.func"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
@@ -305,7 +304,7 @@ def only_functions(func: ir.Value) -> ir.Value:
     Returns:
         A handle to it, or to nothing.
     """
-    return match(func, [_FUNCTION])
+    return match(func, [FUNCTION_OP])
 
 
 def is_only_functions(step: ir.Operation) -> bool:
@@ -317,7 +316,7 @@ def is_only_functions(step: ir.Operation) -> bool:
     names = [text(one) for one in step.attributes["ops"]] if "ops" in step.attributes else []
     return (
         step.name == "transform.structured.match"
-        and names == [_FUNCTION]
+        and names == [FUNCTION_OP]
         and "op_attrs" not in step.attributes
     )
 
@@ -407,143 +406,3 @@ def match_tiled_ops(func: ir.Value) -> ir.Value:
         The handle.
     """
     return match(func, interface=structured.MatchInterfaceEnum.TilingInterface)
-
-
-# Helper sequences -------------------------------------------------------------------------------
-
-UNCONFIGURED = "tilewright_unconfigured"
-COUNT_OPS = "tilewright_count_ops"
-COUNT_VALUES = "tilewright_count_values"
-COUNT_OPERANDS = "tilewright_count_operands"
-SAME_VALUE = "tilewright_same_value"
-
-#: Unit attribute on a function that an earlier spec of a merged one configured.
-CONFIGURED = "tilewright.configured"
-_FREE = PREFIX + "is_free_function"
-_ANY = PREFIX + "is_anything"
-_IN_CONFIGURED = PREFIX + "is_in_configured_function"
-_LEAVE = PREFIX + "leave"
-_MARK = PREFIX + "mark_configured"
-_HAS_MARK = PREFIX + "has_configured_mark"
-
-# A foreign `foreach_match` in a merged spec is kept from functions that are configured already in
-# two steps, because a spec may configure several ops of one function: before it starts, the
-# functions that have a configuration are marked; while it runs, the ops in marked ones are skipped.
-
-#: The (matcher, action) that takes up every op of a marked function and does nothing.
-GUARDING_PAIR = (_IN_CONFIGURED, _LEAVE)
-
-
-def mark_configured(func: ir.Value) -> ir.Value:
-    """Emit the step that marks a function if one of its ops is configured.
-
-    Args:
-        func: its handle, which is consumed.
-
-    Returns:
-        The handle after it.
-    """
-    matchers, actions = (
-        ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(name) for name in names])
-        for names in ((_FREE, _ANY), (_LEAVE, _MARK))
-    )
-    # Without `restrict_root` the function itself, which is the root, would be passed over.
-    return transform.ForeachMatchOp(
-        any_op(), [], func, [], matchers, actions, restrict_root=True
-    ).updated
-
-
-def _unconfigured(func: ir.Value) -> None:
-    """No compute op has a configuration yet: not from an earlier entry, not from the user."""
-    each = transform.ForeachOp([], [match_tiled_ops(func)])
-    with ir.InsertionPoint(each.body):
-        ir.Operation.create(
-            "transform.iree.match.has_no_lowering_config", operands=[each.body.arguments[0]]
-        )
-        transform.YieldOp()
-
-
-def _count(handle: ir.Value, count: ir.Value) -> None:
-    number = transform.NumAssociationsOp(integer_type(), handle).result
-    transform.MatchParamCmpIOp(number, count, transform.MatchCmpIPredicate.eq)
-
-
-def _count_operands(op: ir.Value, count: ir.Value) -> None:
-    _count(transform.GetOperandOp(any_value(), op, [], is_all=True).result, count)
-
-
-def _same_value(first: ir.Value, second: ir.Value) -> None:
-    _count(transform.merge_handles([first, second], deduplicate=True), integer(1))
-
-
-def _is_free(func: ir.Value) -> ir.Value:
-    include(UNCONFIGURED, [func])
-    return func
-
-
-def _is_in_configured(op: ir.Value) -> ir.Value:
-    include(_HAS_MARK, [transform.GetParentOp(any_op(), op, op_name=_FUNCTION).result])
-    return op
-
-
-def _has_mark(func: ir.Value) -> None:
-    marked = match(func, [_FUNCTION], {CONFIGURED: ir.UnitAttr.get()})
-    include(COUNT_OPS, [marked, integer(1)])
-
-
-def _mark(func: ir.Value) -> None:
-    transform.AnnotateOp(func, CONFIGURED)
-
-
-@dataclass(frozen=True)
-class _Helper:
-    """A helper sequence; a matcher hands on the op that it is given."""
-
-    build: Callable[..., ir.Value | None]
-    types: tuple[Callable[[], ir.Type], ...] = (any_op,)
-    is_matcher: bool = False
-
-
-# Each after those that it uses.
-_HELPERS = {
-    UNCONFIGURED: _Helper(_unconfigured),
-    COUNT_OPS: _Helper(_count, (any_op, integer_type)),
-    COUNT_VALUES: _Helper(_count, (any_value, integer_type)),
-    COUNT_OPERANDS: _Helper(_count_operands, (any_op, integer_type)),
-    SAME_VALUE: _Helper(_same_value, (any_value, any_value)),
-    _HAS_MARK: _Helper(_has_mark),
-    _FREE: _Helper(_is_free, is_matcher=True),
-    _ANY: _Helper(lambda op: op, is_matcher=True),
-    _IN_CONFIGURED: _Helper(_is_in_configured, is_matcher=True),
-    _LEAVE: _Helper(lambda op: None),
-    _MARK: _Helper(_mark),
-}
-
-
-def add_helpers(module: ir.Module) -> None:
-    """Define the helper sequences that a module uses and does not have, at its start.
-
-    Args:
-        module: a library of named sequences.
-    """
-    defined = {symbol(op) for op in module.body.operations}
-    used = _used(module.operation)
-    for name, helper in reversed(_HELPERS.items()):
-        if name in defined or name not in used:
-            continue
-        with ir.InsertionPoint.at_block_begin(module.body):
-            results = [any_op()] if helper.is_matcher else []
-            types = [type_() for type_ in helper.types]
-            used |= _used(define(name, types, helper.build, results=results))
-
-
-def _used(root: ir.Operation) -> set[str]:
-    """The sequences that ops below `root` include or match with."""
-    found: set[str] = set()
-    for op in walk(root):
-        if op.name == "transform.include":
-            found.add(text(op.attributes["target"]))
-        elif op.name == "transform.foreach_match":
-            for name in ("matchers", "actions"):
-                found |= {text(reference) for reference in ir.ArrayAttr(op.attributes[name])}
-    return found

@@ -48,7 +48,7 @@ from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.packing import Matrix, Packing
 from tilewright.sketch.requirements import Requirements
-from tilewright.spec import helpers, library
+from tilewright.spec import library, shared_sequences
 from tilewright.spec.kernels import KernelSymbols, store
 from tilewright.spec.pattern import Rewrite, SitePattern, call, define_function
 from tilewright.target import Target
@@ -106,7 +106,7 @@ def write_kernel_spec(
                 made.define(compiled)
                 written[made.symbols] = made
             _define_main(list(written.values()))
-        helpers.add_helpers(module)
+        shared_sequences.add_helpers(module)
         module.operation.verify()
         return library.printed(module)
 

@@ -37,7 +37,7 @@ from tilewright.ir.reference.access import indexing_maps
 from tilewright.ir.site_module import SITE_FUNCTION, isolate_value
 from tilewright.ir.site_ops import is_elementwise
 from tilewright.ir.walk import symbols, walk
-from tilewright.spec import helpers, library
+from tilewright.spec import library, shared_sequences
 from tilewright.spec.pattern import SitePattern, call, define_function
 
 _FOLD = "linalg-fold-unit-extent-dims"
@@ -123,7 +123,7 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
                 [library.any_op()],
                 lambda program: _convert(program, pairs, found.folds),
             )
-        helpers.add_helpers(module)
+        shared_sequences.add_helpers(module)
         module.operation.verify()
         return str(module.operation.get_asm())
 

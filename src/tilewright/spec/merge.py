@@ -16,7 +16,7 @@ from iree.compiler import ir
 
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
-from tilewright.spec import helpers, library
+from tilewright.spec import library, shared_sequences
 from tilewright.spec.evidence import EntryEvidence
 from tilewright.spec.read import (
     entry_id,
@@ -113,7 +113,7 @@ class _Merge:
             for op in list(spec.regions[0].blocks[0].operations):
                 if library.symbol(op) != library.ENTRY_POINT:
                     op.operation.move_before(config)
-        helpers.add_helpers(module)
+        shared_sequences.add_helpers(module)
         library.put_evidence(module.operation, self._evidence)
         return module
 
@@ -195,9 +195,9 @@ class _Merge:
         if not has_entries and not own and len(step.results) == 1:
             return False
         if guard and not own:
-            step.operands[0] = helpers.mark_configured(step.operands[0])
-            if helpers.GUARDING_PAIR not in pairs:
-                pairs.insert(0, helpers.GUARDING_PAIR)
+            step.operands[0] = shared_sequences.mark_configured(step.operands[0])
+            if shared_sequences.GUARDING_PAIR not in pairs:
+                pairs.insert(0, shared_sequences.GUARDING_PAIR)
         self._configures = self._configures or has_entries
         for name, symbols_ in zip(("matchers", "actions"), zip(*pairs, strict=True), strict=True):
             step.attributes[name] = ir.ArrayAttr.get([_reference(s) for s in symbols_])

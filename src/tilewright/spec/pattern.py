@@ -25,7 +25,7 @@ from iree.compiler.dialects import preprocessing_transform, transform, util
 
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
-from tilewright.spec import helpers, library
+from tilewright.spec import library, shared_sequences
 from tilewright.spec.read import describe_type
 
 _CONSTANT = "arith.constant"
@@ -108,13 +108,13 @@ class Rewrite:
     def _check_pad(self, root: ir.Value) -> None:
         """The pad: its amounts, its types, and one value from outside as its body."""
         op = self.op
-        library.include(helpers.COUNT_OPS, [library.match(root), library.integer(2)])
+        library.include(shared_sequences.COUNT_OPS, [library.match(root), library.integer(2)])
         attributes = {
             name: op.attributes[name] for name in op.attributes if name != "operandSegmentSizes"
         }
         types = [ir.TypeAttr.get(value.type) for value in op.operands]
         count = [root, library.integer(len(types))]
-        library.include(helpers.COUNT_OPERANDS, count)
+        library.include(shared_sequences.COUNT_OPERANDS, count)
         found = library.match(
             root,
             [_PAD],
@@ -122,7 +122,7 @@ class Rewrite:
             filter_operand_types=ir.ArrayAttr.get(types),
             filter_result_type=ir.TypeAttr.get(op.results[0].type),
         )
-        library.include(helpers.COUNT_OPS, [found, library.integer(1)])
+        library.include(shared_sequences.COUNT_OPS, [found, library.integer(1)])
         end = library.match(root, [_constant_user(op).name])
         producer = transform.GetProducerOfOperand(library.any_op(), end, 0).result
         matched = preprocessing_transform.MatchCastCompatibleDagFromRootOp(
@@ -281,7 +281,7 @@ class SitePattern:
         for place, number in enumerate(self._uses):
             first = self._uses.index(number)
             if first != place:
-                library.include(helpers.SAME_VALUE, [uses[first], uses[place]])
+                library.include(shared_sequences.SAME_VALUE, [uses[first], uses[place]])
 
     def _copy(self, region: ir.Region) -> None:
         block = region.blocks.append(*[self.arguments[number].type for number in self._uses])
@@ -362,7 +362,7 @@ def _check_results(root: ir.Value, uses: Sequence[tuple[tuple[int, ...], int]]) 
         used = transform.GetOperandOp(library.any_value(), user, [last]).result
         producer = transform.GetProducerOfOperand(library.any_op(), user, last).result
         wanted = transform.GetResultOp(library.any_value(), producer, [result]).result
-        library.include(helpers.SAME_VALUE, [used, wanted])
+        library.include(shared_sequences.SAME_VALUE, [used, wanted])
 
 
 # The normal form ----------------------------------------------------------------------------------

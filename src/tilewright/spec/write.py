@@ -28,7 +28,7 @@ from tilewright.ir.configuring import DispatchAttributes
 from tilewright.ir.lowering import TRANSLATION_INFO
 from tilewright.ir.template import compute_ops
 from tilewright.ir.walk import walk
-from tilewright.spec import helpers, library
+from tilewright.spec import library, shared_sequences
 
 _NO_HEADER: Mapping[str, str] = MappingProxyType({})
 
@@ -80,7 +80,7 @@ def write_spec(entries: Sequence[SpecEntry], *, header: Mapping[str, str] = _NO_
                 _build_entry(name, entry)
             prologue = library.CPU_PROLOGUE if any(map(_is_for_cpu, entries)) else ()
             _build_entry_point(names, prologue)
-        helpers.add_helpers(module)
+        shared_sequences.add_helpers(module)
         module.operation.verify()
         return str(module.operation.get_asm())
 
@@ -221,10 +221,10 @@ def check_dispatch(dispatch: MatchedDispatch, func: ir.Value) -> Sequence[ir.Val
     """
     counts = _Counts()
     # None where `library.only_functions` left none: matching in nothing would end the compilation.
-    counts.expect(helpers.COUNT_OPS, func, 1)
+    counts.expect(shared_sequences.COUNT_OPS, func, 1)
     tiled = library.match_tiled_ops(func)
-    counts.expect(helpers.COUNT_OPS, tiled, len(dispatch.ops))
-    library.include(helpers.UNCONFIGURED, [func])
+    counts.expect(shared_sequences.COUNT_OPS, tiled, len(dispatch.ops))
+    library.include(shared_sequences.UNCONFIGURED, [func])
     handles = library.split(tiled, len(dispatch.ops))
     for position in range(len(dispatch.ops)):
         _OpCheck(dispatch, position, handles, counts).emit()
@@ -273,7 +273,7 @@ class _OpCheck:
             if not _is_configuration(name) and name not in _UNRELIABLE_ATTRS
         }
         # Another number of operands than of types would be an error that ends the compilation.
-        self.counts.expect(helpers.COUNT_OPERANDS, self.handle, len(self.op.operands))
+        self.counts.expect(shared_sequences.COUNT_OPERANDS, self.handle, len(self.op.operands))
         types = ir.ArrayAttr.get([ir.TypeAttr.get(v.type) for v in self.op.operands])
         result = self.op.results[0].type if len(self.op.results) == 1 else None
         found = library.match(
@@ -283,7 +283,7 @@ class _OpCheck:
             filter_result_type=None if result is None else ir.TypeAttr.get(result),
             filter_operand_types=types if len(types) else None,
         )
-        self.counts.expect(helpers.COUNT_OPS, found, 1)
+        self.counts.expect(shared_sequences.COUNT_OPS, found, 1)
 
     def _expect_body(self) -> None:
         """The op's regions are the same, op for op and value for value."""
@@ -296,10 +296,10 @@ class _OpCheck:
         For a body that uses values from outside, constants for the most part.
         """
         inside = list(walk(self.op))
-        self.counts.expect(helpers.COUNT_OPS, library.match(self.handle), 1 + len(inside))
+        self.counts.expect(shared_sequences.COUNT_OPS, library.match(self.handle), 1 + len(inside))
         for name, attributes, count in _index_ops(inside):
             found = library.match(self.handle, [name], attributes)
-            self.counts.expect(helpers.COUNT_OPS, found, count)
+            self.counts.expect(shared_sequences.COUNT_OPS, found, count)
         terminators = [list(b.operations)[-1].operation for r in self.op.regions for b in r.blocks]
         if len(terminators) != 1:
             return
@@ -313,7 +313,7 @@ class _OpCheck:
         if not checked:
             return
         found = library.match(self.handle, [end.name])
-        self.counts.expect(helpers.COUNT_OPS, found, 1)
+        self.counts.expect(shared_sequences.COUNT_OPS, found, 1)
         for number, root in checked:
             producer = transform.GetProducerOfOperand(library.any_op(), found, number).result
             self._expect_copy(producer, root, copied=self._is_copied_scalar, distinct=True)
@@ -353,7 +353,7 @@ class _OpCheck:
         inputs = copy.inputs
         if distinct and len(inputs) > 1:
             merged = transform.merge_handles([match.inputs], deduplicate=True)
-            self.counts.expect(helpers.COUNT_VALUES, merged, len(inputs))
+            self.counts.expect(shared_sequences.COUNT_VALUES, merged, len(inputs))
         if any(self._is_checked_input(value) for value in inputs):
             for value, matched in zip(
                 inputs, library.split(match.inputs, len(inputs)), strict=True
@@ -379,12 +379,12 @@ class _OpCheck:
         """`matched` is the result of the compute op that `value` is, or of none if it is none."""
         source = self.dispatch.producer(value)
         if source is not None:
-            library.include(helpers.SAME_VALUE, [matched, self._result(*source)])
+            library.include(shared_sequences.SAME_VALUE, [matched, self._result(*source)])
             return
         for position, number in self._could_be_mistaken(value):
             both = [matched, self._result(position, number)]
             merged = transform.merge_handles(both, deduplicate=True)
-            self.counts.expect(helpers.COUNT_VALUES, merged, 2)
+            self.counts.expect(shared_sequences.COUNT_VALUES, merged, 2)
 
     def _result(self, position: int, number: int) -> ir.Value:
         return transform.GetResultOp(library.any_value(), self.handles[position], [number]).result

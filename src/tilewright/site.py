@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,20 @@ class Site:
     output: ArgumentType | None
     reason: str = ""
     runs: tuple[int, ...] = ()
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """A name that nothing else has.
+
+    Args:
+        name: that is wanted.
+        taken: those that there are.
+
+    Returns:
+        The name as it is where it is free, else with the first number behind it that makes it so.
+    """
+    names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
+    return next(one for one in names if one not in taken)
 
 
 @dataclass(frozen=True)

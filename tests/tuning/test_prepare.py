@@ -69,6 +69,31 @@ def test_equal_workloads_are_one_task(tmp_path):
     assert prepared.kinds == {"contraction"}
 
 
+def test_sites_that_one_dispatch_computes_are_tasks_of_different_names(tmp_path):
+    # One with a constant added, two multiplied by one: the dispatch is the same.
+    weights = [[float((i * j) % 7) for j in range(64)] for i in range(64)]
+    two = f"{MATRIX}, {MATRIX}"
+    layers = "".join(
+        f"""
+          %m{n} = linalg.matmul ins({x}, {w} : {two}) outs(%fill : {MATRIX}) -> {MATRIX}
+          %s{n} = arith.addf %m{n}, {added} : {MATRIX}"""
+        for n, (x, w, added) in enumerate(
+            (("%a", "%b", "%w"), ("%s0", "%w", "%a"), ("%s1", "%w", "%b"))
+        )
+    )
+    source = f"""
+        func.func @main(%a: {MATRIX}, %b: {MATRIX}) -> {MATRIX} {{
+          %w = arith.constant dense<{weights}> : {MATRIX}
+          %zero = arith.constant 0.0 : f32
+          %empty = tensor.empty() : {MATRIX}
+          %fill = linalg.fill ins(%zero : f32) outs(%empty : {MATRIX}) -> {MATRIX}{layers}
+          return %s2 : {MATRIX}
+        }}"""
+    tasks = take_apart(opened(tmp_path, source)).tasks
+    assert [(task.count, task.is_chain) for task in tasks] == [(3, False), (1, True)]
+    assert tasks[1].name == f"{tasks[0].name}_2"
+
+
 def test_what_cannot_be_isolated_is_said(tmp_path):
     prepared = take_apart(opened(tmp_path))
     (skipped,) = prepared.skipped

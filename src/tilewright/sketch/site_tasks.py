@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.files import write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
-from tilewright.site import Site
+from tilewright.site import Site, free_name
 
 if TYPE_CHECKING:
     from iree.compiler import ir
@@ -97,6 +97,4 @@ def find_on_the_way(
 def _name(dispatches: tuple[str, ...], taken: set[str]) -> str:
     """The name of the first dispatch, with what tells it from the names that there are."""
     first, others = dispatches[0], len(dispatches) - 1
-    name = f"{first}_and_{others}_more" if others else first
-    names = (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
-    return next(one for one in names if one not in taken)
+    return free_name(f"{first}_and_{others}_more" if others else first, taken)

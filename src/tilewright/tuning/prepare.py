@@ -14,7 +14,7 @@ from tilewright.ir.program import choose_function
 from tilewright.ir.signature import demotes_f64
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.jobs import Job, JobRunner, Result, WorkerFailure
-from tilewright.site import Site
+from tilewright.site import Site, free_name
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import TaskKey
 from tilewright.target import Target
@@ -472,6 +472,8 @@ def _add_chain(
     if not any(map(opened.options.selects, (site.name, *site.dispatches))):
         return
     name = f"{site.name}_and_padding" if tunable.is_padded_dispatch else site.name
+    # A dispatch that two sites use is called as one of them; its task may have the other's kernels.
+    name = free_name(name, {one for task in by_workload.values() for one in task.names})
     dispatch = ExtractedDispatch("", name, site.count, site.module)
     workload = tunable.workload
     space = dispatch_space(None, workload, opened.target, tunable.spaces)

@@ -26,9 +26,11 @@ from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
+from tilewright.tuning import defaults
 from tilewright.tuning.candidate_trial import Reference
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.defaults import _independent_reference, default_vmfb, measure_defaults
-from tilewright.tuning.events import DispatchesRanked
+from tilewright.tuning.events import DispatchesRanked, Note
 from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
@@ -90,6 +92,26 @@ def test_a_default_that_fails_is_skipped_and_says_why(
     assert [t.name for t in prepared.tasks] == ["b"]
     (skipped,) = prepared.skipped
     assert (skipped.name, skipped.reason) == ("a", f"does not run alone: {failure.message}")
+
+
+def test_what_there_is_no_time_for_is_what_matters_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "_AT_ONCE", 1)
+    pool = PlayedPool()
+    with Database.open(tmp_path / "t.db") as store:
+        context, events = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
+        # By the middle of the limit everything is to be measured; each job takes 15 seconds.
+        context.deadlines = Deadlines(100.0, 0.0, lambda: 15.0 * len(pool.jobs))
+        prepared = played_variant(*(played_task(tmp_path, name) for name in "abc"))
+        for count, task in enumerate(prepared.tasks):
+            task.count = 1 + count
+        measure_defaults(context, prepared, 1.0)
+    assert [task.name for task in prepared.tasks] == ["c", "b"]
+    (skipped,) = prepared.skipped
+    assert skipped.name == "a"
+    assert "--time-limit" in skipped.reason
+    assert any("1 of 3 dispatches" in event.text for event in events if isinstance(event, Note))
 
 
 def test_a_default_that_is_wrong_is_not_tuned(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ _VARIANTS_SHARE = 1 / 3
 # Kept for the end while nothing of it can be estimated, and at least where it can: of the limit.
 _UNKNOWN_SHARE, _UNKNOWN_MOST_S = 0.25, 120.0
 _LEAST_SHARE = 0.04
+# Of the limit, by when the dispatches of a variant are measured, and what that may take at least.
+_MEASURED_BY, _MEASURING_SHARE = 0.5, 0.1
 
 
 @dataclass
@@ -88,6 +90,16 @@ class Deadlines:
                 else min(_UNKNOWN_MOST_S, _UNKNOWN_SHARE * self.limit_s)
             )
         return self.started + max(0.0, self.limit_s - kept)
+
+    def measured_by(self) -> float | None:
+        """When measuring a variant's dispatches, begun now, must end; None without a limit.
+
+        In the middle of the limit, so that half of it is for trials; but a tenth is always given.
+        """
+        if self.limit_s is None:
+            return None
+        at_least = self.clock() + _MEASURING_SHARE * self.limit_s
+        return max(self.started + _MEASURED_BY * self.limit_s, at_least)
 
     def left_s(self, phase: str) -> float | None:
         """Seconds until a phase must end, 0 when that has passed; None without a limit.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -33,7 +33,7 @@ from tilewright.tuning.reference_tasks import (
     make_reference,
     make_site_data,
 )
-from tilewright.tuning.task import DispatchTask, rotations_for
+from tilewright.tuning.task import DispatchTask, guessed_s, rotations_for
 from tilewright.tuning.worker_tasks import compile_candidate
 
 # Another way through the compiler: no vectors, no fused multiply-adds, no loop transformations.
@@ -49,6 +49,10 @@ INDEPENDENT_FLAGS = (
 # A step of which the deadlines know what it takes: all dispatches of one variant.
 MEASURING = "measuring the dispatches of a variant"
 _TIMEOUT_S = 300.0
+# Tasks that data is made for between looks at the clock; the workers of a large machine have each
+# a job then.
+_AT_ONCE = 16
+_NO_TIME = "no time to measure it (--time-limit)"
 _TIMING = TimingPolicy(max_s=0.1, drop_factor=None)
 # A submission to a GPU that lasts longer is made so short.
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
@@ -58,7 +62,8 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     """Time every task as the compiler configures it, and rank the tasks by share of the program.
 
     Makes the inputs and the expected results first. A task whose default does not compile or run
-    alone is skipped, with the reason.
+    alone is skipped, with the reason; and so are, of a program with many dispatches, those that are
+    guessed to matter least where the time limit leaves none for them.
 
     Args:
         context: the run.
@@ -66,25 +71,24 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         program_s: seconds of the whole program.
     """
     begin = time.monotonic()
-    _make_data(context, prepared)
+    end = context.deadlines.measured_by()
+    _in_time(context, prepared.tasks, end, _make_data)
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
     # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
     padded = [t for t in chains if t.site is not None and t.site.is_padded_dispatch]
-    _compile_chains(context, padded)
+    _in_time(context, padded, end, _compile_chains)
     _time_all(context, padded)
     others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
     others = [t for t in others if not t.failure]
-    _compile_chains(context, others)
+    _in_time(context, others, end, _compile_chains)
     _time_all(context, others)
     for task in [t for t in prepared.tasks if t.failure or t.default_s is None]:
-        prepared.skipped.append(
-            Skipped(
-                task.name, task.count, f"does not run alone: {task.failure}", task.workload.name
-            )
-        )
+        late = task.failure == _NO_TIME
+        why = _NO_TIME if late else f"does not run alone: {task.failure}"
+        prepared.skipped.append(Skipped(task.name, task.count, why, task.workload.name))
         prepared.tasks.remove(task)
     seconds = {t.name: (t.default_s or 0.0) * t.count for t in prepared.tasks}
     # Alone, without what they wait for and share in the program, dispatches may take more time
@@ -98,16 +102,40 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     _announce(context, prepared)
 
 
-def _make_data(context: RunContext, prepared: PreparedVariant) -> None:
+def _in_time(
+    context: RunContext,
+    tasks: Sequence[DispatchTask],
+    end: float | None,
+    make: Callable[[RunContext, Sequence[DispatchTask]], None],
+) -> None:
+    """Make something of tasks, of those first that are guessed to take most of the program's time;
+    those that there is no time for fail."""
+
+    def weight(task: DispatchTask) -> float:
+        return task.count * guessed_s(task.workload, context.target.cores, context.target.is_gpu)
+
+    waiting = sorted(tasks, key=weight, reverse=True)
+    while waiting and (end is None or context.deadlines.clock() < end):
+        now = len(waiting) if end is None else _AT_ONCE
+        make(context, waiting[:now])
+        waiting = waiting[now:]
+    for task in waiting:
+        task.failure = _NO_TIME
+    if waiting:
+        left = f"{len(waiting)} of {len(tasks)} dispatches and sites"
+        context.note(f"{left} stay as the compiler makes them: {_NO_TIME}")
+
+
+def _make_data(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
     """Inputs, results and the default's program of every task, or why there are none."""
-    dispatches = [task for task in prepared.tasks if not task.is_chain]
+    dispatches = [task for task in tasks if not task.is_chain]
     jobs: list[Job[Any, Any]] = [
         Job(make_reference, _reference_request(context, task), 600.0, tag=task)
         for task in dispatches
     ]
     jobs += [
         Job(make_site_data, _site_request(context, task), 600.0, tag=task)
-        for task in prepared.tasks
+        for task in tasks
         if task.site is not None
     ]
     jobs += [

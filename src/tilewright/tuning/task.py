@@ -271,8 +271,20 @@ class Work(Protocol):
     def bytes(self) -> int: ...
 
 
+def guessed_s(work: Work, cores: int, gpu: bool = False) -> float:
+    """What an execution takes, in seconds, guessed from the work done.
+
+    Args:
+        work: of one execution.
+        cores: that it runs on, of a CPU.
+        gpu: whether it runs on a GPU.
+    """
+    flops, rate, least = (10e12, 500e9, 5e-6) if gpu else (60e9 * cores, 20e9, 3e-6)
+    return max(work.flops / flops, work.bytes / rate, least)
+
+
 def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
-    """Executions in one submission so that it lasts about 1.5 ms, guessed from the work done.
+    """Executions in one submission so that it lasts about 1.5 ms, by `guessed_s`.
 
     A submission costs some 20 to 50 us in the runtime; that must stay small beside what is timed.
 
@@ -284,9 +296,7 @@ def repeats_for(work: Work, cores: int, gpu: bool = False) -> int:
     Returns:
         1 to `MAX_REPEATS`.
     """
-    flops, rate, least = (10e12, 500e9, 5e-6) if gpu else (60e9 * cores, 20e9, 3e-6)
-    guess = max(work.flops / flops, work.bytes / rate, least)
-    return max(1, min(MAX_REPEATS, round(_AIM_S / guess)))
+    return max(1, min(MAX_REPEATS, round(_AIM_S / guessed_s(work, cores, gpu))))
 
 
 def rotations_for(bytes_: int, cache_bytes: int, repeats: int) -> int:

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -27,13 +27,15 @@ from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.shared_object import NotLinkable, shared_object
-from tilewright.ir.target_info import object_target
+from tilewright.ir.target_info import elf_format, object_target
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
 
 _DISPATCH = "hal.command_buffer.dispatch"
 # Its operands: command buffer, executable, function, then workgroups in x, y and z.
 _FIRST_COUNT = 3
+# What an ELF file is called beside its format.
+_ELF_TYPE = "application/x-elf"
 # The function by which the runtime finds what is in an executable.
 _QUERY = "iree_hal_executable_library_query"
 # What the host calls the code of an executable: its name and one of these, by the kind of target.
@@ -83,21 +85,11 @@ class GeneratedCode:
             NotLinkable: it is for another processor than x86-64, or calls a function.
         """
         module = self.module.operation.clone()
-        with (
-            session.context,
-            ir.Location.unknown(),
-            tempfile.TemporaryDirectory(dir=folder) as own,
-        ):
-            paths = {name: Path(own, f"{name}.o") for name in self.workgroups}
-            for name, executable in _executables(module):
-                for variant in walk(executable, lambda _: False):
-                    if variant.name == "hal.executable.variant":
-                        target = variant.attributes["target"]
-                        variant.attributes["target"] = object_target(target, paths[name])
-            session.run(module.operation, "executable-targets", "hal", verify=False)
+        with session.context, _as_objects(_variants(module), folder) as paths:
+            session.run(module, "executable-targets", "hal", verify=False)
             return {
                 name: _bytes(shared_object(path.read_bytes(), f"{name}_library_query", _QUERY))
-                for name, path in paths.items()
+                for name, path in zip(self.workgroups, paths, strict=True)
             }
 
     @staticmethod
@@ -146,8 +138,11 @@ class SplicedHost:
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
         self._session, self._module = session, module.operation
-        session.run(self._module, CONFIGURED_PHASE, "vm", verify=False)
-        for found in _places(self._module, executables).values():
+        session.run(self._module, CONFIGURED_PHASE, "executable-targets", verify=False)
+        names = list(executables)
+        _serialize_stubs(session, self._module, names)
+        session.run(self._module, "hal", "vm", verify=False)
+        for found in _places(self._module, names).values():
             if len(found.code) != 1 or not found.dispatches:
                 raise NotSpliceable(
                     f"{len(found.code)} binaries, {len(found.dispatches)} dispatches"
@@ -372,7 +367,57 @@ def _workgroups(module: ir.Module) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _executables(module: ir.Module) -> list[tuple[str, Any]]:
+@contextlib.contextmanager
+def _as_objects(variants: Mapping[str, Any], folder: Path | None = None) -> Iterator[list[Path]]:
+    """Where compiling from the `executable-targets` phase on writes an object file for each of
+    these executables; the compiler's context is entered.
+
+    Args:
+        variants: what `_variants` found.
+        folder: for temporary files.
+    """
+    with ir.Location.unknown(), tempfile.TemporaryDirectory(dir=folder) as own:
+        paths = [Path(own, f"{number}.o") for number in range(len(variants))]
+        for variant, path in zip(variants.values(), paths, strict=True):
+            variant.attributes["target"] = object_target(variant.attributes["target"], path)
+        yield paths
+
+
+def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]) -> None:
+    """Take a host from the `executable-targets` phase to `hal` without the linker: what these
+    executables do is exchanged anyhow, and linking them takes as long as all else of a host.
+
+    Args:
+        session: the compiler of its context.
+        module: of the host, changed in place.
+        names: of executables that are exchanged.
+
+    Raises:
+        CompileError: it does not compile.
+    """
+    with session.context:
+        forms = {name: elf_format(v.attributes["target"]) for name, v in _variants(module).items()}
+        stubs = {name: v for name, v in _variants(module).items() if name in names and forms[name]}
+        with _as_objects(stubs):
+            session.run(module, "executable-targets", "hal", verify=False)
+        for name, executable in _executables(module):
+            for op in walk(executable):
+                if name in stubs and op.name == "hal.executable.binary":
+                    op.attributes["format"] = ir.StringAttr.get(forms[name])
+                    op.attributes["mime_type"] = ir.StringAttr.get(_ELF_TYPE)
+
+
+def _variants(module: Any) -> dict[str, Any]:
+    """The code of each executable for its target."""
+    return {
+        name: op
+        for name, executable in _executables(module)
+        for op in walk(executable, lambda _: False)
+        if op.name == "hal.executable.variant"
+    }
+
+
+def _executables(module: Any) -> list[tuple[str, Any]]:
     return [
         (string_attribute(top.operation, "sym_name"), top.operation)
         for top in module.operation.regions[0].blocks[0].operations

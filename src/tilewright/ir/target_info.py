@@ -18,6 +18,7 @@ from tilewright.attributes import (
 from tilewright.ir.walk import attribute_of, attribute_tree, walk
 
 _TARGET = "#hal.executable.target"
+_ELF = "embedded-elf-"
 
 
 def target_info(module: ir.Module) -> tuple[str, str, int]:
@@ -74,17 +75,30 @@ def object_target(target: ir.Attribute, path: Path) -> ir.Attribute:
         path: where the object file is written; a header is written beside it.
 
     Returns:
-        Another one, the code for which is the same.
+        Another one of the same format, the code for which is the same. Microkernels that it calls
+        are left undefined: reading their library takes longer than compiling a small kernel.
     """
     with target.context:
-        backend, _, config = _parts(attribute_tree(target), _TARGET)
+        backend, form, config = _parts(attribute_tree(target), _TARGET)
         entries = {
             **config,
             "link_embedded": False,
             "link_static": True,
             "static_library_output": quoted(str(path)),
+            "link_ukernel_bitcode": False,
         }
-        return attribute_of(attribute(_TARGET, backend, quoted("static"), entries))
+        return attribute_of(attribute(_TARGET, backend, form, entries))
+
+
+def elf_format(target: ir.Attribute) -> str:
+    """The format of the ELF files that IREE embeds for a target; '' where it makes others.
+
+    Args:
+        target: a `#hal.executable.target`.
+    """
+    with target.context:
+        _, form, *_ = _parts(attribute_tree(target), _TARGET)
+    return unquoted(form) if isinstance(form, str) and unquoted(form).startswith(_ELF) else ""
 
 
 def _targets(op: ir.Operation) -> list[Tree]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.space.turns import is_spread, turns
+from tilewright.space.turns import LATE_S, is_spread, makespan, turns
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,30 @@ def test_spread_workgroups_go_one_by_one() -> None:
             assert spread == (cores > 1 and 8 * cores <= count <= 64 * cores)
             own = float(turns(count, cores, spread=True))
             assert own == (-(-count // cores) if spread else float(turns(count, cores)))
+
+
+@pytest.mark.parametrize("cores", [2, 3, 8])
+def test_makespan_of_cores_that_begin_late(cores: int) -> None:
+    # Too short for any to fall asleep, one to some of a late core's waiting.
+    for each in (0.3 * LATE_S, LATE_S, 1.5 * LATE_S):
+        for count in (*range(1, 2 * cores), 8 * cores, 9 * cores + 1, 60 * cores):
+            free = [0.0, *[LATE_S] * (cores - 1)]
+            done = 0.0
+            for _ in range(count):
+                first = free.index(min(free))
+                free[first] += each
+                done = max(done, free[first])
+            assert float(makespan(count, cores, each)) == pytest.approx(done)
+
+
+def test_makespan_of_one_core_is_all_of_its_work() -> None:
+    assert makespan(np.array([1, 7, 200]), 1, 1e-6).tolist() == pytest.approx([1e-6, 7e-6, 2e-4])
+
+
+def test_many_small_workgroups_are_done_before_few_large_ones() -> None:
+    work = 700e-6
+    spent = [float(makespan(count, 2, work / count)) for count in (1, 2, 14, 28, 56)]
+    assert spent == sorted(spent, reverse=True)
 
 
 def _simulated(workgroups: int, cores: int) -> int:

@@ -15,7 +15,7 @@ from tilewright.schedule.types import bits
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent
 from tilewright.space.arrays import FloatArray
-from tilewright.space.turns import turns
+from tilewright.space.turns import makespan
 from tilewright.target import Target
 from tilewright.trial import Configuration
 
@@ -37,8 +37,10 @@ _SPILL_CYCLES = 4.0
 _L2_BYTES_PER_CYCLE = 20.0
 _L3_BYTES_PER_CYCLE = 12.0
 _COPY_BYTES_PER_CYCLE = 12.0
-# Of what comes from memory or the last cache once, the share that is waited for, and its rate.
+# Of what comes from memory once, and of what comes from the last cache again, the share that is
+# waited for; the rate of the one.
 _WAITED = 0.5
+_WAITED_AGAIN = 0.2
 _MEMORY_BYTES_PER_CYCLE = 8.0
 # Cycles for a line of the image that the first cache has lost.
 _LINE_CYCLES = 2.0
@@ -50,7 +52,9 @@ _PART_CYCLES = 20.0
 # Cycles for what is done once: for a step of the innermost loop, a tile, a piece of parallel work.
 _LOOP_CYCLES = 1.0
 _TILE_CYCLES = 10.0
-_PIECE_CYCLES = 1500.0
+_PIECE_CYCLES = 600.0
+# What holds up a core holds up all that wait for its last piece: the part of one that is expected.
+_HELD_UP = 0.03
 # By what steps are slower that check what there is of a tile.
 _UNEVEN = 2.0
 # Cycles of a store of one element of a vector.
@@ -112,7 +116,7 @@ class WindowNest:
                 tile += self._lines(height, width, values)
                 cycles += count * times * (steps * one + tile)
         cycles *= self._panels(values) * self._others()
-        cycles += self._filter_bytes / _MEMORY_BYTES_PER_CYCLE * _WAITED * self._passes(values)
+        cycles += self._filter_cycles(values)
         if whole:
             return np.asarray(cycles / self.target.cores / _HERTZ)
         cycles += self._sums(values)
@@ -121,9 +125,9 @@ class WindowNest:
         if self.found.order[-1] is not self.vector or self.vector in self.found.phases:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
-        waves = turns(pieces, self.target.cores, spread=True) * self.target.cores / pieces
-        cycles = cycles * waves / self.target.cores + pieces * _PIECE_CYCLES / self.target.cores
-        return np.asarray(cycles / _HERTZ)
+        each = (cycles / pieces + _PIECE_CYCLES) / _HERTZ
+        held_up = np.where(pieces > 1, _HELD_UP * each, 0.0)
+        return makespan(pieces, self.target.cores, each) + held_up
 
     @property
     def _channels(self) -> int:
@@ -299,9 +303,15 @@ class WindowNest:
             return 0
         return prod(read.tensor.shape) * bits(read.tensor.dtype) // 8
 
-    def _passes(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
-        """How often the filter is read from where it is: once for each piece of rows."""
-        return np.asarray(np.ceil(np.ceil(_size(self.row) / values["rows"]) / values["piece_rows"]))
+    def _filter_cycles(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Cycles in which the filter comes: from memory for each core, and again for each further
+        piece of rows where the second cache does not keep it meanwhile."""
+        passes = np.ceil(np.ceil(_size(self.row) / values["rows"]) / values["piece_rows"])
+        far = np.minimum(passes, self.target.cores)
+        cycles = self._filter_bytes * _WAITED * far / _MEMORY_BYTES_PER_CYCLE
+        if self._filter_bytes > self.target.l2_bytes // 2:
+            cycles += self._filter_bytes * _WAITED_AGAIN * (passes - far) / _L3_BYTES_PER_CYCLE
+        return np.asarray(cycles)
 
     def _weights(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Cycles in which the part of the filter for one step comes from the cache that has it."""

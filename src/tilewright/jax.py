@@ -27,7 +27,7 @@ from tilewright.errors import UserError
 from tilewright.files import parse_json, read_text
 from tilewright.ir.importing import PARAMETER_SCOPE, PROGRAM_NAME, WEIGHTS_NAME
 from tilewright.ir.weight_arguments import with_weights
-from tilewright.tuned import TunedProgram, check_results
+from tilewright.tuned import TunedProgram, check_results, f64_kept
 from tilewright.tuning.options import DEFAULT_OUTPUT
 from tilewright.tuning.outputs import check_writable
 from tilewright.tuning.result import TuneResult
@@ -146,7 +146,11 @@ def tune(
         _write_weights(arrays, imported / WEIGHTS_NAME)
         taken = [one - len(names) for one in kept if one >= len(names)]
         inputs = [_input(_array(leaves[one]), work / f"{one}.bin") for one in taken]
-        api.tune(imported, inputs=inputs, output=folder, **options)
+        # Weights are among the arguments here.
+        avals = (*exported.in_avals, *exported.out_avals)
+        f64 = any(one.dtype in (np.float64, np.complex128) for one in avals)
+        with f64_kept(options, f64, _name(function)) as options:
+            api.tune(imported, inputs=inputs, output=folder, **options)
     form = {
         "arguments": _write_tree(tree),
         "results": _write_tree(results),

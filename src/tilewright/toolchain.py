@@ -75,6 +75,8 @@ IREE_VERSIONS = ("3.13", "3.12")
 """The minor versions of IREE that are supported, the one that is developed with first."""
 IREE_PACKAGES = ("iree-base-compiler", "iree-base-runtime")
 """The distributions, in one order wherever they are listed."""
+KEEP_F64 = "--iree-input-demote-f64-to-f32=false"
+"""Without it the compiler makes f32 of f64 in its input, arguments and results included."""
 ANY_VERSION = "TILEWRIGHT_ANY_IREE"
 """The environment variable that lets versions pass that are not supported: whether a result holds
 with a new one is seen by trying."""

@@ -7,8 +7,9 @@ not copied: arguments and weights are used where they are, and results are the r
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
 from tilewright.measure.verify import compare
 from tilewright.target import parse_target
+from tilewright.toolchain import KEEP_F64
 from tilewright.tuning.outputs import VMFB, read_manifest
 from tilewright.tuning.programs import PROGRAM_REDUCTION_LENGTH
 from tilewright.tuning.result import TuneResult, result_of
@@ -211,6 +213,35 @@ def check_results(
                 f"result {place + 1} of the compiled program is not {whose}'s: {compared} "
                 f"(what was tuned is in {folder})"
             )
+
+
+@contextlib.contextmanager
+def f64_kept(options: Mapping[str, Any], computed: bool, name: str) -> Iterator[dict[str, Any]]:
+    """Options of a run that computes in f64 what the framework does, which IREE otherwise computes
+    in f32: then neither arguments nor results are of the types that the program declares.
+
+    Args:
+        options: of `tilewright.tune`; a flag of the user's about it stays.
+        computed: whether there is any f64 in the program.
+        name: of what is tuned, for messages.
+
+    Yields:
+        The options for the run.
+
+    Raises:
+        UserError: the run's own, with what can be done about f64.
+    """
+    flags = list(options.get("iree_flags", ()))
+    if not computed or any("demote-f64" in flag for flag in flags):
+        yield dict(options)
+        return
+    try:
+        yield {**options, "iree_flags": [*flags, KEEP_F64]}
+    except UserError as error:
+        raise UserError(
+            f"{name} computes in f64, for which IREE has no code of some functions (tanh, erf, "
+            f"sin): make it f32. {error}"
+        ) from error
 
 
 def reason(error: BaseException) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,9 @@ import tilewright.torch  # noqa: E402
 from tilewright.errors import UserError  # noqa: E402
 from tilewright.ir.fx_import import decomposed, import_exported  # noqa: E402
 from tilewright.torch.exporting import calling_form, export, weights_of  # noqa: E402
+from tilewright.torch.tuned_module import CALLING_FORM  # noqa: E402
 from tilewright.torch.tuning import find  # noqa: E402
+from tilewright.tuning.outputs import MANIFEST  # noqa: E402
 
 QUICK: dict[str, Any] = {
     "effort": "quick",
@@ -149,7 +155,7 @@ def test_torch_compile_never_tunes_unless_told_to(
     monkeypatch.setattr("tilewright.api.tune", lambda *a, **k: asked.append(k) or 1 / 0)
     torch.compiler.reset()
     other, x = network(5).eval(), image(6)
-    with pytest.warns(UserWarning, match="it was not tuned"):
+    with pytest.warns(UserWarning, match="tuned for weights of other sizes"):
         assert equal(torch.compile(other, backend="tilewright")(x), other(x))
     assert not asked
     torch.compiler.reset()
@@ -170,9 +176,35 @@ def test_torch_compile_leaves_gradients_to_pytorch(tuned: Any) -> None:
 def test_the_digest_is_of_what_is_computed(tuned: Any) -> None:
     same, wider = (export(network(n), (image(),)) for n in (4, 5))
     assert calling_form(same).digest == tuned.form.digest != calling_form(wider).digest
-    assert find(tuned.form.digest) == tuned.folder
-    assert find(tuned.form.digest, [tuned.folder.parent]) == tuned.folder
-    assert find("0" * 64) is None
+    assert find(tuned.form).folder == tuned.folder
+    assert find(tuned.form, [tuned.folder.parent]).folder == tuned.folder
+
+
+def test_why_a_result_is_not_used(tuned: Any, tmp_path: Path) -> None:
+    larger = calling_form(export(network(), (torch.randn(2, 3, 8, 8),)))
+    assert find(larger).folder is None
+    told = find(larger).why
+    assert "tuned for arguments 1x3x8x8xf32, these are 2x3x8x8xf32" in told
+    assert str(tuned.folder) in told
+    wider = calling_form(export(network(5), (image(),)))
+    assert "tuned for weights of other sizes" in find(wider).why
+    strange = calling_form(export(torch.nn.Softplus(), (image(),)))
+    assert find(strange).why == "it was not tuned"
+    # A folder that cannot be read is in nobody's way but that of what it is for.
+    (tmp_path / "a").mkdir()
+    for name in (CALLING_FORM, MANIFEST):
+        (tmp_path / "a" / name).write_text("{")
+    assert find(tuned.form, [tmp_path]).folder == tuned.folder
+    assert "cannot be read" in find(strange, [tmp_path]).why
+    # The same result from a machine with another processor.
+    there = tmp_path / "b"
+    shutil.copytree(tuned.folder, there)
+    manifest = json.loads((there / MANIFEST).read_text())
+    manifest["measured_on"]["processor"] = "another"
+    (there / MANIFEST).write_text(json.dumps(manifest))
+    form = replace(tuned.form, digest="0" * 64)
+    (there / CALLING_FORM).write_text(form.to_json())
+    assert re.search(r"another machine or IREE: other processor \(.*b\)", find(form, [there]).why)
 
 
 def test_weights_stay_outside_the_program(tmp_path: Path) -> None:
@@ -218,6 +250,17 @@ def test_calls_have_the_modules_own_form(tmp_path: Path) -> None:
     assert torch.equal(found["steps"], wanted["steps"])
     with pytest.raises(UserError, match="argument 2: the module was tuned for 2, this is 3"):
         tuned(x, scale=3, shift=torch.ones(3))
+
+
+@torch.no_grad()
+def test_f64_is_computed_in_f64(tmp_path: Path) -> None:
+    module = torch.nn.Linear(16, 4).double()
+    x = torch.randn(3, 16, dtype=torch.float64)
+    tuned = tilewright.torch.tune(module, x, output=tmp_path / "out", **QUICK)
+    assert tuned(x).dtype == torch.float64
+    assert torch.allclose(tuned(x), module(x), rtol=1e-12)
+    with pytest.raises(UserError, match=r"^Tanh computes in f64, for which .*: make it f32\."):
+        tilewright.torch.tune(torch.nn.Tanh(), x, output=tmp_path / "tanh", **QUICK)
 
 
 def test_what_changes_its_buffers_is_refused(tmp_path: Path) -> None:

@@ -82,13 +82,19 @@ def import_exported(program: torch.export.ExportedProgram, path: Path) -> dict[s
         Parameters, buffers and constant tensors by their names in the program's parameter scope.
 
     Raises:
-        UserError: it has what cannot be imported, or changes its buffers.
+        UserError: it has what cannot be imported, or changes its buffers or arguments.
     """
     changed = list(program.graph_signature.buffers_to_mutate.values())
     if changed:
         raise UserError(
             f"the program changes its buffers when it runs ({', '.join(changed[:3])}), which a "
             "compiled program cannot; bring the module to evaluation mode: module.eval()"
+        )
+    changed = list(program.graph_signature.user_inputs_to_mutate.values())
+    if changed:
+        raise UserError(
+            f"the program changes its arguments when it runs ({', '.join(changed[:3])}), which a "
+            "compiled program cannot; have it change copies: x = x.clone()"
         )
     hooks, text = _import(program)
     others = _unknown_ops(text)

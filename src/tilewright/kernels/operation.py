@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tilewright.argument import ArgumentType
 from tilewright.errors import UnknownNameError, UserError
+from tilewright.toolchain import KEEP_F64
 
 if TYPE_CHECKING:
     from tilewright.kernels.program_builder import ProgramBuilder
@@ -37,10 +38,6 @@ A = TypeVar("A", bound=Any)
 ROW_MAJOR, TRANSPOSED = "t", "n"
 """Letters of an operand's layout, as the BLAS libraries for GPUs write them and IREE's first
 dispatch profiler did."""
-
-
-# By default IREE computes f64 programs in f32, arguments and results included.
-_KEEP_F64 = "--iree-input-demote-f64-to-f32=false"
 
 
 @dataclass(frozen=True)
@@ -349,7 +346,7 @@ class Operation:
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags of iree-compile without which it would compile something else."""
-        return (_KEEP_F64,) if "f64" in (self.types.operand, self.types.result) else ()
+        return (KEEP_F64,) if "f64" in (self.types.operand, self.types.result) else ()
 
     @property
     def flops(self) -> int:

@@ -28,9 +28,8 @@ from tilewright.measure.inputs import Bounds, random_array
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.processor import processor
 from tilewright.target import parse_target
+from tilewright.toolchain import KEEP_F64
 
-# By default the compiler makes f32 of f64 in the input, though not in hand-written executables.
-_KEEP_F64 = "--iree-input-demote-f64-to-f32=false"
 # About half a millisecond for each workgroup: long beside starting one, short enough that a thread
 # that was held up is helped out by the others.
 _STEPS = 1 << 17
@@ -107,7 +106,7 @@ def build_kernel(state: WorkerState, request: PeakBuildRequest) -> Path:
     """
     from tilewright.ir import peak_kernels
 
-    compiler = session(state, (*request.flags, _KEEP_F64))
+    compiler = session(state, (*request.flags, KEEP_F64))
     module = peak_kernels.build(compiler.context, request.kernel)
     return write_whole(request.vmfb, compiler.compile(module.operation))
 

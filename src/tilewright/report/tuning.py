@@ -69,8 +69,9 @@ def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
     program = summary["program"]
     rows = summary["dispatches"]
     figures: Figures = {}
-    tuning_figures.before_after(figures, rows)
-    tuning_figures.flame(figures, [{"kind": row["workload"].split(" ")[0], **row} for row in rows])
+    kinds = [{"kind": row["workload"].split(" ")[0], **row} for row in rows]
+    tuning_figures.before_after(figures, kinds)
+    tuning_figures.flame(figures, kinds)
     drawn = peak is not None and tuning_figures.roofline(figures, rows, peak)
     dispatches = [
         _dispatch(result, row, f"dispatch-{number}", figures, peak)

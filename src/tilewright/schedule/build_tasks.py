@@ -18,10 +18,10 @@ from tilewright.schedule.codegen import module_for
 from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.walk import nodes
 from tilewright.target import Target
+from tilewright.toolchain import KEEP_F64
 
-#: Flags for loops: the compiler makes f32 of f64 unless it is told not to; its debug information
-#: costs time.
-SCHEDULE_FLAGS = ("--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-debug-symbols=false")
+#: Flags for loops; debug information costs time.
+SCHEDULE_FLAGS = (KEEP_F64, "--iree-llvmcpu-debug-symbols=false")
 
 
 @dataclass(frozen=True)

@@ -92,15 +92,16 @@ class _Looked:
         examples = tuple(inputs[place] for place in bound.open)
         program = export(bound, examples)
         form = calling_form(program)
-        folder = find(form.digest, _places(self._options.get("results")))
+        known = find(form, _places(self._options.get("results")))
+        folder = known.folder
         wanted = self._options.get("tune")
         if folder is None and wanted:
             more = dict(wanted) if isinstance(wanted, Mapping) else {}
             folder = tune(bound, examples, **more).folder
         if folder is None:
             self._tell(
-                f"it was not tuned (digest {form.digest[:12]}); tilewright.torch.tune does, or "
-                'torch.compile(..., options={"tune": True})'
+                f"{known.why}; tilewright.torch.tune tunes it as it is here (digest "
+                f'{form.digest[:12]}), or torch.compile(..., options={{"tune": True}})'
             )
             return None
         stored = read_form(folder)

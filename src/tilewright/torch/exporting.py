@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgu
 from torch.utils import _pytree as pytree
 
 from tilewright.errors import UserError
-from tilewright.ir.fx_import import decomposed
+from tilewright.ir.fx_import import ELEMENT_TYPES, decomposed
 from tilewright.plain_data import tupled
 
 
@@ -33,7 +33,9 @@ class CallingForm:
     arguments None for a tensor or a number that the program takes, else the value that it was
     exported with, as `{"value": ...}`. results: the same of the results, where a tensor is its
     element type as torch names it. argument_tree, result_tree: the trees that the leaves make, as
-    torch writes them.
+    torch writes them. likeness: a digest of its operations alone, whatever their sizes and types.
+    types: of the tensors and numbers that it takes, in the order of `inputs`, such as `1x3xf32`.
+    Both are empty in files of earlier versions.
     """
 
     digest: str
@@ -43,6 +45,8 @@ class CallingForm:
     results: tuple[Mapping[str, Any] | str, ...]
     argument_tree: str
     result_tree: str
+    likeness: str = ""
+    types: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """As a file has it."""
@@ -78,7 +82,7 @@ def export(
         dynamic_shapes: as `torch.export.export` takes it.
 
     Raises:
-        UserError: PyTorch cannot export it.
+        UserError: PyTorch cannot export it, or a weight is not on the CPU.
     """
     if torch.is_autocast_enabled("cpu"):
         raise UserError(
@@ -93,7 +97,10 @@ def export(
             program = torch.export.export(
                 module, inputs, dict(kwargs or {}), dynamic_shapes=dynamic_shapes
             )
+            weights_of(program)
             return decomposed(program)
+    except UserError:
+        raise
     except Exception as error:
         # Whatever the module's own code raises when it is traced.
         said = str(error).strip().splitlines() or [type(error).__name__]
@@ -123,12 +130,20 @@ def weights_of(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]
 
     Args:
         program: of `export`.
+
+    Raises:
+        UserError: one is not on the CPU.
     """
     found = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind != InputKind.USER_INPUT and spec.target is not None:
             store = program.state_dict if spec.target in program.state_dict else program.constants
-            found[spec.target] = store[spec.target]
+            found[spec.target] = weight = store[spec.target]
+            if isinstance(weight, torch.Tensor) and weight.device.type != "cpu":
+                raise UserError(
+                    f"weight '{spec.target}' is on the device '{weight.device}'; what is tuned "
+                    "here runs on the CPU: module.cpu()"
+                )
     return found
 
 
@@ -171,7 +186,34 @@ def calling_form(program: torch.export.ExportedProgram) -> CallingForm:
         results=tuple(results),
         argument_tree=pytree.treespec_dumps(program.call_spec.in_spec),
         result_tree=pytree.treespec_dumps(program.call_spec.out_spec),
+        likeness=_digest([node.target for node in program.graph.nodes if node.op != "placeholder"]),
+        types=tuple(_type_in_words(values[name]) for name in order if name in places),
     )
+
+
+def computes_f64(program: torch.export.ExportedProgram) -> bool:
+    """Whether anything in a program is of 64-bit floats.
+
+    Args:
+        program: of `export`.
+    """
+    return any(
+        isinstance(one, torch.Tensor) and one.dtype in (torch.float64, torch.complex128)
+        for node in program.graph.nodes
+        for one in pytree.tree_leaves(node.meta.get("val"))
+    )
+
+
+def _type_in_words(value: Any) -> str:
+    """An argument's type as options write it: `1x3x?xf32`."""
+    if not isinstance(value, torch.Tensor):
+        return "number"
+    sizes = [str(size) if isinstance(size, int) else "?" for size in value.shape]
+    return "x".join([*sizes, ELEMENT_TYPES.get(value.dtype, str(value.dtype))])
+
+
+def _digest(lines: Iterable[Any]) -> str:
+    return hashlib.sha256(json.dumps(list(lines), default=str).encode()).hexdigest()
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -203,7 +245,7 @@ def _first_uses(
             given = pytree.tree_map(leaf, (node.args, node.kwargs))
             lines.append([node.op, str(node.target), repr(given)])
             numbers[node.name] = len(numbers)
-    return order, hashlib.sha256(json.dumps(lines).encode()).hexdigest()
+    return order, _digest(lines)
 
 
 def _placeholder(

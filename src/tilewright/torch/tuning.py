@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,20 @@ from torch.utils import _pytree as pytree
 
 from tilewright import api, scratch
 from tilewright.argument import ArgumentType, element_type_of
+from tilewright.errors import UserError
 from tilewright.files import user_folder_file, write_whole
 from tilewright.ir.fx_import import import_exported, write_weights
 from tilewright.ir.importing import PROGRAM_NAME, WEIGHTS_NAME
 from tilewright.measure.measurement_key import compare_measured, measurement_key, why_other
 from tilewright.target import parse_target
-from tilewright.torch.exporting import calling_form, evaluation, export, weights_of
+from tilewright.torch.exporting import (
+    CallingForm,
+    calling_form,
+    computes_f64,
+    evaluation,
+    export,
+    weights_of,
+)
 from tilewright.torch.tuned_module import (
     CALLING_FORM,
     TunedModule,
@@ -27,7 +36,7 @@ from tilewright.torch.tuned_module import (
     read_form,
     tensor_argument,
 )
-from tilewright.tuned import check_results
+from tilewright.tuned import check_results, f64_kept
 from tilewright.tuning.outputs import MANIFEST, check_writable, read_manifest
 from tilewright.tuning.recorded import read_measured_on
 
@@ -76,11 +85,18 @@ def tune(
         imported.mkdir()
         weights = import_exported(program, imported / PROGRAM_NAME)
         write_weights(weights, imported / WEIGHTS_NAME)
-        api.tune(imported, inputs=_inputs(given, work), output=folder, **options)
+        inputs_given = _inputs(given, work)
+        with f64_kept(options, computes_f64(program), _name(module)) as options:
+            api.tune(imported, inputs=inputs_given, output=folder, **options)
     (folder / CALLING_FORM).write_text(form.to_json())
-    remember(form.digest, folder)
     tuned = TunedModule(folder, weights_of(program))
-    _check(module, inputs, dict(kwargs or {}), tuned)
+    try:
+        _check(module, inputs, dict(kwargs or {}), tuned)
+    except UserError:
+        # So that nothing finds it: without its form it is nobody's result.
+        (folder / CALLING_FORM).unlink()
+        raise
+    remember(form.digest, folder)
     return tuned
 
 
@@ -136,26 +152,61 @@ def remember(digest: str, folder: Path) -> None:
     write_whole(path, (json.dumps({"folder": str(folder.absolute())}) + "\n").encode())
 
 
-def find(digest: str, places: Sequence[Path] = ()) -> Path | None:
+@dataclass(frozen=True)
+class Found:
+    """What there is for a program: a folder, or why there is none that can be used."""
+
+    folder: Path | None
+    why: str = ""
+
+
+def find(form: CallingForm, places: Sequence[Path] = ()) -> Found:
     """A result for a program, made on such a machine with this version of IREE.
 
     Args:
-        digest: of the program.
+        form: of the program.
         places: result folders, or folders of them, that are looked into first; then comes what was
             tuned before by this user.
 
     Returns:
-        Its folder.
+        Its folder; where there is none, what was tuned that comes nearest, and what differs.
     """
     candidates = [p for place in places for p in (place, *sorted(place.glob("*/")))]
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        candidates.append(Path(json.loads(_index(digest).read_text())["folder"]))
-    fitting = (p for p in candidates if (p / CALLING_FORM).is_file() and (p / MANIFEST).is_file())
-    return next((p for p in fitting if read_form(p).digest == digest and _runs_here(p)), None)
+    index = _index(form.digest)
+    others = sorted(index.parent.glob("*.json"), key=lambda path: path != index)
+    for path in others:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            candidates.append(Path(json.loads(path.read_text())["folder"]))
+    elsewhere = alike = damaged = ""
+    for folder in dict.fromkeys(candidates):
+        if not ((folder / CALLING_FORM).is_file() and (folder / MANIFEST).is_file()):
+            continue
+        try:
+            stored = read_form(folder)
+        except UserError as error:
+            damaged = damaged or str(error)
+            continue
+        if stored.digest == form.digest:
+            differing = _why_not_here(folder)
+            if not differing:
+                return Found(folder)
+            elsewhere = f"what was tuned for it is of another machine or IREE: {differing}"
+            elsewhere = f"{elsewhere} ({folder})"
+        elif stored.likeness == form.likeness and stored.types:
+            sizes = f"arguments {_words(stored.types)}, these are {_words(form.types)}"
+            if stored.types == form.types:
+                sizes = "weights of other sizes or types"
+            alike = alike or f"the same operations were tuned for {sizes} ({folder})"
+    return Found(None, elsewhere or alike or damaged or "it was not tuned")
 
 
-def _runs_here(folder: Path) -> bool:
-    """Whether it was tuned on such a machine with this compiler, on however many threads."""
+def _words(types: Sequence[str]) -> str:
+    return ", ".join(types) or "none"
+
+
+def _why_not_here(folder: Path) -> str:
+    """What of the machine and the compiler is another now, on however many threads; '' if nothing
+    is."""
     now = measurement_key(parse_target("cpu"))
     made = read_measured_on(read_manifest(folder))
-    return not why_other(compare_measured(made, now, apart_from=("threads",)))
+    return why_other(compare_measured(made, now, apart_from=("threads",)))

@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("--time-limit", default="5m")
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--rounds", type=int, default=101, help="0: there is no table")
     parser.add_argument("--result", type=Path, help="an earlier result: nothing is tuned")
     parser.add_argument("--output", type=Path, help="where the result is written")
     arguments = parser.parse_args()
@@ -141,7 +141,7 @@ def main() -> None:
             on_event=tell,
         )
     compiled = torch.compile(model)
-    if arguments.rounds and not arguments.output:
+    if arguments.rounds:
         with tempfile.TemporaryDirectory() as work, torch.no_grad():
             plain = untuned(tuned, model, arguments.threads, Path(work) / "untuned")
             table(

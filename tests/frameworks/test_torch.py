@@ -117,8 +117,9 @@ def test_what_cannot_be_passed_is_told(tuned: Any) -> None:
         tuned(image().requires_grad_())
     with pytest.raises(UserError, match=r"argument 1 is torch\.sparse"):
         tuned(image().to_sparse())
-    with pytest.raises(UserError, match="tuned for arguments"):
+    with pytest.raises(UserError, match="tuned for arguments") as told:
         tuned(image(), image())
+    assert "\n" not in str(told.value)
     with pytest.raises(UserError, match="the call failed"):
         tuned(torch.zeros(1, 3, 8, 9))
 
@@ -276,6 +277,45 @@ def test_what_changes_its_buffers_is_refused(tmp_path: Path) -> None:
     program = decomposed(torch.export.export(Counting(), (torch.zeros(2),)))
     with pytest.raises(UserError, match=r"changes its buffers when it runs \(count\)"):
         import_exported(program, tmp_path / "net.mlir")
+
+
+def test_what_changes_its_arguments_is_refused(tmp_path: Path) -> None:
+    class Adding(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.add_(1) * 2
+
+    with pytest.raises(UserError, match=r"changes its arguments when it runs \(x\)"):
+        tilewright.torch.tune(Adding(), torch.zeros(3), output=tmp_path / "out", **QUICK)
+    torch.compiler.reset()
+    x = torch.zeros(3)
+    with torch.no_grad(), pytest.warns(UserWarning, match="it was not tuned"):
+        assert torch.equal(torch.compile(Adding(), backend="tilewright")(x), torch.full((3,), 2.0))
+    assert torch.equal(x, torch.ones(3))
+
+
+def test_weights_on_another_device_are_told() -> None:
+    with pytest.raises(UserError, match=r"weight 'weight' is on the device 'meta'.*module\.cpu"):
+        export(torch.nn.Linear(3, 2, device="meta"), (torch.zeros(1, 3, device="meta"),))
+
+
+@torch.no_grad()
+def test_what_is_not_pytorchs_is_never_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*given: Any) -> None:
+        raise UserError("result 1 is not PyTorch's")
+
+    class Stand(torch.nn.Tanhshrink):  # type: ignore[misc]
+        folder = tmp_path / "out"
+
+    monkeypatch.setattr("tilewright.torch.tuning.check_results", other)
+    monkeypatch.setattr("tilewright.api.tune", lambda *a, output, **k: output.mkdir())
+    monkeypatch.setattr("tilewright.torch.tuning.TunedModule", lambda *a: Stand())
+    module = torch.nn.Tanhshrink()
+    with pytest.raises(UserError, match="is not PyTorch's"):
+        tilewright.torch.tune(module, image(), output=tmp_path / "out", **QUICK)
+    assert not (tmp_path / "out" / CALLING_FORM).exists()
+    assert find(calling_form(export(module, (image(),)))).folder is None
 
 
 def test_autocast_is_left_to_pytorch() -> None:

@@ -45,11 +45,23 @@ def test_mistakes_in_a_program_with_weights_are_one_line() -> None:
     assert "\n" not in str(info.value)
 
 
-def test_what_no_importer_reads_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_tflite_without_and_with_an_importer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "net.tflite"
     path.write_bytes(b"TFL3")
-    with pytest.raises(UserError, match=r"net\.tflite: there is no importer .* tf2onnx"):
+    with pytest.raises(UserError, match=r"net\.tflite: .* run: pip install .*tensorflow.* tf2onnx"):
         load_program(path, tmp_path / "work")
+    importer = tmp_path / "iree" / "tools" / "tflite" / "scripts" / "iree_import_tflite.py"
+    importer.parent.mkdir(parents=True)
+    (tmp_path / "tensorflow.py").write_text("")
+    importer.write_text("raise NameError('no such function')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"installed: NameError: no such function; convert .*ONNX"):
+        load_program(path, tmp_path / "work")
+    importer.write_text(f"import sys; open(sys.argv[3], 'wb').write({STABLEHLO!r})")
+    assert load_program(path, tmp_path / "work").functions.keys() == {"main"}
 
 
 @pytest.mark.parametrize(

@@ -115,22 +115,41 @@ def import_pt2(model: Path, work: Path) -> Imported:
 
 
 def import_tflite(model: Path, work: Path) -> Imported:
-    """No importer of TensorFlow Lite writes what IREE 3.13 reads.
+    """A TensorFlow Lite model, read by IREE's importer for them, which needs TensorFlow.
 
     Args:
         model: the file.
         work: a folder that is there.
 
     Raises:
-        UserError: always: what to convert it to.
+        UserError: the importer or TensorFlow is missing, or it cannot read the model.
     """
-    raise UserError(
-        f"{model}: there is no importer of TensorFlow Lite for IREE 3.13; convert the model: "
-        f"pip install tf2onnx, then python -m tf2onnx.convert --tflite {model} --output "
-        f"{model.stem}.onnx"
+    convert = (
+        "convert the model to ONNX: pip install tf2onnx, then python -m tf2onnx.convert --tflite "
+        f"{model} --output {model.stem}.onnx"
     )
+    # Not the module itself: where the folder that it is in is missing, that is an error.
+    missing = [one for one in _TFLITE_IMPORTER if importlib.util.find_spec(one) is None]
+    if missing:
+        raise UserError(
+            f"{model}: reading TensorFlow Lite models needs IREE's importer and TensorFlow; run: "
+            f"pip install {' '.join(_TFLITE_IMPORTER[one] for one in missing)}; or {convert}"
+        )
+    program, weights = work / f"{model.stem}.mlir", work / f"{model.stem}.irpa"
+    module = "iree.tools.tflite.scripts.iree_import_tflite"
+    failed = _run_importer(
+        program, weights, lambda made, _archive: [module, str(model), "-o", str(made)]
+    )
+    if failed:
+        raise UserError(
+            f"{model}: IREE's importer of TensorFlow Lite does not read it with the TensorFlow "
+            f"that is installed: {_reason_of_import(failed)}; {convert}"
+        )
+    return _with_weights(program, weights)
 
 
+# What has to be importable, with the package that has it.
+_TFLITE_IMPORTER = {"iree.tools": "iree-tools-tflite", "tensorflow": "tensorflow-cpu"}
 _IMPORTERS: Mapping[str, Callable[[Path, Path], Imported]] = {
     ".onnx": import_onnx,
     ".pt2": import_pt2,

@@ -145,8 +145,8 @@ class TunedModule(torch.nn.Module):  # type: ignore[misc]
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if tree != self._argument_tree:
             raise UserError(
-                f"{self.folder}: the module was tuned for arguments {self._argument_tree}, "
-                f"these are {tree}"
+                f"{self.folder}: the module was tuned for arguments "
+                f"{_line(self._argument_tree)}, these are {_line(tree)}"
             )
         given = []
         for place, (leaf, form) in enumerate(zip(leaves, self.form.arguments, strict=True)):
@@ -285,6 +285,10 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     """
     array: NDArray[Any] = as_bytes(tensor).view(_DTYPES[tensor.dtype]).reshape(tensor.shape)
     return array
+
+
+def _line(tree: Any) -> str:
+    return " ".join(str(tree).split())
 
 
 def _taken(result: Any, dtype: torch.dtype | None) -> Any:

@@ -206,7 +206,8 @@ class WindowsSketch(Sketch):
         inner = extent(found.channels[-1]) if found.channels else 1
         usual: dict[str, Value] = {
             "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
-            "reduction": "channels" if self._column is None and found.channels else "windows",
+            # Also where vectors are columns: 0.99 to 1.32 times as fast as with channels outside.
+            "reduction": "windows",
             "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
             "unroll_windows": 0 if found.channels else len(found.windows),
             "image": "copied" if self._copies() else "in place",

@@ -31,6 +31,8 @@ _DOUBLE_STEPS = 0.3
 _FIRST_PIECE = 32
 # Combinations looked at for the nearest valid one.
 _REPAIRS = 2000
+# Nearest valid ones that are kept: searches ask for those of their best again and again.
+_MOST_NEAREST = 256
 
 
 class SearchSpace(Space):
@@ -81,6 +83,7 @@ class SearchSpace(Space):
         self._codes: dict[str, dict[tuple[type, Value], tuple[float, ...]]] = {
             k.name: {} for k in knobs
         }
+        self._nearest: dict[Configuration, Configuration] = {}
         self._by_name = {k.name: k for k in knobs}
         if len(self._by_name) < len(knobs):
             raise ValueError(f"search space '{name}' has two knobs of the same name")
@@ -295,6 +298,15 @@ class SearchSpace(Space):
         """The nearest member found: by steps in the knobs that break a constraint, else the
         nearest of 256 samples. Distance is the sum of differences of the encoding (log2 of sizes).
         Knobs the configuration lacks take the default's value, others are dropped."""
+        found = self._nearest.get(config)
+        if found is None:
+            if len(self._nearest) == _MOST_NEAREST:
+                self._nearest.clear()
+            found = self._nearest[config] = self._find_nearest(config)
+        return found
+
+    def _find_nearest(self, config: Configuration) -> Configuration:
+        """See `nearest_valid`."""
         wanted = dict(self.default.items)
         wanted |= {k: v for k, v in config.items if k in self._by_name}
         start = {k.name: k.nearest(wanted[k.name]) for k in self.knobs}
@@ -320,35 +332,49 @@ class SearchSpace(Space):
 
         `gap` is how far a value of a knob is from what was asked for; their sum is the distance.
         """
-        knobs = {k.name: k for k in self._varied}
-        start = sum(gap(k, values[name]) for name, k in knobs.items())
-        heap: list[tuple[float, int, Values]] = [(start, 0, values)]
-        seen = {tuple(values[name] for name in knobs)}
-        decided: dict[tuple[str, tuple[Value, ...]], bool] = {}
+        # A state is the varied knobs' values in their order: thousands of them are looked at.
+        knobs = self._varied
+        places = {knob.name: place for place, knob in enumerate(knobs)}
+        looks = [tuple(places[n] for n in c.knobs if n in places) for c in self.constraints]
+        first = tuple(values[knob.name] for knob in knobs)
+        decided: dict[tuple[int, tuple[Value, ...]], bool] = {}
+        steps: dict[tuple[int, Value], tuple[float, list[tuple[Value, float]]]] = {}
 
-        def holds(constraint: Constraint, state: Values) -> bool:
-            key = (constraint.name, tuple(state[k] for k in constraint.knobs))
+        def holds(number: int, state: tuple[Value, ...]) -> bool:
+            key = (number, tuple(state[place] for place in looks[number]))
             if key not in decided:
-                decided[key] = constraint.holds(state)
+                changed = {knob.name: v for knob, v in zip(knobs, state, strict=True)}
+                decided[key] = self.constraints[number].holds(values | changed)
             return decided[key]
 
+        def steps_from(place: int, value: Value) -> tuple[float, list[tuple[Value, float]]]:
+            """The gap of a value, and its neighbours with theirs."""
+            found = steps.get((place, value))
+            if found is None:
+                near = [(v, gap(knobs[place], v)) for v in knobs[place].neighbours(value)]
+                found = steps[place, value] = gap(knobs[place], value), near
+            return found
+
+        start = sum(gap(knob, value) for knob, value in zip(knobs, first, strict=True))
+        heap: list[tuple[float, int, tuple[Value, ...]]] = [(start, 0, first)]
+        seen = {first}
         pushed = 0
         for _ in range(_REPAIRS):
             if not heap:
                 return None
             far, _, state = heapq.heappop(heap)
-            violated = [c for c in self.constraints if not holds(c, state)]
+            violated = [n for n in range(len(looks)) if not holds(n, state)]
             if not violated:
-                return state
-            for name in dict.fromkeys(n for c in violated for n in c.knobs if n in knobs):
-                here = far - gap(knobs[name], state[name])
-                for value in knobs[name].neighbours(state[name]):
-                    moved = state | {name: value}
-                    key = tuple(moved[n] for n in knobs)
-                    if key not in seen:
-                        seen.add(key)
+                return values | {knob.name: v for knob, v in zip(knobs, state, strict=True)}
+            for place in dict.fromkeys(place for n in violated for place in looks[n]):
+                own, near = steps_from(place, state[place])
+                here, before, after = far - own, state[:place], state[place + 1 :]
+                for value, more in near:
+                    moved = (*before, value, *after)
+                    if moved not in seen:
+                        seen.add(moved)
                         pushed += 1
-                        heapq.heappush(heap, (here + gap(knobs[name], value), pushed, moved))
+                        heapq.heappush(heap, (here + more, pushed, moved))
         return None
 
     # -- numbers -------------------------------------------------------------------------------

@@ -102,12 +102,14 @@ def test_figures_move_while_ten_thousand_events_come(
         log.listen(events.RunEnded("finished", "", 60.0, 30.0))
 
     feeding = threading.Thread(target=go_on)
-    feeding.start()
     try:
-        found: Answer = browser.ask(server.url, WATCH, width=width)
+        with browser.opened(server.url, width=width) as page:
+            feeding.start()
+            found: Answer = page.ask(WATCH)
     finally:
         stop.set()
-        feeding.join()
+        if feeding.ident is not None:
+            feeding.join()
         server.shutdown()
         serving.join()
         server.server_close()

@@ -79,7 +79,11 @@ def make_request(
         for name, said in (("strategy", config.tuner), ("max_trials", config.n_trial)):
             if said is not None and name not in asked:
                 values.pop(name, None)
-    options = TuneOptions(**values)
+    try:
+        options = TuneOptions(**values)
+    except UserError:
+        _check_project(project)
+        raise
     _check_compile_only(options, asked)
     warnings: tuple[str, ...] = ()
     if config is not None:
@@ -98,6 +102,15 @@ def _read_project(project: ProjectFile) -> dict[str, Any]:
     """The values of a project's options; a fault in one names the file."""
     try:
         return read_fields(project.given)
+    except UserError as error:
+        raise UserError(f"{project.path}: {error}") from error
+
+
+def _check_project(project: ProjectFile) -> None:
+    """UserError that names the file where its options are wrong by themselves."""
+    values = {name: one for name, one in _read_project(project).items() if name != "config"}
+    try:
+        TuneOptions(**values)
     except UserError as error:
         raise UserError(f"{project.path}: {error}") from error
 

@@ -250,7 +250,9 @@ def _host(
             if known.exists():
                 return SplicedHost.read(compiler, known)
         module = host_for(program, kernels, shapes, compiler.context)
-        compiler.run(module.operation, None, CONFIGURED_PHASE, verify=False)
+        # Passes that form dispatches find nothing to do in a host, which only calls kernels.
+        compiler.run(module.operation, None, "abi", verify=False)
+        compiler.run(module.operation, "dispatch-creation", CONFIGURED_PHASE, verify=False)
         if request.repeats > 1:
             add_benchmark(module, None, request.repeats, request.rotations)
         host = SplicedHost(compiler, module, names)

@@ -14,7 +14,7 @@ from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.starts import _batch, _layouts
+from tilewright.tuning.starts import _batch, _layouts, _try_group
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 
@@ -54,3 +54,28 @@ def test_channels_last_come_first_where_there_are_convolutions(
     assert layouts("linalg.matmul") == ["default"]
     context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
     assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"
+
+
+def test_measuring_what_is_compiled_ends_where_the_time_is_over(
+    tmp_path: Path, store: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    now = [0.0]
+    context.deadlines = Deadlines(100.0, 0.0, lambda: now[0])
+    context.run_id = 0
+    monkeypatch.setattr(starts, "observer", lambda *_: None)
+
+    class Loop:
+        def __init__(self) -> None:
+            compiler = SimpleNamespace(compile=lambda given: given)
+            self.stages, self.tried = SimpleNamespace(compiler=compiler), 0
+            self.stop = lambda: False
+
+        def try_all(self, given: list[Any]) -> None:
+            while self.tried < len(given) and not self.stop():
+                self.tried += 1
+                now[0] += 30.0
+
+    group: Any = [(None, Loop(), [1, 2]), (None, Loop(), [3, 4, 5])]
+    _try_group(context, group)
+    assert [loop.tried for _, loop, _ in group] == [2, 2], "the limit passes at the fourth"

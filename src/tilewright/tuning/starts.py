@@ -218,8 +218,8 @@ def _try_group(
     for (task, loop, given), candidates in zip(loops, made, strict=True):
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
-        # What has been compiled is soon measured.
-        loop.stop = lambda: context.stopping
+        # What has been compiled is soon measured; but on a busy machine not soon enough.
+        loop.stop = lambda: context.left_for("confirm") == 0.0
         loop.observe = observer(context, task, loop, done, context.options.trial_limit)
         loop.try_all(given)
     tried = sum(map(len, made))

@@ -36,8 +36,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import psutil
 
 from cluster_processes import ClusterProcesses, cluster_processes
 from tilewright.argument import ArgumentType
@@ -48,6 +50,7 @@ from tilewright.cluster.place import parse_place
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.compile_worker import compile_pool
+from tilewright.measure.device_lock import LOCKS_VARIABLE
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import random_inputs
 from tilewright.measure.jobs import JobRunner, WorkerFailure
@@ -155,6 +158,23 @@ def farm(folder: Path, workers: dict[str, tuple[str, ...]]) -> Iterator[ClusterP
         yield made
 
 
+def processor_s(made: ClusterProcesses | None) -> dict[str, float]:
+    """Seconds of processor time so far: of this process (`tuner`), of a cluster's scheduler and
+    workers, and of the compilers that the workers, or here this process, have started."""
+    groups = {"tuner": [psutil.Process()], "scheduler": [], "workers": []}
+    for process in made.processes if made else ():
+        name = "workers" if groups["scheduler"] else "scheduler"
+        groups[name].append(psutil.Process(process.pid))
+    owners = groups["workers"] if made else groups["tuner"]
+    groups["compilers"] = [child for one in owners for child in one.children()]
+    return {name: sum(map(_used, group)) for name, group in groups.items()}
+
+
+def _used(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
 def throughput(kept: Kept, rounds: int) -> None:
     """Candidates a second by one worker and by two."""
     part = "throughput"
@@ -162,7 +182,11 @@ def throughput(kept: Kept, rounds: int) -> None:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
             work = Path(folder)
             context, task = stack.enter_context(measured_task(work))
+            # A run of somebody else that measures on this processor would hold compilers up.
+            locks = patch.dict(os.environ, {LOCKS_VARIABLE: str(work)})
+            stack.enter_context(locks)
             pools: dict[str, JobRunner] = {}
+            farms: dict[str, ClusterProcesses] = {}
             for count in (1, 2):
                 here = stack.enter_context(compile_pool(count))
                 workers = {f"compile{n}": COMPILE_WORKER for n in range(count)}
@@ -179,6 +203,7 @@ def throughput(kept: Kept, rounds: int) -> None:
                 )
                 pools[f"here {count}"] = here
                 pools[f"cluster {count}"] = ClusterPool(here, cluster)
+                farms[f"cluster {count}"] = made
             compilers = {
                 name: CompileCandidates().compiler(
                     replace(context, compilers=pool), _apart(task, work / name)
@@ -190,20 +215,32 @@ def throughput(kept: Kept, rounds: int) -> None:
             for batch in drawn(task, len(kept.rows(part)), COMPILED):
                 if len(kept.rows(part)) >= rounds or not kept.has_time:
                     break
-                row = {}
+                row: dict[str, Any] = {}
                 for name, compiler in compilers.items():
+                    before = processor_s(farms.get(name))
                     begin = time.perf_counter()
                     for one in compiler.compile(batch):
                         discard(one)
                     row[name] = len(batch) / (time.perf_counter() - begin)
+                    after = processor_s(farms.get(name))
+                    row[f"{name} used"] = {k: (after[k] - before[k]) / len(batch) for k in after}
                 kept.add(part, row)
     found = kept.rows(part)
     if not found:
         return
-    print("\n| compile workers | candidates/s, median | best |\n| --- | --: | --: |")
+    columns = ("tuner", "scheduler", "workers", "compilers")
+    print(
+        f"\n| compile workers | candidates/s, median | best | CPU ms each: {' | '.join(columns)} |"
+    )
+    print("| --- |" + " --: |" * (2 + len(columns)))
     for name in ("here 1", "here 2", "cluster 1", "cluster 2"):
         rates = [row[name] for row in found]
-        print(f"| {name} | {statistics.median(rates):.2f} | {max(rates):.2f} |")
+        used = (statistics.median(row[f"{name} used"][one] for row in found) for one in columns)
+        cells = [
+            *(f"{one:.2f}" for one in (statistics.median(rates), max(rates))),
+            *(f"{1e3 * one:.0f}" for one in used),
+        ]
+        print(f"| {name} | {' | '.join(cells)} |")
     for name in ("here", "cluster"):
         gains = [row[f"{name} 2"] / row[f"{name} 1"] for row in found]
         best = max(row[f"{name} 2"] for row in found) / max(row[f"{name} 1"] for row in found)

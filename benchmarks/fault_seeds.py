@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fault_commands import REPOSITORY, run_command
+from fault_commands import REPOSITORY, limit_s, run_command
 from tilewright.cluster.certificates import make_certificates
 from tilewright.errors import UserError
 
@@ -225,16 +225,21 @@ def make_seeds(folder: Path, runs: bool = True) -> None:
         "run small.mlir --save small.vmfb",
         "run weights.mlir --compile-to end --save weights.vmfb",
     ):
-        found = run_command(line.split(), folder, folder / "home", 300)
+        found = run_command(line.split(), folder, folder / "home", _limit_s())
         if found.status != 0:
             raise RuntimeError(f"{line}: {found.status}: {found.err}")
     # What is asked of another machine, which never answers.
     asked = f"tune product.mlir {quick} --db asked.db --runner dir:exchange -o asked"
-    run_command(asked.split(), folder, folder / "home", 300, lambda: _asked(folder))
+    run_command(asked.split(), folder, folder / "home", _limit_s(), lambda: _asked(folder))
     for path in [folder / "asked.db", *folder.glob("*-wal"), *folder.glob("*-shm")]:
         path.unlink(missing_ok=True)
     shutil.rmtree(folder / "asked", ignore_errors=True)
     (folder / "done").touch()
+
+
+def _limit_s() -> float:
+    """For a run of few trials, on this machine as it is now."""
+    return 5 * limit_s()
 
 
 def _asked(folder: Path) -> bool:

@@ -255,7 +255,9 @@ def _good(state: WorkerState, request: HarmRequest) -> tuple[random.Random, byte
 
 def _truncated(state: WorkerState, request: HarmRequest) -> Any:
     chance, data = _good(state, request)
-    return _write(request, bytes(data[: chance.randrange(len(data))]))
+    # Behind the program is a directory for who unpacks it, which nobody needs who runs it.
+    end = data.find(b"PK\x01\x02")
+    return _write(request, bytes(data[: chance.randrange(end if end > 0 else len(data))]))
 
 
 def _flipped(state: WorkerState, request: HarmRequest) -> Any:

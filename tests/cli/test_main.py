@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -144,6 +145,14 @@ def test_a_mistake_is_one_line_and_status_2(
 def test_a_message_of_several_lines_becomes_one(failing: Callable[..., Result]) -> None:
     result = failing(UserError("first\n\n  second\nthird"))
     assert (result.exit_code, result.stderr) == (2, "error: first second third\n")
+
+
+@pytest.mark.parametrize("named", ["trials.csv", None])
+def test_a_full_disk_is_no_fault_of_ours(failing: Callable[..., Result], named: str | None) -> None:
+    result = failing(OSError(errno.ENOSPC, "No space left on device", named))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: a disk is full: {named or 'that of temporary files'}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_fault_of_ours_is_one_line_and_status_1(

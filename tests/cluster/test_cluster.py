@@ -15,7 +15,7 @@ import pytest
 
 from cluster_processes import ClusterProcesses, cluster_processes, older_iree
 from tilewright.argument import ArgumentType
-from tilewright.cluster.certificates import make_certificates
+from tilewright.cluster.certificates import make_certificates, security_of
 from tilewright.cluster.connecting import ClusterNeeds, open_cluster
 from tilewright.cluster.dispatching import CPU
 from tilewright.cluster.facts import facts_of
@@ -214,15 +214,22 @@ def test_another_machine_that_comes_later_does_not_measure_for_the_run(
 
 
 def test_a_certificate_of_another_authority_is_refused(
-    farm: ClusterProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    farm: ClusterProcesses, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tilewright.cluster.link._CONNECT_S", 1.0)
     make_certificates(tmp_path / "theirs")
     with (
-        pytest.raises(UserError, match="no scheduler answers"),
+        pytest.raises(UserError, match="its certificate is of another authority"),
         open_cluster(parse_place(farm.url), NEEDS, tmp_path, certs=tmp_path / "theirs"),
     ):
         pass
+    with pytest.raises(UserError, match="its certificate is of another authority"):
+        worker_states(farm.url, security_of(tmp_path / "theirs"))
+    place = ("--scheduler", farm.url, "--certs", str(tmp_path / "theirs"))
+    worker = farm.start("stranger", "worker", *place, "--role", "compile")
+    farm.said("stranger", "(its certificate is of another authority)")
+    worker.terminate()
+    # Whoever knocks does not fill the scheduler's log.
+    assert (farm.folder / "scheduler.log").read_text() == f"scheduler at {farm.url}\n"
     with (
         pytest.raises(UserError, match="tilewright cluster certs"),
         open_cluster(parse_place(farm.url), NEEDS, tmp_path, certs=tmp_path / "nowhere"),

@@ -28,9 +28,10 @@ def test_places() -> None:
         ("tls://farm.example:x", "tls://HOST:PORT"),
         ("http://farm.example:80", "no cluster"),
         ("local:many", "local:N"),
-        ("local:100000", "10000"),
+        ("local:100000", "from 0 to 10000"),
+        ("slurm:0", "from 1 to 10000"),
         ("", "no cluster"),
-        ("local:2?color=red", "color"),
+        ("local:2?color=red", r"'color' is no option of it \(allowed: none\)"),
     ],
 )
 def test_what_is_no_place_is_said(text: str, words: str) -> None:

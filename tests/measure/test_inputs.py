@@ -1,5 +1,7 @@
 """Random data, files of every element type, and the syntax of --input."""
 
+import errno
+import resource
 from pathlib import Path
 
 import ml_dtypes
@@ -16,6 +18,7 @@ from tilewright.measure.inputs import (
     random_array,
     random_inputs,
     read_outputs,
+    save_array,
     write_inputs,
     write_outputs,
 )
@@ -93,6 +96,18 @@ def test_values_of_the_wrong_type_are_refused(tmp_path):
         write_inputs(tmp_path, [tensor("f32", 2, 2)], [np.zeros((2, 3), np.float32)])
     with pytest.raises(UserError, match=r"2x2xf32, 2x2xf64"):
         write_inputs(tmp_path, [tensor("f32", 2, 2)], [np.zeros((2, 2))])
+
+
+@pytest.mark.parametrize("write", [save_array, lambda path, array: write_outputs(path, [array])])
+def test_a_full_disk_is_said_to_be_one(tmp_path, write):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"too large|No space") as raised:
+            write(tmp_path / "a.npz", np.ones(1 << 16))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.errno in (errno.ENOSPC, errno.EFBIG)
 
 
 def test_outputs_round_trip(tmp_path):

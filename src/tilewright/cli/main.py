@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -15,6 +16,8 @@ from tilewright.cli.lazy import CommandPlace, LazyGroup
 from tilewright.errors import UserError
 
 TRACEBACK = "TILEWRIGHT_TRACEBACK"
+# What the system says of a disk, a quota or a limit on files that is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _SUMMARIES = {
     "tune": "Find faster code for a program, and prove it.",
@@ -104,6 +107,9 @@ class Commands(LazyGroup):
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
+            if isinstance(error, OSError) and error.errno in _FULL:
+                place = error.filename or "that of temporary files ($TMPDIR), or one written to"
+                return _report(f"a disk is full: {place} ({error.strerror})", 2)
             return _report(
                 f"internal error: {type(error).__name__}: {error} (a fault of tilewright: set "
                 f"{TRACEBACK}=1 and run it again for the traceback to report)",

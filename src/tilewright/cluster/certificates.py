@@ -12,6 +12,7 @@ import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cluster.dask_settings import NO_EXTRA, settle
 from tilewright.errors import UserError
 from tilewright.files import user_folder_file, write_whole
 
@@ -112,9 +113,6 @@ def make_certificates(folder: Path, days: int = _DAYS) -> list[Path]:
     return written
 
 
-NO_EXTRA = "clusters need more packages: pip install 'tilewright[cluster]'"
-
-
 def security_of(folder: Path) -> Security:
     """What Dask is told of a cluster's certificates; nothing is sent in the clear with it.
 
@@ -124,6 +122,7 @@ def security_of(folder: Path) -> Security:
     Raises:
         UserError: there are none.
     """
+    settle()
     try:
         from distributed.security import Security
     except ImportError:

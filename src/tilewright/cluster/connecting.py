@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 from tilewright.cluster.blobs import BlobServer
 from tilewright.cluster.certificates import (
     CERTS_VARIABLE,
-    NO_EXTRA,
     certificates_folder,
     security_of,
     tls_context,
 )
-from tilewright.cluster.dask_settings import settle
+from tilewright.cluster.dask_settings import NO_EXTRA, PAGE, settle
 from tilewright.cluster.dispatching import COMPILE, DEVICE
 from tilewright.cluster.facts import facts_of
 from tilewright.cluster.link import Announce, Cluster
@@ -84,7 +83,7 @@ def open_cluster(
                 where = {"url": server.url}
         elif place.kind == "local":
             patience_s = _START_S
-            url = stack.enter_context(_local_scheduler())
+            url = stack.enter_context(_local_scheduler(work))
             wanted = {COMPILE: place.workers, DEVICE: len(needs.devices)}
             alive = stack.enter_context(_local_workers(url, place.workers, needs.devices, work))
         else:
@@ -154,15 +153,20 @@ def _own_address(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _local_scheduler() -> Iterator[str]:
-    settle()
+def _local_scheduler(work: Path) -> Iterator[str]:
+    settle(work)
     try:
         from distributed import LocalCluster
     except ImportError:
         raise UserError(NO_EXTRA) from None
     made: Any = LocalCluster
     with made(
-        n_workers=0, host="127.0.0.1", dashboard_address=None, silence_logs=50, protocol="tcp://"
+        n_workers=0,
+        host="127.0.0.1",
+        scheduler_kwargs=PAGE,
+        dashboard_address=None,
+        silence_logs=50,
+        protocol="tcp://",
     ) as cluster:
         yield str(cluster.scheduler_address)
 

@@ -118,6 +118,7 @@ class Dispatcher:
         self._beside: dict[str, list[FarmWorker]] = defaultdict(list)
         # What would be looked for among all workers again and again.
         self._roomy: dict[str, set[str]] = defaultdict(set)
+        self._idle: dict[str, dict[str, FarmWorker]] = defaultdict(dict)
         self._twice: set[int] = set()
         self._fits: dict[tuple[str, str], list[FarmWorker]] = {}
         self._busy: dict[str, int] = {}
@@ -162,6 +163,7 @@ class Dispatcher:
         self._beside[worker.host].remove(worker)
         self._fits.clear()
         self._roomy[worker.role].discard(address)
+        self._idle[worker.role].pop(address, None)
         lost = [self._running.pop(n).chunk for n in self._on.pop(address) if n in self._running]
         self._twice.difference_update(chunk.number for chunk in lost)
         # Of what it had it was doing the first; the rest was only waiting for it.
@@ -299,12 +301,17 @@ class Dispatcher:
         return self._fits[kind]
 
     def _changed(self, address: str) -> None:
-        """Note whether a worker has room for another chunk."""
+        """Note whether a worker has room for another chunk, and whether it has nothing to do."""
         worker = self.workers.get(address)
         if worker is None:
             return
-        has_room = self._load(worker) < self.policy.depth[worker.role]
+        load = self._load(worker)
+        has_room = load < self.policy.depth[worker.role]
         (self._roomy[worker.role].add if has_room else self._roomy[worker.role].discard)(address)
+        if load:
+            self._idle[worker.role].pop(address, None)
+        else:
+            self._idle[worker.role][address] = worker
 
     def _load(self, worker: FarmWorker) -> int:
         return len(self._on[worker.address]) + self._busy.get(worker.address, 0)
@@ -328,7 +335,9 @@ class Dispatcher:
             load, address = heapq.heappop(ranked)
             worker = self.workers[address]
             # The last are for who has nothing: behind one that takes long they would wait for it.
-            if not self._is_quiet(worker) or (load and len(queue) <= len(fitting)):
+            if load and len(queue) <= len(fitting):
+                break
+            if not self._is_quiet(worker):
                 continue
             items = self._take(queue, worker, fitting)
             if not items:
@@ -412,18 +421,26 @@ class Dispatcher:
         """Chunks that are late, for workers that have nothing to do and for which nothing waits:
         shared out among them, so that what stands behind one that hangs does not wait again."""
         made: list[Chunk] = []
+        roles = {role for role, idle in self._idle.items() if idle}
+        if not roles:
+            return made
         running = list(self._running.values())
-        late = [o for o in running if not o.chunk.second and self._is_late(o, now)]
+        there = (o for o in running if not o.chunk.second and o.chunk.items[0].role in roles)
+        late = [one for one in there if self._is_late(one, now)]
         if not late:
             return made
         copied = {i.key for one in running if one.chunk.second for i in one.chunk.items}
+        most = self.policy.faults
         for one in late:
             wanted = (i for i in one.chunk.items if i.key in self._open and i.key not in copied)
             items = list(wanted)
             idle = [
                 w
-                for w in (self._fitting(items[0]) if items else ())
-                if not self._load(w) and self._is_quiet(w) and not self._is_wanted(w)
+                for w in (self._idle[items[0].role].values() if items else ())
+                if w.fits(items[0])
+                and self._faults.get(w.address, 0) < most
+                and self._is_quiet(w)
+                and not self._is_wanted(w)
             ]
             each = math.ceil(len(items) / len(idle)) if idle else 0
             parts = [items[at : at + each] for at in range(0, len(items), each)] if each else []

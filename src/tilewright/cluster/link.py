@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.cluster.certificates import NO_EXTRA
-from tilewright.cluster.dask_settings import settle
+from tilewright.cluster.dask_settings import NO_EXTRA, is_refused, settle, why_unreachable
 from tilewright.cluster.dispatching import COMPILE, Chunk, Dispatcher, DispatchPolicy, WorkItem
 from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts, differing, disagreement
 from tilewright.errors import UserError
@@ -352,16 +351,20 @@ class Cluster:
                 )
                 return
             except (OSError, TimeoutError, RuntimeError, ValueError) as error:
+                if is_refused(error):
+                    raise UserError(f"--cluster: {self.url}: {why_unreachable(error)}") from None
                 if time.monotonic() >= end:
                     raise UserError(
-                        f"--cluster: {self.url}: no scheduler answers there ({_cause(error)}); "
-                        "start one with `tilewright cluster scheduler`"
+                        f"--cluster: {self.url}: no scheduler answers there "
+                        f"({why_unreachable(error)}); start one with `tilewright cluster scheduler`"
                     ) from None
                 time.sleep(0.5)
 
     def _scheduler_lost(self, error: Exception) -> None:
         """Wait for the scheduler to come back; all that was handed out is handed out again."""
-        self.announce(f"the scheduler at {self.url} has gone ({_cause(error)}); waiting for it")
+        self.announce(
+            f"the scheduler at {self.url} has gone ({why_unreachable(error)}); waiting for it"
+        )
         self.close()
         for address in list(self.workers):
             self._cancel(self.dispatcher.lose(address, suspect=False))
@@ -386,10 +389,3 @@ def _reply(text: str) -> dict[str, Any]:
 def _no_result(key: str) -> dict[str, Any]:
     failure = {"class": "WorkerFailure", "kind": "error", "message": "the worker left it out"}
     return {"key": key, "seconds": 0.0, "failure": failure}
-
-
-def _cause(error: BaseException) -> str:
-    """The innermost reason: Dask wraps what TLS and the network say."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())[:200] or type(error).__name__

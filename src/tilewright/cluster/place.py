@@ -76,8 +76,8 @@ def parse_place(text: str, where: str = "--cluster") -> ClusterPlace:
         )
     if kind in ("local", "slurm") and rest.isdigit():
         number = int(rest)
-        if number < (0 if kind == "local" else 1) or number > 10_000:
-            raise UserError(f"{where}: {kind}:{rest}: from 1 to 10000 workers can be started")
+        if number < (least := 0 if kind == "local" else 1) or number > 10_000:
+            raise UserError(f"{where}: {kind}:{rest}: from {least} to 10000 workers can be started")
         return ClusterPlace(kind, "", number, _read(query, kind, where))
     raise UserError(f"{where}: '{text}' is no cluster; write {_FORMS}")
 
@@ -131,6 +131,6 @@ def _read(query: str, kind: str, where: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(given) - _OPTIONS[kind])
     if unknown:
-        allowed = ", ".join(sorted(_OPTIONS[kind]))
+        allowed = ", ".join(sorted(_OPTIONS[kind])) or "none"
         raise UserError(f"{where}: '{unknown[0]}' is no option of it (allowed: {allowed})")
     return given

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.cluster.certificates import NO_EXTRA
-from tilewright.cluster.dask_settings import settle
+from tilewright import scratch
+from tilewright.cluster.dask_settings import NO_EXTRA, PAGE, is_refused, settle, why_unreachable
 from tilewright.cluster.facts import WorkerFacts
 from tilewright.errors import UserError
 
@@ -27,7 +27,12 @@ def run_scheduler(host: str, port: int, security: Any, say: Callable[[str], obje
     Raises:
         UserError: it cannot listen there.
     """
-    settle()
+    with scratch.folder() as folder:
+        settle(folder)
+        _serve(host, port, security, say)
+
+
+def _serve(host: str, port: int, security: Any, say: Callable[[str], object]) -> None:
     try:
         from distributed import Scheduler
     except ImportError:
@@ -37,7 +42,7 @@ def run_scheduler(host: str, port: int, security: Any, say: Callable[[str], obje
         made: Any = Scheduler
         protocol = "tcp://" if security is None else "tls://"
         async with made(
-            host=host, port=port, protocol=protocol, security=security, dashboard=False
+            host=host, port=port, protocol=protocol, security=security, **PAGE
         ) as scheduler:
             say(f"scheduler at {scheduler.address}")
             await scheduler.finished()
@@ -62,6 +67,7 @@ def worker_states(url: str, security: Any) -> list[dict[str, Any]]:
     Raises:
         UserError: no scheduler answers there.
     """
+    settle()
     try:
         from distributed import Client
     except ImportError:
@@ -71,7 +77,9 @@ def worker_states(url: str, security: Any) -> list[dict[str, Any]]:
         with made(url, security=security, timeout=_CONNECT_S, set_as_default=False) as client:
             info = client.sync(client.scheduler.identity)
     except (OSError, TimeoutError, RuntimeError, ValueError) as error:
-        raise UserError(f"{url}: no scheduler answers there ({error})") from None
+        why = why_unreachable(error)
+        said = why if is_refused(error) else f"no scheduler answers there ({why})"
+        raise UserError(f"{url}: {said}") from None
     found = []
     for address, data in info["workers"].items():
         told = (data.get("metrics") or {}).get("tilewright")

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cluster.certificates import (
-    NO_EXTRA,
     make_certificates,
     security_of,
 )
-from tilewright.cluster.dask_settings import settle
+from tilewright.cluster.dask_settings import NO_EXTRA, PAGE, settle
 from tilewright.cluster.place import ClusterPlace
 from tilewright.errors import UserError
 
@@ -112,7 +111,7 @@ def slurm_cluster(place: ClusterPlace) -> Iterator[tuple[str, Security]]:
                     "host": host,
                     "protocol": "tls://",
                     "security": security,
-                    "dashboard": False,
+                    **PAGE,
                 },
             },
             security=security,

@@ -24,7 +24,7 @@ from typing import Any
 
 from tilewright import scratch
 from tilewright.cluster.blobs import FetchedFiles
-from tilewright.cluster.dask_settings import settle
+from tilewright.cluster.dask_settings import PAGE, settle, why_unreachable
 from tilewright.cluster.dispatching import COMPILE, CPU
 from tilewright.cluster.facts import WIRE_FORMAT, WorkerFacts
 from tilewright.cluster.portable import portable_tasks
@@ -45,6 +45,7 @@ _KEPT_RUNS = 3
 # A device that another holds is waited for as long as this, before the chunk goes elsewhere.
 _DEVICE_PATIENCE_S = 900.0
 _RETRY_S = 1.0
+_CONNECT_S = 10.0
 _LOG_CHARS = 2000
 
 
@@ -335,14 +336,20 @@ async def _connected(
     """Keep a Dask worker connected; a scheduler that went away is waited for."""
     settle()
     from distributed import Worker
+    from distributed.comm import core
 
     async def metric(_: Any) -> dict[str, Any]:
         return worker.state()
 
-    lost = time.monotonic()
+    made: Any = Worker
+    connect: Any = core.connect
+    reached = security.get_connection_args("worker") if security is not None else {}
+    lost, waits_for = time.monotonic(), ""
     while not stopping.is_set():
         try:
-            async with Worker(
+            # A worker that is not let in does not say why, and asks ten times a second.
+            (await connect(scheduler, timeout=_CONNECT_S, **reached)).abort()
+            async with made(
                 scheduler,
                 nthreads=1,
                 name=name,
@@ -353,16 +360,19 @@ async def _connected(
                 silence_logs=50,
                 death_timeout=20,
                 local_directory=str(worker._folder),
-                dashboard=False,
+                **PAGE,
             ) as connected:
                 say(f"connected to {scheduler} as {connected.address}")
+                waits_for = ""
                 while connected.status.name == "running" and not stopping.is_set():
                     await asyncio.sleep(0.1)
             lost = time.monotonic()
             if not stopping.is_set():
                 say(f"{scheduler} has gone; waiting for it")
         except (OSError, TimeoutError, RuntimeError, ValueError) as error:
-            say(f"{scheduler}: {error}")
+            if (why := why_unreachable(error)) != waits_for:
+                say(f"{scheduler}: {why}; waiting for it")
+            waits_for = why
         if death_timeout_s is not None and time.monotonic() - lost > death_timeout_s:
             say(f"no scheduler at {scheduler} for {death_timeout_s:g} s")
             return

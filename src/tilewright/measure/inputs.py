@@ -7,8 +7,11 @@ shows as wrong, and a right one is neither infinite nor zero.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -157,8 +160,23 @@ def save_array(file: Path | IO[bytes], array: NDArray[Any]) -> None:
     Args:
         file: path, or a file open for writing.
         array: of any element type.
+
+    Raises:
+        OSError: it cannot be written.
     """
-    np.save(file, _as_bits(np.asarray(array)))
+    with _telling_why():
+        np.save(file, _as_bits(np.asarray(array)))
+
+
+@contextlib.contextmanager
+def _telling_why() -> Iterator[None]:
+    """NumPy says of a file that it could not write to its end only how much of it is there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {error}") from error
 
 
 def _as_bits(array: NDArray[Any]) -> NDArray[Any]:
@@ -266,10 +284,14 @@ def write_outputs(path: Path, outputs: Sequence[NDArray[Any]]) -> None:
     Args:
         path: of the file.
         outputs: in their order.
+
+    Raises:
+        OSError: it cannot be written.
     """
     names = [element_type_of(o.dtype) for o in outputs]
     arrays = {f"output_{i}": _as_bits(o) for i, o in enumerate(outputs)}
-    np.savez(path, types=np.array(names, dtype=np.str_), **arrays)  # type: ignore[arg-type]
+    with _telling_why():
+        np.savez(path, types=np.array(names, dtype=np.str_), **arrays)  # type: ignore[arg-type]
 
 
 def read_outputs(path: Path) -> list[NDArray[Any]]:

@@ -65,6 +65,17 @@ def test_the_trials_go_where_the_time_is(tmp_path: Path, store: Database) -> Non
     assert context.phase_s.keys() >= {"search.compile", "search.measure", "search.search"}
 
 
+def test_where_every_dispatch_is_small_the_largest_is_searched(
+    tmp_path: Path, store: Database
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=8)
+    began(store, context)
+    small = played_task(tmp_path, "small", 1e-5, 0.001, sizes=500)
+    larger = played_task(tmp_path, "larger", 2e-5, 0.002, sizes=500)
+    search(context, EVERY, [played_variant(small, larger)], [1e-2])
+    assert (len(larger.trials), len(small.trials)) == (8, 0)
+
+
 def test_the_search_ends_where_a_goal_is_reached(tmp_path: Path, store: Database) -> None:
     context, events = played_context(tmp_path, store, max_trials=60)
     began(store, context)

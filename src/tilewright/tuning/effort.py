@@ -14,7 +14,8 @@ class Effort:
     - `trials_per_dispatch`: candidates for one dispatch on average; those that promise more get
       more of the sum.
     - `max_trials`: candidates in the whole run at most.
-    - `min_share`: a dispatch with a smaller share of the program's time is left alone.
+    - `min_share`: a dispatch with a smaller share of the program's time is left alone, but for
+      the largest where all have less.
     - `variants`: built-in variants to measure; None: all there are.
     - `blocked_layouts`: layouts with blocks of channels for which kernels are tried, the most
       promising blocks first.

@@ -134,6 +134,11 @@ def search(
                 waiting.append(entry)
             elif (wanted := begin(entry)) is not None:
                 tasks.append(wanted)
+    if waiting and all(t.share < effort.min_share for one in prepared for t in one.tasks):
+        # Small beside the program, or beside what held it up while it was timed.
+        waiting.remove(largest := max(waiting, key=lambda entry: entry.task.share))
+        if (wanted := begin(largest)) is not None:
+            tasks.append(wanted)
     if not tasks:
         return
     most = limit = context.options.trial_limit

@@ -160,19 +160,26 @@ def farm(folder: Path, workers: dict[str, tuple[str, ...]]) -> Iterator[ClusterP
 
 def processor_s(made: ClusterProcesses | None) -> dict[str, float]:
     """Seconds of processor time so far: of this process (`tuner`), of a cluster's scheduler and
-    workers, and of the compilers that the workers, or here this process, have started."""
-    groups = {"tuner": [psutil.Process()], "scheduler": [], "workers": []}
-    for process in made.processes if made else ():
-        name = "workers" if groups["scheduler"] else "scheduler"
-        groups[name].append(psutil.Process(process.pid))
-    owners = groups["workers"] if made else groups["tuner"]
-    groups["compilers"] = [child for one in owners for child in one.children()]
-    return {name: sum(map(_used, group)) for name, group in groups.items()}
+    workers, and of the compilers that the workers, or here this process, have started; and how long
+    these `wait` for a processor that others have."""
+    tuner, *others = (psutil.Process(pid) for pid in (None, *_pids(made)))
+    groups = {"tuner": [tuner], "scheduler": others[:1], "workers": others[1:]}
+    groups["compilers"] = [child for one in others[1:] or [tuner] for child in one.children()]
+    used = {name: sum(map(_used, group)) for name, group in groups.items()}
+    return {**used, "wait": sum(map(_waited, groups["compilers"]))}
+
+
+def _pids(made: ClusterProcesses | None) -> list[int]:
+    return [process.pid for process in made.processes] if made else []
 
 
 def _used(process: psutil.Process) -> float:
     times = process.cpu_times()
-    return times.user + times.system
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _waited(process: psutil.Process) -> float:
+    return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def throughput(kept: Kept, rounds: int) -> None:
@@ -205,7 +212,8 @@ def throughput(kept: Kept, rounds: int) -> None:
                 pools[f"cluster {count}"] = ClusterPool(here, cluster)
                 farms[f"cluster {count}"] = made
             compilers = {
-                name: CompileCandidates().compiler(
+                # One that is given up in one way and not in another is not the same work.
+                name: CompileCandidates(timeout_s=60.0).compiler(
                     replace(context, compilers=pool), _apart(task, work / name)
                 )
                 for name, pool in pools.items()
@@ -228,7 +236,7 @@ def throughput(kept: Kept, rounds: int) -> None:
     found = kept.rows(part)
     if not found:
         return
-    columns = ("tuner", "scheduler", "workers", "compilers")
+    columns = ("tuner", "scheduler", "workers", "compilers", "wait")
     print(
         f"\n| compile workers | candidates/s, median | best | CPU ms each: {' | '.join(columns)} |"
     )

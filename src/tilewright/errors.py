@@ -22,6 +22,10 @@ class UserError(TilewrightError):
     """Something in the user's input, options or environment that the user can mend."""
 
 
+class UncompilableError(UserError):
+    """A program that the compiler does not take as it is, before anything is tuned."""
+
+
 class UnknownNameError(UserError):
     """A name that is not one of those registered; says which there are and the nearest match."""
 

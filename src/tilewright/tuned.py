@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.argument import element_type_of
-from tilewright.errors import UserError
+from tilewright.errors import UncompilableError, UserError
 from tilewright.files import parse_json
 from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.runtime import ALIGNMENT, Device, LoadedProgram, owned
@@ -229,7 +229,7 @@ def f64_kept(options: Mapping[str, Any], computed: bool, name: str) -> Iterator[
         The options for the run.
 
     Raises:
-        UserError: the run's own, with what can be done about f64.
+        UncompilableError: the run's own, with what can be done about f64.
     """
     flags = list(options.get("iree_flags", ()))
     if not computed or any("demote-f64" in flag for flag in flags):
@@ -237,8 +237,8 @@ def f64_kept(options: Mapping[str, Any], computed: bool, name: str) -> Iterator[
         return
     try:
         yield {**options, "iree_flags": [*flags, KEEP_F64]}
-    except UserError as error:
-        raise UserError(
+    except UncompilableError as error:
+        raise UncompilableError(
             f"{name} computes in f64, for which IREE has no code of some functions (tanh, erf, "
             f"sin): make it f32. {error}"
         ) from error

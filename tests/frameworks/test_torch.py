@@ -262,6 +262,8 @@ def test_f64_is_computed_in_f64(tmp_path: Path) -> None:
     assert torch.allclose(tuned(x), module(x), rtol=1e-12)
     with pytest.raises(UserError, match=r"^Tanh computes in f64, for which .*: make it f32\."):
         tilewright.torch.tune(torch.nn.Tanh(), x, output=tmp_path / "tanh", **QUICK)
+    with pytest.raises(UserError, match=r"^--effort: unknown effort"):
+        tilewright.torch.tune(module, x, output=tmp_path / "mistake", effort="quickest")
 
 
 def test_what_changes_its_buffers_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tilewright.errors import UserError
 from tilewright.report.importance import importance
 from tilewright.report.page import _breakable, log_axis
 from tilewright.report.result_folder import read_result_folder
+from tilewright.report.time_figures import without_prefix
 from tilewright.report.tuning import tuning_page
-from tilewright.report.tuning_figures import _without_prefix
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,10 @@ def test_importance() -> None:
 
 def test_parts_of_a_bar_leave_out_what_all_names_begin_with() -> None:
     names = ["net_dispatch_1_conv_3x3", "net_dispatch_0_matmul_4x4", "net_dispatch_12_add_4"]
-    found = _without_prefix(names)
+    found = without_prefix(names)
     assert list(found.values()) == ["1_conv_3x3", "0_matmul_4x4", "12_add_4"]
-    assert _without_prefix(["net_dispatch_0"]) == {"net_dispatch_0": "net_dispatch_0"}
-    assert list(_without_prefix(["a", "a_b"]).values()) == ["a", "a_b"]
+    assert without_prefix(["net_dispatch_0"]) == {"net_dispatch_0": "net_dispatch_0"}
+    assert list(without_prefix(["a", "a_b"]).values()) == ["a", "a_b"]
 
 
 def test_numbers_on_a_logarithmic_axis_are_whole() -> None:

@@ -15,7 +15,8 @@ import psutil
 from tilewright import words
 from tilewright.cli.live import status_line
 from tilewright.cli.view import PlainView, RunProgress
-from tilewright.report.tuning_figures import before_after, flame, progress
+from tilewright.report.time_figures import before_after, flame
+from tilewright.report.tuning_figures import progress
 from tilewright.tuning import events
 from tilewright.tuning.event_log import read_line
 

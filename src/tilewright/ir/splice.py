@@ -85,11 +85,12 @@ class GeneratedCode:
             NotLinkable: it is for another processor than x86-64, or calls a function.
         """
         module = self.module.operation.clone()
-        with session.context, _as_objects(_variants(module), folder) as paths:
+        variants = _variants(module)
+        with session.context, _as_objects(variants, folder) as paths:
             session.run(module, "executable-targets", "hal", verify=False)
             return {
                 name: _bytes(shared_object(path.read_bytes(), f"{name}_library_query", _QUERY))
-                for name, path in zip(self.workgroups, paths, strict=True)
+                for name, path in zip(variants, paths, strict=True)
             }
 
     @staticmethod
@@ -396,8 +397,9 @@ def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]
         CompileError: it does not compile.
     """
     with session.context:
-        forms = {name: elf_format(v.attributes["target"]) for name, v in _variants(module).items()}
-        stubs = {name: v for name, v in _variants(module).items() if name in names and forms[name]}
+        variants = _variants(module)
+        forms = {name: elf_format(v.attributes["target"]) for name, v in variants.items()}
+        stubs = {name: v for name, v in variants.items() if name in names and forms[name]}
         with _as_objects(stubs):
             session.run(module, "executable-targets", "hal", verify=False)
         for name, executable in _executables(module):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.measure.peak import Peak
-from tilewright.report import tuning_figures
+from tilewright.report import time_figures, tuning_figures
 from tilewright.report.page import Figures, render, write_page
 from tilewright.report.result_folder import ResultFolder, read_result_folder
 from tilewright.tables import Table
@@ -70,8 +70,8 @@ def tuning_page(result: ResultFolder, peak: Peak | None = None) -> str:
     rows = summary["dispatches"]
     figures: Figures = {}
     kinds = [{"kind": row["workload"].split(" ")[0], **row} for row in rows]
-    tuning_figures.before_after(figures, kinds)
-    tuning_figures.flame(figures, kinds)
+    time_figures.before_after(figures, kinds)
+    time_figures.flame(figures, kinds)
     drawn = peak is not None and tuning_figures.roofline(figures, rows, peak)
     dispatches = [
         _dispatch(result, row, f"dispatch-{number}", figures, peak)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tilewright import scratch
 from tilewright.cluster.handing_out import ClusterPool
-from tilewright.errors import UserError
+from tilewright.errors import UncompilableError, UserError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.inputs import argument_sizes
 from tilewright.measure.measurement_key import MeasurementKey, measurement_key
@@ -253,7 +253,7 @@ class TuningSession:
                 extraction = extract(context, sites=True)
             default = programs.build(Build("default", DEFAULT_VARIANT))
             if not default.ok:
-                raise UserError(f"{self.source}: {default.error}")
+                raise UncompilableError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):
             # No variant makes dispatches where there is nothing to compute.
             raise nothing_to_tune(self.source, [], self.options.only)

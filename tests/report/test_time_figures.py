@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.report.tuning_figures import before_after, flame
+from tilewright.report.time_figures import before_after, flame
 
 
 def row(name: str, kind: str, default: float | None, tuned: float, **more: Any) -> dict[str, Any]:

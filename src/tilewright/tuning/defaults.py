@@ -49,8 +49,8 @@ INDEPENDENT_FLAGS = (
 # A step of which the deadlines know what it takes: all dispatches of one variant.
 MEASURING = "measuring the dispatches of a variant"
 _TIMEOUT_S = 300.0
-# Tasks that data is made for between looks at the clock; the workers of a large machine have each
-# a job then.
+# Tasks that data is made for between looks at the clock: two or three jobs each, so that workers do
+# not wait for each other often.
 _AT_ONCE = 16
 _NO_TIME = "no time to measure it (--time-limit)"
 _TIMING = TimingPolicy(max_s=0.1, drop_factor=None)

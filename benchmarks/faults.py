@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -147,6 +148,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("faults-results"))
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     given = parser.parse_args(arguments)
+    # A shell has what it starts behind `&` ignore it, and what that starts: nothing could be
+    # interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given.output.mkdir(parents=True, exist_ok=True)
     chosen = [part for part in PARTS if given.cases is None or part.name in given.cases]
     if not given.table:

@@ -147,6 +147,13 @@ def test_a_message_of_several_lines_becomes_one(failing: Callable[..., Result]) 
     assert (result.exit_code, result.stderr) == (2, "error: first second third\n")
 
 
+def test_a_message_that_quotes_a_whole_file_is_cut(failing: Callable[..., Result]) -> None:
+    result = failing(UserError(f"unknown section '{'x' * 500_000}'; known: Search"))
+    assert len(result.stderr) < 3000
+    assert result.stderr.startswith("error: unknown section 'xxx")
+    assert result.stderr.endswith("x'; known: Search\n")
+
+
 @pytest.mark.parametrize("named", ["trials.csv", None])
 def test_a_full_disk_is_no_fault_of_ours(failing: Callable[..., Result], named: str | None) -> None:
     result = failing(OSError(errno.ENOSPC, "No space left on device", named))

@@ -40,22 +40,31 @@ def test_an_authority_signs_one_for_each_role_and_stays(tmp_path: Path) -> None:
 
 def test_nothing_is_sent_in_the_clear(tmp_path: Path) -> None:
     make_certificates(tmp_path)
-    assert security_of(tmp_path).require_encryption
+    assert security_of(tmp_path, "client").require_encryption
 
 
 def test_a_worker_needs_no_key_of_the_authority(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     (tmp_path / AUTHORITY_KEY).unlink()
     (tmp_path / "scheduler.pem").unlink()
-    assert security_of(tmp_path).tls_worker_cert
+    assert security_of(tmp_path, "worker").tls_worker_cert
     assert tls_context(tmp_path, "worker", server=False)
     with pytest.raises(UserError, match="no certificate of a scheduler"):
         tls_context(tmp_path, "scheduler", server=True)
+    with pytest.raises(UserError, match=r"no certificate of a scheduler .*scheduler\.pem"):
+        security_of(tmp_path, "scheduler")
+
+
+def test_an_authority_alone_or_none_at_all_is_a_mistake(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    (tmp_path / "client.pem").write_text("no certificate")
+    with pytest.raises(UserError, match="no certificate of a client"):
+        security_of(tmp_path, "client")
 
 
 def test_what_is_missing_says_how_to_make_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="tilewright cluster certs"):
-        security_of(tmp_path)
+        security_of(tmp_path, "client")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot make certificates"):
         make_certificates(tmp_path / "file")

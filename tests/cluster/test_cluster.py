@@ -110,7 +110,7 @@ def test_a_device_of_a_cluster_measures_as_one_of_this_machine(
         assert hung.kind == "timeout"
     from tilewright.cluster.certificates import security_of
 
-    (state,) = worker_states(farm.url, security_of(farm.certs))
+    (state,) = worker_states(farm.url, security_of(farm.certs, "client"))
     assert state["name"] == "steady"
     assert CPU in state["labels"]
     assert state["done"] >= 6
@@ -223,7 +223,7 @@ def test_a_certificate_of_another_authority_is_refused(
     ):
         pass
     with pytest.raises(UserError, match="its certificate is of another authority"):
-        worker_states(farm.url, security_of(tmp_path / "theirs"))
+        worker_states(farm.url, security_of(tmp_path / "theirs", "client"))
     place = ("--scheduler", farm.url, "--certs", str(tmp_path / "theirs"))
     worker = farm.start("stranger", "worker", *place, "--role", "compile")
     farm.said("stranger", "(its certificate is of another authority)")

@@ -62,7 +62,7 @@ def scheduler_(host: str, port: int, certs: Path | None) -> None:
 
     folder = certificates_folder(certs)
     plain = is_loopback(host) and certs is None and not (folder / AUTHORITY).exists()
-    security = None if plain else security_of(folder)
+    security = None if plain else security_of(folder, "scheduler")
     run_scheduler(host, port, security, click.echo)
 
 
@@ -77,7 +77,8 @@ def status_(url: str, certs: Path | None, as_json: bool) -> None:
     from tilewright.cluster.scheduler import worker_states
 
     url = scheduler_url(url, "URL")
-    security = security_of(certificates_folder(certs)) if url.startswith("tls://") else None
+    encrypted = url.startswith("tls://")
+    security = security_of(certificates_folder(certs), "client") if encrypted else None
     states = worker_states(url, security)
     if as_json:
         output.print_json(states)

@@ -18,6 +18,8 @@ from tilewright.errors import UserError
 TRACEBACK = "TILEWRIGHT_TRACEBACK"
 # What the system says of a disk, a quota or a limit on files that is full.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Characters of an error that are shown; what is longer quotes a file.
+_LONGEST_LINE = 2000
 
 _SUMMARIES = {
     "tune": "Find faster code for a program, and prove it.",
@@ -122,8 +124,12 @@ def _see(context: click.Context | None) -> str:
 
 
 def _report(message: str, status: int, mark: str = "error: ") -> int:
-    """One line on stderr, whatever line breaks the message has."""
-    click.echo(mark + " ".join(message.split()), err=True)
+    """One line on stderr, whatever line breaks the message has, and however long what it quotes."""
+    line = " ".join(message.split())
+    if len(line) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
+        line = f"{line[:half]} … {line[-half:]}"
+    click.echo(mark + line, err=True)
     return status
 
 

@@ -86,7 +86,8 @@ def command(
     security = context = None
     if url.startswith("tls://"):
         folder = certificates_folder(certs)
-        security, context = security_of(folder), tls_context(folder, "worker", server=False)
+        security = security_of(folder, "worker")
+        context = tls_context(folder, "worker", server=False)
     patience_s = None
     if death_timeout is not None:
         seconds = f"{death_timeout}s" if death_timeout.isdigit() else death_timeout

@@ -113,21 +113,23 @@ def make_certificates(folder: Path, days: int = _DAYS) -> list[Path]:
     return written
 
 
-def security_of(folder: Path) -> Security:
+def security_of(folder: Path, role: str) -> Security:
     """What Dask is told of a cluster's certificates; nothing is sent in the clear with it.
 
     Args:
         folder: as `make_certificates` left it, or a copy without `ca-key.pem` and other roles'.
+        role: whose certificate there has to be: one of ROLES.
 
     Raises:
-        UserError: there are none.
+        UserError: there is none, or it cannot be read.
     """
     settle()
     try:
         from distributed.security import Security
     except ImportError:
         raise UserError(NO_EXTRA) from None
-    _check(folder)
+    # Dask would say that it has no context, in words of its own, once it connects.
+    tls_context(folder, role, server=False)
     files: dict[str, str] = {"tls_ca_file": str(folder / AUTHORITY)}
     for role in ROLES:
         path = folder / f"{role}.pem"
@@ -157,7 +159,10 @@ def tls_context(folder: Path, role: str, *, server: bool) -> ssl.SSLContext:
         context.load_verify_locations(folder / AUTHORITY)
         context.load_cert_chain(folder / f"{role}.pem")
     except (OSError, ssl.SSLError) as error:
-        raise UserError(f"{folder}: no certificate of a {role} ({error})") from None
+        raise UserError(
+            f"{folder}: no certificate of a {role} can be read there, from {AUTHORITY} and "
+            f"{role}.pem ({error})"
+        ) from None
     return context
 
 

@@ -74,7 +74,7 @@ def open_cluster(
             url, patience_s = place.url, _JOIN_S
             folder = certificates_folder(certs)
             if place.is_encrypted:
-                security = security_of(folder)
+                security = security_of(folder, "client")
             if place.folder is None:
                 host = _own_address(url)
                 context = tls_context(folder, "client", server=True) if security else None

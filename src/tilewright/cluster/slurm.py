@@ -98,7 +98,7 @@ def slurm_cluster(place: ClusterPlace) -> Iterator[tuple[str, Security]]:
         raise UserError(f"--cluster slurm: there is no {SLURMJob.submit_command} on this machine")
     certs = place.folder / "certs"
     make_certificates(certs)
-    security = security_of(certs)
+    security = security_of(certs, "scheduler")
     host = place.options.get("host") or socket.gethostname()
     jobs = job_options(place, certs)
     made: Any = SpecCluster

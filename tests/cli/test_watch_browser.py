@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from tilewright.cli.watched_run import WatchedRun
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning import events
 from tilewright.tuning.event_log import EventLog
+from tuned_samples import matmul
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"),
@@ -63,6 +66,20 @@ def feed(log: EventLog, first: int, last: int) -> None:
         best = 1e-3 / (1 + number / TRIALS)
         trial = Trial(Configuration.of({"tile": number}), Status.OK, best)
         log.listen(events.TrialDone(row.name, trial, best, 1e-3, number + 1, TRIALS, "default"))
+
+
+def check(found: Answer, url: str) -> None:
+    """Figures moved until the run ended, with no error, for everybody, and without a network."""
+    value = found.value
+    assert found.faults == []
+    assert set(found.requests) == {f"{url}events"}, "nothing is fetched from elsewhere"
+    assert value["after"]["version"] > value["before"]["version"]
+    assert value["after"]["curves"] > 0
+    assert value["after"]["status"].startswith("finished")
+    assert value["wide"] <= 0
+    assert value["nameless"] == []
+    assert value["reached"], "all that can be worked is reached by the keyboard"
+    assert value["log"] <= 300
 
 
 @pytest.fixture
@@ -114,17 +131,9 @@ def test_figures_move_while_ten_thousand_events_come(
         serving.join()
         server.server_close()
     value = found.value
-    assert found.faults == []
-    assert set(found.requests) == {f"{server.url}events"}, "nothing is fetched from elsewhere"
-    assert value["after"]["version"] > value["before"]["version"]
+    check(found, server.url)
     assert value["after"]["trials"] == TRIALS
     assert value["after"]["rows"] == DISPATCHES
-    assert value["after"]["curves"] > 0
-    assert value["after"]["status"].startswith("finished")
-    assert value["wide"] <= 0
-    assert value["nameless"] == []
-    assert value["reached"], "all that can be worked is reached by the keyboard"
-    assert value["log"] <= 300
     frames = value["frames"]
     if frames:
         shown = ", ".join(
@@ -132,3 +141,33 @@ def test_figures_move_while_ten_thousand_events_come(
             for part in (0.5, 0.95, 0.99, 1.0)
         )
         print(f"frames at a width of {width}: {shown}")
+
+
+def test_figures_move_during_a_run(browser: Browser, tmp_path: Path) -> None:
+    program, out = tmp_path / "matmul.mlir", tmp_path / "out"
+    program.write_text(matmul(256, 256, 256))
+    here = (sys.executable, "-m", "tilewright")
+    tune = [*here, "tune", program, "-o", out, "--db", tmp_path / "t.db", "--effort", "quick",
+            "--max-trials", "40", "--variants", "default"]  # fmt: skip
+    with subprocess.Popen(
+        tune, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.rstrip().endswith("search"):
+                break
+        rest = threading.Thread(target=run.stderr.read)
+        rest.start()
+        watch = [*here, "watch", out]
+        with subprocess.Popen(watch, stdout=subprocess.PIPE, text=True) as serving:
+            try:
+                assert serving.stdout is not None
+                url = serving.stdout.readline().partition(": ")[0]
+                with browser.opened(url, width=400) as page:
+                    found: Answer = page.ask(WATCH)
+            finally:
+                serving.terminate()
+        rest.join()
+    assert run.returncode == 0
+    check(found, url)
+    assert found.value["after"]["trials"] >= 40

@@ -180,7 +180,7 @@ def test_all_operations_are_configured_at_once(
 
 def test_the_best_comes_from_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.store import Database, TaskResult
-    from tilewright.store.rows import configuration_from_json
+    from tilewright.store.column_values import configuration_from_json
 
     sampled = make(tmp_path / "a", SQUARE, configs="sample:1")
     ((name, entry),) = sampled.operations()[0].dispatches.items()

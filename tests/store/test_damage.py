@@ -16,8 +16,8 @@ from store_samples import key, result, run_record, trial
 
 from tilewright.errors import UserError
 from tilewright.store import Database, RunStatus, schema
-from tilewright.store.rows import RUNS
 from tilewright.store.sqlite import FileConnection
+from tilewright.store.stored_tables import RUNS
 
 PRELUDE = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"

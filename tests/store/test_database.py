@@ -16,7 +16,8 @@ from store_samples import ODD_VALUES, key, result, run_record, trial
 
 from tilewright.database_address import ServerAddress, default_database
 from tilewright.errors import UserError
-from tilewright.store import Database, Filter, RunStatus, rows
+from tilewright.store import Database, Filter, RunStatus
+from tilewright.store.stored_tables import RUNS, TRIALS
 from tilewright.trial import Configuration, Status, Trial
 
 
@@ -209,7 +210,7 @@ def test_a_run_of_another_machine_goes_on_as_long_as_it_stores(place: Path | str
         run_id, task_id = store.begin_run(run_record()), store.task_id(key())
         store.record_trial(run_id, task_id, trial(0))
         with store.connection.transaction() as connection:
-            connection.execute(sa.update(rows.RUNS.table).values(owner="elsewhere/7/1.0"))
+            connection.execute(sa.update(RUNS.table).values(owner="elsewhere/7/1.0"))
         if isinstance(place, Path):  # a file is used on one machine, whatever its name is now
             assert store.resume_run(run_id).id == run_id
             return
@@ -217,7 +218,7 @@ def test_a_run_of_another_machine_goes_on_as_long_as_it_stores(place: Path | str
             store.resume_run(run_id)
         assert store.prune(target="cpu").runs == 0
         with store.connection.transaction() as connection:
-            for table in (rows.RUNS.table, rows.TRIALS.table):
+            for table in (RUNS.table, TRIALS.table):
                 connection.execute(sa.update(table).values(created=table.c.created - 3600))
         assert store.resume_run(run_id).id == run_id
 

@@ -29,7 +29,7 @@ from tilewright.errors import UnknownNameError, UserError
 from tilewright.files import parse_json, user_file
 from tilewright.space.arrays import BoolArray, FloatArray, IntArray
 from tilewright.space.knobs import value_key
-from tilewright.store.rows import configuration_from_json
+from tilewright.store.column_values import configuration_from_json
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.trial import Configuration, Status, Trial, Value

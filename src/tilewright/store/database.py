@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from tilewright.database_address import ServerAddress, default_database, read_database
 from tilewright.errors import UserError
-from tilewright.store import owner, prune, rows, transfer, verify
+from tilewright.store import listing, owner, prune, rows, runs, transfer, verify
+from tilewright.store.column_values import configuration_to_json
 from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
 from tilewright.store.records import (
     Filter,
@@ -31,11 +32,19 @@ from tilewright.store.records import (
 )
 from tilewright.store.server import ServerConnection
 from tilewright.store.sqlite import FileConnection
-from tilewright.trial import Status, Trial
+from tilewright.store.stored_tables import (
+    MACHINES,
+    MEASUREMENTS,
+    RESULTS,
+    RUNS,
+    STATE,
+    TASKS,
+    TRIALS,
+    Fields,
+)
+from tilewright.trial import Trial
 
 EVERYTHING = Filter()
-# Columns of the listing that are fields of its rows as they are.
-_LISTED = ("target", "compiler", "flags", "runs", "trials", "ok", "best_s")
 
 
 class Database:
@@ -105,9 +114,9 @@ class Database:
             Its id.
         """
         with self.connection.transaction() as connection:
-            return rows.RUNS.insert(connection, self._begun(run)) or 0
+            return RUNS.insert(connection, self._begun(run)) or 0
 
-    def _begun(self, run: RunRecord) -> rows.Fields:
+    def _begun(self, run: RunRecord) -> Fields:
         """The fields of a new run that belongs to this process."""
         filled_in = {
             "uid": uuid.uuid4().hex,
@@ -133,23 +142,9 @@ class Database:
             compiler: the version.
             options_digest: as the run stored it.
         """
-        columns = rows.RUNS.c
-        fitting = (
-            sa.select(rows.RUNS.table)
-            .where(
-                columns.program_digest == program_digest,
-                columns.target == target,
-                columns.compiler == compiler,
-                columns.options_digest == options_digest,
-                columns.status.in_([RunStatus.RUNNING, RunStatus.INTERRUPTED]),
-            )
-            .order_by(columns.id.desc())
+        return runs.find_resumable(
+            self.connection, program_digest, target, compiler, options_digest
         )
-        with self.connection.snapshot() as connection:
-            runs = [rows.run_of(row) for row in connection.execute(fitting)]
-            busy = prune.going_on(connection)
-        mine = owner.this_process()
-        return min(runs, key=lambda run: run.id in busy and run.owner != mine, default=None)
 
     def resume_run(self, run_id: int) -> RunRecord:
         """Take over an unfinished run.
@@ -163,25 +158,7 @@ class Database:
         Raises:
             UserError: its process is still alive, or there is nothing to resume.
         """
-        with self.connection.transaction() as connection:
-            this = rows.RUNS.c.id == run_id
-            wanted = sa.select(rows.RUNS.table).where(this).with_for_update()
-            row = connection.execute(wanted).first()
-            if row is None:
-                raise UserError(f"database {self.place}: there is no run {run_id} to resume")
-            run = rows.run_of(row)
-            if run.status not in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
-                raise UserError(
-                    f"database {self.place}: run {run_id} is {run.status}: nothing to resume"
-                )
-            if run.owner != owner.this_process() and run_id in prune.going_on(connection):
-                where = f" on {owner.host_of(run.owner)}" if owner.is_elsewhere(run.owner) else ""
-                raise UserError(
-                    f"database {self.place}: run {run_id} is still going on in process "
-                    f"{owner.pid_of(run.owner)}{where}; wait for it or end it, then try again"
-                )
-            mine = {"status": RunStatus.RUNNING, "owner": owner.this_process(), "finished": None}
-            connection.execute(sa.update(rows.RUNS.table).where(this).values(mine))
+        runs.take_over(self.connection, run_id)
         return self.run(run_id)
 
     def finish_run(self, run_id: int, status: RunStatus = RunStatus.FINISHED) -> None:
@@ -193,8 +170,8 @@ class Database:
         """
         with self.connection.transaction(lasting=True) as connection:
             connection.execute(
-                sa.update(rows.RUNS.table)
-                .where(rows.RUNS.c.id == run_id)
+                sa.update(RUNS.table)
+                .where(RUNS.c.id == run_id)
                 .values(status=status, finished=self._clock(), owner="")
             )
 
@@ -207,14 +184,14 @@ class Database:
         Raises:
             UserError: there is none.
         """
-        found = self.connection.query(sa.select(rows.RUNS.table).where(rows.RUNS.c.id == run_id))
+        found = self.connection.query(sa.select(RUNS.table).where(RUNS.c.id == run_id))
         if not found:
             raise UserError(f"database {self.place}: there is no run {run_id}")
         return rows.run_of(found[0])
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
-        select = sa.select(rows.RUNS.table).order_by(rows.RUNS.c.id)
+        select = sa.select(RUNS.table).order_by(RUNS.c.id)
         return [rows.run_of(row) for row in self.connection.query(select)]
 
     # Machines
@@ -228,7 +205,7 @@ class Database:
         """
         with self.connection.transaction() as connection:
             fields = {"digest": digest, "data": dict(measured_on)}
-            rows.MACHINES.insert(connection, fields, "keep")
+            MACHINES.insert(connection, fields, "keep")
 
     # Tasks and trials
 
@@ -252,9 +229,9 @@ class Database:
         Args:
             key: of the task that they are similar to.
         """
-        columns = rows.TASKS.c
+        columns = TASKS.c
         found = self.connection.query(
-            sa.select(rows.TASKS.table)
+            sa.select(TASKS.table)
             .where(
                 columns.target == key.target,
                 columns.compiler == key.compiler,
@@ -275,7 +252,7 @@ class Database:
         Raises:
             UserError: there is none.
         """
-        found = self.connection.query(sa.select(rows.TASKS.table).where(rows.TASKS.c.id == task_id))
+        found = self.connection.query(sa.select(TASKS.table).where(TASKS.c.id == task_id))
         if not found:
             raise UserError(f"database {self.place}: there is no task {task_id}")
         return rows.task_of(found[0])
@@ -308,10 +285,10 @@ class Database:
         with self.connection.transaction() as connection:
             # Those who store trials of one run take turns (in SQLite all who write do): each
             # counts on from the last one's.
-            runs, of_run = rows.RUNS.c, rows.TRIALS.c.run_id == run_id
+            runs, of_run = RUNS.c, TRIALS.c.run_id == run_id
             if connection.dialect.name != "sqlite":
                 connection.execute(sa.select(runs.id).where(runs.id == run_id).with_for_update())
-            last = connection.execute(sa.select(sa.func.max(rows.TRIALS.c.ordinal)).where(of_run))
+            last = connection.execute(sa.select(sa.func.max(TRIALS.c.ordinal)).where(of_run))
             ordinal = 1 + next(-1 if one is None else one for one in last.scalars())
             for trial in trials:
                 place = {
@@ -332,8 +309,8 @@ class Database:
             run_id: the run; any if left out.
             task_id: of the task; any if left out.
         """
-        columns = rows.TRIALS.c
-        select = sa.select(rows.TRIALS.table).order_by(columns.run_id, columns.ordinal)
+        columns = TRIALS.c
+        select = sa.select(TRIALS.table).order_by(columns.run_id, columns.ordinal)
         if run_id is not None:
             select = select.where(columns.run_id == run_id)
         if task_id is not None:
@@ -355,8 +332,8 @@ class Database:
         Args:
             run_id: the run.
         """
-        of_run = rows.TRIALS.c.run_id == run_id
-        found = self.connection.query(sa.select(sa.func.count(rows.TRIALS.c.id)).where(of_run))
+        of_run = TRIALS.c.run_id == run_id
+        found = self.connection.query(sa.select(sa.func.count(TRIALS.c.id)).where(of_run))
         return int(found[0][0])
 
     # Results
@@ -375,12 +352,12 @@ class Database:
                 "task_id": task_id,
                 "run_id": run_id,
                 "created": self._clock(),
-                "configuration": None if winner is None else rows.configuration_to_json(winner),
+                "configuration": None if winner is None else configuration_to_json(winner),
             }
             if run_id is not None:
-                of_run = sa.select(rows.RUNS.c.machine).where(rows.RUNS.c.id == run_id)
+                of_run = sa.select(RUNS.c.machine).where(RUNS.c.id == run_id)
                 filled_in["machine"] = connection.execute(of_run).scalar() or ""
-            rows.RESULTS.insert(connection, {**vars(result), **filled_in}, "replace")
+            RESULTS.insert(connection, {**vars(result), **filled_in}, "replace")
 
     def result_for(self, key: TaskKey, machine: str | None = None) -> TaskResult | None:
         """The result of the same workload, target, compiler version and flags, from any run.
@@ -390,7 +367,7 @@ class Database:
             machine: what it was measured under, by its digest; the newest of any if left out.
         """
         known = self._results(
-            *rows.of_key(key), *([] if machine is None else [rows.RESULTS.c.machine == machine])
+            *rows.of_key(key), *([] if machine is None else [RESULTS.c.machine == machine])
         )
         return known[0].result if known else None
 
@@ -407,14 +384,14 @@ class Database:
         """
         conditions = rows.where_task(which)
         if key is not None:
-            columns = rows.TASKS.c
+            columns = TASKS.c
             conditions.append(columns.workload_key == key.workload.key)
             if not any_flags:
                 conditions.append(columns.flags == key.flags)
         return self._results(*conditions)
 
     def _results(self, *conditions: sa.ColumnElement[bool]) -> list[KnownResult]:
-        results, tasks, machines = rows.RESULTS.table, rows.TASKS.table, rows.MACHINES.table
+        results, tasks, machines = RESULTS.table, TASKS.table, MACHINES.table
         newest = results.c.created.desc()
         with self.connection.snapshot() as connection:
             found = connection.execute(
@@ -426,7 +403,7 @@ class Database:
             of_tasks = sa.select(tasks).where(tasks.c.id.in_({row.task_id for row in found}))
             known = {row.id: rows.task_of(row) for row in connection.execute(of_tasks)}
             named = sa.select(machines).where(machines.c.digest.in_({row.machine for row in found}))
-            told = {row.digest: rows.MACHINES.fields(row)["data"]
+            told = {row.digest: MACHINES.fields(row)["data"]
                     for row in connection.execute(named)}  # fmt: skip
         return [
             KnownResult(known[row.task_id], rows.result_of(row), told.get(row.machine))
@@ -449,7 +426,7 @@ class Database:
         with self.connection.transaction() as connection:
             place = {"run_id": run_id, "kind": kind, "name": name}
             fields = {**place, "data": data, "created": self._clock()}
-            rows.MEASUREMENTS.insert(connection, fields, "replace")
+            MEASUREMENTS.insert(connection, fields, "replace")
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
         """What was measured in a run, oldest first.
@@ -458,8 +435,8 @@ class Database:
             run_id: the run.
             kind: of thing; any if left out.
         """
-        columns = rows.MEASUREMENTS.c
-        select = sa.select(rows.MEASUREMENTS.table).where(columns.run_id == run_id)
+        columns = MEASUREMENTS.c
+        select = sa.select(MEASUREMENTS.table).where(columns.run_id == run_id)
         if kind is not None:
             select = select.where(columns.kind == kind)
         found = self.connection.query(select.order_by(columns.created, columns.kind, columns.name))
@@ -475,7 +452,7 @@ class Database:
         """
         with self.connection.transaction() as connection:
             fields = {"run_id": run_id, "key": key, "value": value}
-            rows.STATE.insert(connection, fields, "replace")
+            STATE.insert(connection, fields, "replace")
 
     def get_state(self, run_id: int, key: str) -> Json:
         """The checkpoint stored last under this name; None when there is none.
@@ -484,11 +461,11 @@ class Database:
             run_id: the run.
             key: name of the checkpoint.
         """
-        columns = rows.STATE.c
+        columns = STATE.c
         found = self.connection.query(
-            sa.select(rows.STATE.table).where(columns.run_id == run_id, columns.key == key)
+            sa.select(STATE.table).where(columns.run_id == run_id, columns.key == key)
         )
-        value: Json = rows.STATE.fields(found[0])["value"] if found else None
+        value: Json = STATE.fields(found[0])["value"] if found else None
         return value
 
     def states(self, prefix: str) -> list[tuple[int, Json]]:
@@ -500,13 +477,13 @@ class Database:
         Returns:
             The run and the content of each.
         """
-        columns = rows.STATE.c
+        columns = STATE.c
         found = self.connection.query(
-            sa.select(rows.STATE.table)
+            sa.select(STATE.table)
             .where(columns.key.startswith(prefix, autoescape=True))
             .order_by(columns.run_id.desc(), columns.key)
         )
-        return [(row.run_id, rows.STATE.fields(row)["value"]) for row in found]
+        return [(row.run_id, STATE.fields(row)["value"]) for row in found]
 
     # The database as a whole
 
@@ -516,40 +493,7 @@ class Database:
         Args:
             which: tasks to list.
         """
-        tasks, trials = rows.TASKS.table, rows.TRIALS.table
-        good = trials.c.status == Status.OK
-        counted = (
-            sa.select(
-                tasks,
-                sa.func.count(trials.c.id).label("trials"),
-                sa.func.count(trials.c.run_id.distinct()).label("runs"),
-                sa.func.count(trials.c.id).filter(good).label("ok"),
-                sa.func.min(trials.c.time_s).filter(good).label("best_s"),
-                sa.func.max(trials.c.created).label("last"),
-            )
-            .join(trials, trials.c.task_id == tasks.c.id, isouter=True)
-            .where(*rows.where_task(which))
-            .group_by(tasks.c.id)
-        )
-        with self.connection.snapshot() as connection:
-            found = connection.execute(counted).mappings().all()
-            results = {
-                row.task_id: rows.result_of(row)
-                for row in connection.execute(
-                    sa.select(rows.RESULTS.table).order_by(rows.RESULTS.c.created)
-                )
-            }
-        listed = []
-        for row in found:
-            result = results.get(row["id"])
-            last: float | None = row["last"]
-            if result is not None:
-                last = max(last or 0.0, result.created)
-            if which.since is not None and (last is None or last < which.since):
-                continue
-            same = {name: row[name] for name in _LISTED}
-            listed.append(ListingRow(row["id"], row["name"], **same, result=result, last=last))
-        return sorted(listed, key=lambda row: (-(row.last or 0.0), row.task_id))
+        return listing.listing(self.connection, which)
 
     def export(self, path: str | os.PathLike[str], which: Filter = EVERYTHING) -> RowCounts:
         """Write runs, tasks, trials, results and measurements as JSON lines.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from tilewright.errors import UserError
-from tilewright.store import owner, rows
 from tilewright.store.connection import Connection
-from tilewright.store.records import RowCounts, RunStatus
-
-# A run of another machine that has stored nothing for so many seconds has ended.
-_SILENT_S = 900.0
+from tilewright.store.records import RowCounts
+from tilewright.store.runs import going_on
+from tilewright.store.stored_tables import MACHINES, MEASUREMENTS, RESULTS, RUNS, TASKS, TRIALS
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def prune(db: Connection, condition: Condition, keep_results: bool, dry_run: boo
     Raises:
         UserError: there is no condition.
     """
-    runs, tasks, results = rows.RUNS.table, rows.TASKS.table, rows.RESULTS.table
+    runs, tasks, results = RUNS.table, TASKS.table, RESULTS.table
     which = condition.on(runs.c.created, runs)
     if not which:
         raise UserError(
@@ -111,14 +108,12 @@ def gc(db: Connection, dry_run: bool) -> RowCounts:
     Returns:
         How many rows of each kind went.
     """
-    runs, trials, results, machines = (
-        one.table for one in (rows.RUNS, rows.TRIALS, rows.RESULTS, rows.MACHINES)
-    )
+    runs, trials, results, machines = (one.table for one in (RUNS, TRIALS, RESULTS, MACHINES))
     counts = RowCounts()
     with contextlib.suppress(_DryRun), db.transaction() as connection:
         before = _count(connection)
         alive = going_on(connection)
-        of_runs = (trials, results, rows.MEASUREMENTS.table)
+        of_runs = (trials, results, MEASUREMENTS.table)
         used = [sa.select(one.c.run_id).where(one.c.run_id.is_not(None)) for one in of_runs]
         connection.execute(
             sa.delete(runs).where(runs.c.id.not_in(alive), *(runs.c.id.not_in(u) for u in used))
@@ -139,32 +134,8 @@ def gc(db: Connection, dry_run: bool) -> RowCounts:
     return counts
 
 
-def going_on(connection: sa.Connection) -> list[int]:
-    """The runs that go on, as far as can be told.
-
-    Of a process of another machine nothing is known but what it has stored: on a server a run that
-    has stored something within the last minutes goes on. A file is used on one machine alone, which
-    may have another name now.
-
-    Args:
-        connection: in a transaction.
-    """
-    runs, trials = rows.RUNS.table, rows.TRIALS.table
-    since = time.time() - _SILENT_S
-    recent = sa.select(trials.c.run_id).where(trials.c.created > since)
-    shared = connection.dialect.name != "sqlite"
-    lately = sa.or_(runs.c.created > since, runs.c.id.in_(recent))
-    running = runs.c.status == RunStatus.RUNNING
-    found = connection.execute(sa.select(runs, lately.label("lately")).where(running))
-    return [
-        row.id
-        for row in found
-        if owner.is_alive(row.owner) or (shared and row.lately and owner.is_elsewhere(row.owner))
-    ]
-
-
 def _drop_unused_tasks(connection: sa.Connection) -> None:
-    tasks, trials, results = rows.TASKS.table, rows.TRIALS.table, rows.RESULTS.table
+    tasks, trials, results = TASKS.table, TRIALS.table, RESULTS.table
     connection.execute(
         sa.delete(tasks).where(
             tasks.c.id.not_in(sa.select(trials.c.task_id)),
@@ -175,7 +146,7 @@ def _drop_unused_tasks(connection: sa.Connection) -> None:
 
 def _count(connection: sa.Connection) -> tuple[int, ...]:
     """Rows of each table, in the order of the fields of `RowCounts`."""
-    tables = (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS, rows.MEASUREMENTS)
+    tables = (RUNS, TASKS, TRIALS, RESULTS, MEASUREMENTS)
     return tuple(
         connection.execute(sa.select(sa.func.count()).select_from(one.table)).scalar_one()
         for one in tables

@@ -38,6 +38,7 @@ from tilewright.store.records import (
     TrialRecord,
 )
 from tilewright.store.server import ServerConnection
+from tilewright.store.stored_tables import MEASUREMENTS, RUNS, STATE, TASKS, TRIALS, StoredTable
 from tilewright.trial import Trial
 from tilewright.words import plural
 
@@ -173,14 +174,14 @@ class SteadyDatabase(Database):
             merge = transfer.Merge(connection)
             for line in transfer.lines(local):
                 merge.add(line)
-            runs = rows.RUNS.c
-            mine = {row.id: row for row in local.execute(sa.select(rows.RUNS.table))}
+            runs = RUNS.c
+            mine = {row.id: row for row in local.execute(sa.select(RUNS.table))}
             ids = {id_: merge.run_ids[row.uid] for id_, row in mine.items()}
             for row in mine.values():
                 ended = {"status": row.status, "finished": row.finished, "owner": row.owner}
-                connection.execute(sa.update(rows.RUNS.table).where(runs.uid == row.uid)
+                connection.execute(sa.update(RUNS.table).where(runs.uid == row.uid)
                                    .values(ended))  # fmt: skip
-            for table in (rows.STATE, rows.MEASUREMENTS):
+            for table in (STATE, MEASUREMENTS):
                 for row in local.execute(sa.select(table.table)):
                     fields = table.fields(row)
                     table.insert(connection, {**fields, "run_id": ids[row.run_id]}, "replace")
@@ -213,7 +214,7 @@ class SteadyDatabase(Database):
         self._provisional += 1
         return self._provisional
 
-    def _has(self, table: rows.StoredTable, row_id: int) -> bool:
+    def _has(self, table: StoredTable, row_id: int) -> bool:
         return bool(self._file.connection.query(sa.select(table.c.id).where(table.c.id == row_id)))
 
     # Runs
@@ -223,11 +224,11 @@ class SteadyDatabase(Database):
 
         def begin() -> int:
             with self.connection.transaction() as connection:
-                return rows.RUNS.insert(connection, fields) or 0
+                return RUNS.insert(connection, fields) or 0
 
         run_id = self._ask(begin, 0) or self._new_id()
         with self._file.connection.transaction() as connection:
-            rows.RUNS.insert(connection, {**fields, "id": run_id})
+            RUNS.insert(connection, {**fields, "id": run_id})
         return run_id
 
     def resume_run(self, run_id: int) -> RunRecord:
@@ -235,15 +236,15 @@ class SteadyDatabase(Database):
         trials = super().trial_records(run_id)
         with self.connection.snapshot() as there, self._file.connection.transaction() as here:
             wanted = {
-                rows.RUNS: rows.RUNS.c.id == run_id,
-                rows.TASKS: rows.TASKS.c.id.in_({one.task_id for one in trials}),
-                rows.TRIALS: rows.TRIALS.c.run_id == run_id,
-                rows.STATE: rows.STATE.c.run_id == run_id,
-                rows.MEASUREMENTS: rows.MEASUREMENTS.c.run_id == run_id,
+                RUNS: RUNS.c.id == run_id,
+                TASKS: TASKS.c.id.in_({one.task_id for one in trials}),
+                TRIALS: TRIALS.c.run_id == run_id,
+                STATE: STATE.c.run_id == run_id,
+                MEASUREMENTS: MEASUREMENTS.c.run_id == run_id,
             }
             for table, condition in wanted.items():
                 for row in there.execute(sa.select(table.table).where(condition)):
-                    own = {"id": row.id} if table in (rows.RUNS, rows.TASKS) else {}
+                    own = {"id": row.id} if table in (RUNS, TASKS) else {}
                     table.insert(here, {**table.fields(row), **own}, "keep")
         return run
 
@@ -257,7 +258,7 @@ class SteadyDatabase(Database):
         self._ask(lambda: super(SteadyDatabase, self).put_machine(digest, measured_on), None)
 
     def run(self, run_id: int) -> RunRecord:
-        if self._has(rows.RUNS, run_id):
+        if self._has(RUNS, run_id):
             return self._file.run(run_id)
         return super().run(run_id)
 
@@ -273,7 +274,7 @@ class SteadyDatabase(Database):
         return here
 
     def task(self, task_id: int) -> TaskRecord:
-        if self._has(rows.TASKS, task_id):
+        if self._has(TASKS, task_id):
             return self._file.task(task_id)
         return super().task(task_id)
 
@@ -290,13 +291,13 @@ class SteadyDatabase(Database):
     def trial_records(
         self, run_id: int | None = None, task_id: int | None = None
     ) -> list[TrialRecord]:
-        if run_id is not None and self._has(rows.RUNS, run_id):
+        if run_id is not None and self._has(RUNS, run_id):
             return self._file.trial_records(run_id, task_id)
         there = None if task_id is None else self._task_ids.get(task_id, task_id)
         return self._ask(lambda: super(SteadyDatabase, self).trial_records(run_id, there), [])
 
     def count_trials(self, run_id: int) -> int:
-        if self._has(rows.RUNS, run_id):
+        if self._has(RUNS, run_id):
             return self._file.count_trials(run_id)
         return super().count_trials(run_id)
 
@@ -320,7 +321,7 @@ class SteadyDatabase(Database):
         )
 
     def measurements(self, run_id: int, kind: str | None = None) -> list[ProgramMeasurement]:
-        if self._has(rows.RUNS, run_id):
+        if self._has(RUNS, run_id):
             return self._file.measurements(run_id, kind)
         return self._ask(lambda: super(SteadyDatabase, self).measurements(run_id, kind), [])
 
@@ -330,7 +331,7 @@ class SteadyDatabase(Database):
         self._ask(lambda: super(SteadyDatabase, self).put_state(there, key, value), None)
 
     def get_state(self, run_id: int, key: str) -> Json:
-        if self._has(rows.RUNS, run_id):
+        if self._has(RUNS, run_id):
             return self._file.get_state(run_id, key)
         return self._ask(lambda: super(SteadyDatabase, self).get_state(run_id, key), None)
 

@@ -32,6 +32,7 @@ import sqlalchemy as sa
 from tilewright.errors import UserError
 from tilewright.files import parse_json, whole_file
 from tilewright.store import rows
+from tilewright.store.column_values import configuration_from_json, dumps
 from tilewright.store.connection import Connection
 from tilewright.store.records import (
     Filter,
@@ -39,7 +40,15 @@ from tilewright.store.records import (
     RunStatus,
     TaskKey,
 )
-from tilewright.store.rows import Fields
+from tilewright.store.stored_tables import (
+    MACHINES,
+    MEASUREMENTS,
+    RESULTS,
+    RUNS,
+    TASKS,
+    TRIALS,
+    Fields,
+)
 from tilewright.workload import Workload
 
 FORMAT = "tilewright-db"
@@ -71,10 +80,10 @@ def export(db: Connection, path: Path, which: Filter) -> RowCounts:
             partial.open("w", encoding="utf-8") as out,
             db.snapshot() as connection,
         ):
-            out.write(rows.dumps({"format": FORMAT, "version": VERSION}) + "\n")
+            out.write(dumps({"format": FORMAT, "version": VERSION}) + "\n")
             written = dict.fromkeys(_COUNTED, 0)
             for line in lines(connection, which):
-                out.write(rows.dumps(line) + "\n")
+                out.write(dumps(line) + "\n")
                 if line["type"] in written:
                     written[line["type"]] += 1
             return RowCounts(*written.values())
@@ -94,9 +103,7 @@ def lines(connection: sa.Connection, which: Filter = _EVERYTHING) -> Iterator[Fi
     Yields:
         One object for each line, those before it that it refers to first.
     """
-    runs, tasks, trials, results = (
-        one.table for one in (rows.RUNS, rows.TASKS, rows.TRIALS, rows.RESULTS)
-    )
+    runs, tasks, trials, results = (one.table for one in (RUNS, TASKS, TRIALS, RESULTS))
     since = 0.0 if which.since is None else which.since
 
     def of_tasks(table: sa.Table, *columns: sa.Column[Any]) -> sa.Select[Any]:
@@ -110,21 +117,21 @@ def lines(connection: sa.Connection, which: Filter = _EVERYTHING) -> Iterator[Fi
             select = select.where(table.c.id.in_(ids))
         return connection.execute(select)
 
-    for row in connection.execute(sa.select(rows.MACHINES.table)):
-        yield {"type": "machine", **rows.MACHINES.fields(row)}
+    for row in connection.execute(sa.select(MACHINES.table)):
+        yield {"type": "machine", **MACHINES.fields(row)}
     uids: dict[int, str] = {}
     for row in wanted(runs, "run_id"):
-        fields = rows.RUNS.fields(row)
+        fields = RUNS.fields(row)
         del fields["owner"]
         uids[row.id] = fields["uid"]
         yield {"type": "run", **fields}
     for row in wanted(tasks, "task_id"):
-        fields = rows.TASKS.fields(row)
+        fields = TASKS.fields(row)
         del fields["workload_key"], fields["name"]
         yield {"type": "task", "id": row.id, **fields}
     in_order = of_tasks(trials).order_by(trials.c.run_id, trials.c.ordinal)
     for row in connection.execution_options(yield_per=1000).execute(in_order):
-        fields = rows.TRIALS.fields(row)
+        fields = TRIALS.fields(row)
         fields["binary"] = fields.pop("binary_digest")
         yield {
             "type": "trial",
@@ -133,18 +140,18 @@ def lines(connection: sa.Connection, which: Filter = _EVERYTHING) -> Iterator[Fi
             **fields,
         }
     for row in connection.execute(of_tasks(results).order_by(results.c.task_id)):
-        fields = rows.RESULTS.fields(row)
+        fields = RESULTS.fields(row)
         yield {
             "type": "result",
             "run": uids.get(fields.pop("run_id")),
             "task": fields.pop("task_id"),
             **fields,
         }
-    measured = rows.MEASUREMENTS.table
+    measured = MEASUREMENTS.table
     for row in connection.execute(
         sa.select(measured).order_by(measured.c.run_id, measured.c.created)
     ):
-        fields = rows.MEASUREMENTS.fields(row)
+        fields = MEASUREMENTS.fields(row)
         run = uids.get(fields.pop("run_id"))
         if run is not None:
             yield {"type": "measurement", "run": run, **fields}
@@ -288,7 +295,7 @@ class Merge:
 
     def _machine(self, data: Fields) -> bool:
         fields = {**data, "data": dict(data["data"])}
-        return rows.MACHINES.insert(self._connection, fields, "keep") is not None
+        return MACHINES.insert(self._connection, fields, "keep") is not None
 
     def _run(self, data: Fields) -> bool:
         status = RunStatus(data["status"])
@@ -301,14 +308,14 @@ class Merge:
             "owner": "",
             "machine": data.get("machine", ""),
         }
-        run_id = rows.RUNS.insert(self._connection, {**fields, "id": None}, "keep")
-        uid, columns = data["uid"], rows.RUNS.c
+        run_id = RUNS.insert(self._connection, {**fields, "id": None}, "keep")
+        uid, columns = data["uid"], RUNS.c
         if run_id is not None:
             self.run_ids[uid] = run_id
             return True
         if status is RunStatus.FINISHED:  # exported before and after it finished
             self._connection.execute(
-                sa.update(rows.RUNS.table)
+                sa.update(RUNS.table)
                 .where(columns.uid == uid, columns.status == RunStatus.IMPORTED)
                 .values(status=status, finished=data["finished"])
             )
@@ -334,11 +341,11 @@ class Merge:
 
     def _result(self, data: Fields) -> bool:
         if data["configuration"] is not None:
-            rows.configuration_from_json(data["configuration"])
+            configuration_from_json(data["configuration"])
         run_id = None if data["run"] is None else self.run_ids[data["run"]]
         place = {"run_id": run_id, "task_id": self.task_ids[data["task"]]}
         return rows.put_result(self._connection, {"machine": "", **data, **place})
 
     def _measurement(self, data: Fields) -> bool:
         fields = {**data, "run_id": self.run_ids[data["run"]]}
-        return rows.MEASUREMENTS.insert(self._connection, fields, "keep") is not None
+        return MEASUREMENTS.insert(self._connection, fields, "keep") is not None

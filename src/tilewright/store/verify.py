@@ -10,6 +10,16 @@ import sqlalchemy as sa
 from tilewright.errors import UserError
 from tilewright.store import rows
 from tilewright.store.connection import Connection
+from tilewright.store.stored_tables import (
+    MACHINES,
+    MEASUREMENTS,
+    RESULTS,
+    RUNS,
+    STATE,
+    TASKS,
+    TRIALS,
+    StoredTable,
+)
 
 # Sentences on one table at most: a file with a hole in it has thousands.
 _MOST = 20
@@ -25,14 +35,14 @@ def verify(db: Connection) -> list[str]:
         A sentence for each thing that is wrong.
     """
     found = db.damage()[:_MOST]
-    readers: tuple[tuple[rows.StoredTable, Callable[[Any], object]], ...] = (
-        (rows.MACHINES, rows.MACHINES.fields),
-        (rows.RUNS, rows.run_of),
-        (rows.TASKS, _task),
-        (rows.TRIALS, rows.trial_of),
-        (rows.RESULTS, rows.result_of),
-        (rows.MEASUREMENTS, rows.measurement_of),
-        (rows.STATE, rows.STATE.fields),
+    readers: tuple[tuple[StoredTable, Callable[[Any], object]], ...] = (
+        (MACHINES, MACHINES.fields),
+        (RUNS, rows.run_of),
+        (TASKS, _task),
+        (TRIALS, rows.trial_of),
+        (RESULTS, rows.result_of),
+        (MEASUREMENTS, rows.measurement_of),
+        (STATE, STATE.fields),
     )
     with db.snapshot() as connection:
         for table, read in readers:
@@ -58,7 +68,7 @@ def _task(row: sa.Row[Any]) -> None:
 
 def _repeated(connection: sa.Connection) -> list[str]:
     """Trials of one run with one number: two processes took it for theirs."""
-    trials = rows.TRIALS.table
+    trials = TRIALS.table
     same = (trials.c.run_id, trials.c.ordinal)
     twice = sa.select(*same).group_by(*same).having(sa.func.count() > 1).limit(_MOST)
     return [f"trials: run {run} has number {n} twice" for run, n in connection.execute(twice)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tilewright.files import read_text, write_whole
 from tilewright.measure.jobs import WorkerState
 from tilewright.spec.evidence import EntryEvidence
-from tilewright.store.rows import configuration_to_json
+from tilewright.store.column_values import configuration_to_json
 from tilewright.toolchain import installed_version
 from tilewright.tuning.company import Company
 from tilewright.tuning.confirm import entry_of

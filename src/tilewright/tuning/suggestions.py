@@ -16,7 +16,7 @@ from tilewright.sketch.spec_tasks import report_on_file
 from tilewright.space.generators import dispatch_space
 from tilewright.space.interface import Space
 from tilewright.spec.report import SpecReport
-from tilewright.store.rows import configuration_from_json
+from tilewright.store.column_values import configuration_from_json
 from tilewright.target import Target
 from tilewright.tiling import DispatchTemplate
 from tilewright.trial import Configuration

@@ -50,9 +50,11 @@ from tilewright.tuning.compile_only import (
     space_sizes,
     spec_applies,
 )
+from tilewright.tuning.extraction import extraction_job, learn
 from tilewright.tuning.opening import OpenProgram, accepted_target
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant, extraction_job, learn, read_all_tasks
+from tilewright.tuning.prepare import read_all_tasks
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.stages import DispatchCompiler
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import LoadRequest, read_user_program

@@ -31,7 +31,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.evidence import EvidenceRequest
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, Proof, SpecRequest
 from tilewright.tuning.task import DispatchTask

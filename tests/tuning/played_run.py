@@ -22,7 +22,7 @@ from tilewright.tuning.candidate_trial import Reference
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.reference_tasks import make_reference
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import DEFAULT_VARIANT

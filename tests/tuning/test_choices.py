@@ -13,7 +13,7 @@ from tilewright.target import parse_target
 from tilewright.trial import Configuration
 from tilewright.tuning.choices import expected_s, settle
 from tilewright.tuning.kernel_sites import TunableSite
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 ONE, OTHER = Configuration.of({"knob": 1}), Configuration.of({"knob": 2})

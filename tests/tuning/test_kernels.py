@@ -26,7 +26,7 @@ from tilewright.trial import Status
 from tilewright.tuning import stages
 from tilewright.tuning.events import ignore
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import NO_KERNEL
+from tilewright.tuning.prepared_variant import NO_KERNEL
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
 from tilewright.tuning.variants import DEFAULT_VARIANT

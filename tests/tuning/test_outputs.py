@@ -17,7 +17,7 @@ from tilewright.tuning.company import Company, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
 from tilewright.tuning.extract_tasks import ExtractedDispatch
 from tilewright.tuning.outputs import check_writable, finish, read_manifest
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.variants import Variant

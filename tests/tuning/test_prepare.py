@@ -10,9 +10,11 @@ from tilewright.ir.program import load_program
 from tilewright.measure.jobs import Result, WorkerFailure, WorkerState
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.extract_tasks import ConfigureRequest
+from tilewright.tuning.extraction import extract
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import extract, nothing_to_tune, read_tasks, take_apart
+from tilewright.tuning.prepare import read_tasks, take_apart
+from tilewright.tuning.prepared_variant import nothing_to_tune
 
 MATRIX = "tensor<64x64xf32>"
 PROGRAM = f"""

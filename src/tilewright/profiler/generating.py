@@ -23,9 +23,11 @@ from tilewright.profiler.folder import DispatchEntry, GeneratedFolder, Operation
 from tilewright.store import Database
 from tilewright.target import Target, parse_target
 from tilewright.toolchain import Toolchain
+from tilewright.tuning.extraction import extraction_job, learn
 from tilewright.tuning.opening import LOAD_TIMEOUT_S, OpenProgram
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant, extraction_job, learn, read_all_tasks
+from tilewright.tuning.prepare import read_all_tasks
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import LoadRequest, read_user_program
 

@@ -42,9 +42,11 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.defaults import measure_defaults
 from tilewright.tuning.events import Event, Note
 from tilewright.tuning.experience import space_to_json
+from tilewright.tuning.extraction import use_given_arguments
 from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import PreparedVariant, take_apart, use_given_arguments
+from tilewright.tuning.prepare import take_apart
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.session_stages import RUN_TIMEOUT_S, compile_limit_s
 from tilewright.tuning.stages import CandidateMeasurer, CompiledCandidate, DispatchCompiler, Stages

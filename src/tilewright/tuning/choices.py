@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.trial import Configuration
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.task import DispatchTask
 
 # Of a kernel's time: what it may take longer than its parts for both to count as equal.

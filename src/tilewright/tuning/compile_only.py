@@ -30,7 +30,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDone
 from tilewright.tuning.opening import OpenProgram
 from tilewright.tuning.outputs import MANIFEST
-from tilewright.tuning.prepare import PreparedVariant, nothing_to_tune
+from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.proof import ProofFailure, prove
 from tilewright.tuning.search_phase import trial_detail
 from tilewright.tuning.session_stages import Compiling

@@ -21,7 +21,7 @@ from tilewright.tuning.entries import ConfigurationEntry, Entry, KernelEntry
 from tilewright.tuning.events import WinnerFound
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
 from tilewright.tuning.finalist_tasks import SiteFinalistRequest, compile_site_finalist
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import CLEAR
 from tilewright.tuning.proof import Claim, ProofFailure, prove_all
 from tilewright.tuning.reference_tasks import SITE_FLAG

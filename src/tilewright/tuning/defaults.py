@@ -22,7 +22,7 @@ from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Ref
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import DispatchesRanked, DispatchRow
 from tilewright.tuning.extract_tasks import ISOLATED_FLAG
-from tilewright.tuning.prepare import PreparedVariant, Skipped
+from tilewright.tuning.prepared_variant import PreparedVariant, Skipped
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
     SITE_FLAG,

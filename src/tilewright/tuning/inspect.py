@@ -13,9 +13,11 @@ import numpy as np
 from tilewright.space.interface import Space
 from tilewright.space.union import UnionSpace
 from tilewright.target import parse_target
+from tilewright.tuning.extraction import use_given_arguments
 from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.opening import OpenProgram, open_program
-from tilewright.tuning.prepare import Skipped, take_apart, use_given_arguments
+from tilewright.tuning.prepare import take_apart
+from tilewright.tuning.prepared_variant import Skipped
 from tilewright.tuning.request import make_request
 from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.variants import Variant

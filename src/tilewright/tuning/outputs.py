@@ -25,9 +25,10 @@ from tilewright.tuning.company import Company, Outcome, spec_request
 from tilewright.tuning.confirm import entry_of
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.evidence import EvidenceRequest, entry_evidence, write_evidence
+from tilewright.tuning.extraction import extract
 from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
-from tilewright.tuning.prepare import PreparedVariant, extract
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult

@@ -1,19 +1,14 @@
-"""From a variant of a program to tasks: dispatches grouped by workload, each with its space."""
+"""From the dispatches of a program to tasks: grouped by workload, each with its space."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
-from tilewright.errors import UserError
-from tilewright.ir.program import choose_function
-from tilewright.ir.signature import demotes_f64
-from tilewright.measure.inputs import argument_sizes
-from tilewright.measure.jobs import Job, JobRunner, Result, WorkerFailure
+from tilewright.measure.jobs import Job, JobRunner, Result
 from tilewright.site import Site, free_name
 from tilewright.space.generators import DispatchSpace, dispatch_space
 from tilewright.store import TaskKey
@@ -23,236 +18,22 @@ from tilewright.tuning.extract_tasks import (
     DispatchFacts,
     ExtractedDispatch,
     Extraction,
-    ExtractRequest,
     configure_dispatch,
-    extract_dispatches,
 )
-from tilewright.tuning.kernel_sites import (
-    SiteFacts,
-    TunableSite,
-    find_kernel_sites,
-    sites_folder,
-)
+from tilewright.tuning.extraction import extract, why_no_kernels
+from tilewright.tuning.kernel_sites import SiteFacts, TunableSite, find_kernel_sites
 from tilewright.tuning.opening import OpenProgram
-from tilewright.tuning.programs import program_inputs
+from tilewright.tuning.prepared_variant import LEFT_OUT, NO_KERNEL, PreparedVariant
 from tilewright.tuning.restriction import FileRestrictions
 from tilewright.tuning.task import DispatchTask, identity, repeats_for, rotations_for
 from tilewright.tuning.variants import (
     DEFAULT_VARIANT,
-    PREPROCESSING_FLAG,
     Variant,
     flags_key,
     kernels_key,
-    preprocessing_spec,
     without_preprocessing,
 )
 from tilewright.workload import Workload
-
-_EXTRACT_TIMEOUT_S = 1800.0
-_LEFT_OUT = "left out by --only"
-NO_KERNEL = "no kernel of our own can be made for it"
-
-
-@dataclass
-class Skipped:
-    """A dispatch that is not tuned, and why."""
-
-    name: str
-    count: int
-    reason: str
-    workload: str = ""
-
-
-@dataclass
-class PreparedVariant:
-    """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
-    can compute. `restrictions`: what a configuration file leaves of their spaces."""
-
-    variant: Variant
-    flags: tuple[str, ...]
-    tasks: list[DispatchTask] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    sites: tuple[SiteFacts, ...] = ()
-    restrictions: FileRestrictions = field(default_factory=FileRestrictions)
-
-    def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
-        """Leave a dispatch out.
-
-        Args:
-            dispatch: the dispatch.
-            reason: why, in words.
-            workload: its workload's name, where that is known.
-        """
-        self.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, workload))
-
-    @property
-    def kinds(self) -> set[str]:
-        return {task.workload.kind for task in self.tasks}
-
-    def parts_of(self, task: DispatchTask) -> list[DispatchTask]:
-        """The tasks of the dispatches that a task is of together; none for one dispatch.
-
-        They can have other dispatches besides.
-
-        Args:
-            task: one of its tasks.
-        """
-        if not task.is_chain or task.site is None:
-            return []
-        covered = set(task.site.site.dispatches)
-        return [one for one in self.tasks if not one.is_chain and not covered.isdisjoint(one.names)]
-
-    def padded(self, part: DispatchTask) -> DispatchTask | None:
-        """The site that a dispatch computes together with what fills and pads its data.
-
-        Args:
-            part: the dispatch's task, whose time is without that.
-
-        Returns:
-            The site's task; None where nothing is padded.
-        """
-        found = (
-            one
-            for one in self.tasks
-            if one.is_chain and one.site is not None and one.site.is_padded_dispatch
-            if not set(one.site.site.dispatches).isdisjoint(part.names)
-        )
-        return next(found, None)
-
-    def padding_s(self, part: DispatchTask) -> float:
-        """Seconds that filling and padding its data take beside a dispatch, by the defaults.
-
-        Args:
-            part: the dispatch's task.
-        """
-        padded = self.padded(part)
-        whole = 0.0 if padded is None else padded.default_s or 0.0
-        return max(0.0, whole - (part.default_s or 0.0))
-
-
-def nothing_to_tune(
-    source: Path, prepared: Sequence[PreparedVariant], only: str | None
-) -> UserError:
-    """What to say of a program without tasks in any of its variants.
-
-    Args:
-        source: the user's file.
-        prepared: the variants that were tried.
-        only: what a dispatch's name must have in it, if the user said so.
-
-    Returns:
-        The error to raise.
-    """
-    skipped = [one for each in prepared for one in each.skipped]
-    if not skipped:
-        return UserError(
-            f"{source}: no tunable dispatch: the program runs no kernels (what it computes is "
-            "known at compile time, or it hands its arguments back)"
-        )
-    if all(one.reason == NO_KERNEL for one in skipped):
-        return UserError(f"{source}: --kernels only: no kernel of our own can be made for it")
-    if all(one.reason == _LEFT_OUT for one in skipped):
-        names = ", ".join(dict.fromkeys(one.name for one in skipped))
-        return UserError(
-            f"--only: '{only}' is in no dispatch's name: no tunable dispatch ({names})"
-        )
-    reasons = sorted({one.reason for one in skipped})
-    return UserError(f"{source}: no tunable dispatch ({'; '.join(reasons)})")
-
-
-def extract(
-    opened: OpenProgram, variant: Variant = DEFAULT_VARIANT, sites: bool = False
-) -> Extraction:
-    """Compile a program to its dispatches, and note what the compiler makes of its types.
-
-    Args:
-        opened: the program; its target learns what the compiler knows of the processor.
-        variant: as which it is compiled.
-        sites: find its sites as well, where kernels are tried: that takes no compile of its own.
-
-    Returns:
-        The dispatches, each in a file of the variant's folder.
-
-    Raises:
-        UserError: it does not compile; with the compiler's line.
-    """
-    job = extraction_job(opened, variant)
-    if sites and _no_kernels(opened) is None:
-        both = replace(job.request, sites=sites_folder(opened, variant))
-        extraction = opened.compilers.ask(job.task, both, _EXTRACT_TIMEOUT_S)
-        if not isinstance(extraction, WorkerFailure):
-            return learn(opened, extraction)
-        # What ails the one shall not cost the other.
-    return learn(opened, opened.run(job.task, job.request, _EXTRACT_TIMEOUT_S))
-
-
-def extraction_job(
-    opened: OpenProgram, variant: Variant = DEFAULT_VARIANT
-) -> Job[ExtractRequest, Extraction]:
-    """What `extract` asks a worker, for who asks it of many programs at once.
-
-    Args:
-        opened: the program.
-        variant: as which it is compiled.
-
-    Returns:
-        The job; the program is its tag, which `learn` is to be given with the answer.
-    """
-    program = opened.program
-    request = ExtractRequest(
-        program.path,
-        opened.flags(variant),
-        opened.work / variant.name,
-        program.functions,
-        opened.options.function,
-        opened.arguments,
-    )
-    return Job(extract_dispatches, request, _EXTRACT_TIMEOUT_S, tag=opened)
-
-
-def learn(opened: OpenProgram, extraction: Extraction) -> Extraction:
-    """Take over what compiling a program told of the processor, and note what it made of types.
-
-    Args:
-        opened: the program.
-        extraction: the answer to its `extraction_job`.
-
-    Returns:
-        The extraction.
-    """
-    opened.target = opened.target.with_vectors(*extraction.processor)
-    _note_demotion(opened, extraction)
-    return extraction
-
-
-def _note_demotion(opened: OpenProgram, extraction: Extraction) -> None:
-    """Say once that IREE computes in f32 what the program has in f64."""
-    text = (
-        "IREE compiles the program's f64 as f32 unless told otherwise "
-        "(--iree-flag=--iree-input-demote-f64-to-f32=false)"
-    )
-    compiled = extraction.signatures.items()
-    known = opened.program.functions
-    demoted = any(demotes_f64(known.get(name), one) for name, one in compiled)
-    if demoted and text not in opened.notes:
-        opened.note(text)
-
-
-def use_given_arguments(opened: OpenProgram) -> None:
-    """Where the user gave inputs, the program's arguments have their sizes.
-
-    Args:
-        opened: the program, before it is taken apart.
-
-    Raises:
-        UserError: it does not compile, or the inputs are not its arguments.
-    """
-    if opened.options.inputs:
-        extraction = extract(opened)
-        name = choose_function(extraction.signatures, opened.options.function)
-        signature, folder = extraction.signatures[name], opened.work / "inputs"
-        inputs = program_inputs(opened.options, signature, extraction.limits, folder)
-        opened.arguments = argument_sizes(inputs)
 
 
 def take_apart(opened: OpenProgram, variant: Variant = DEFAULT_VARIANT) -> PreparedVariant:
@@ -341,30 +122,12 @@ def _sites(
     opened: OpenProgram, variant: Variant, known: tuple[Site, ...] | None
 ) -> tuple[SiteFacts, ...]:
     """The sites that kernels of our own are tried for; none where they are not, which is said."""
-    why = _no_kernels(opened)
+    why = why_no_kernels(opened)
     if why is None:
         return find_kernel_sites(opened, variant, known)
     if why and why not in opened.notes:
         opened.note(why)
     return ()
-
-
-def _no_kernels(opened: OpenProgram) -> str | None:
-    """Why no kernels of our own are tried, '' where the user does not want any; None where they
-    are."""
-    if opened.options.kernels == "off":
-        return ""
-    if opened.target.is_gpu:
-        return "kernels of our own are for CPUs: for this target the compiler's are tuned alone"
-    config = opened.options.config
-    if config is not None and config.restricts and opened.options.kernels == "on":
-        return f"{config.path} restricts the search: kernels of our own are left out"
-    if preprocessing_spec(opened.options.iree_flags) is not None:
-        return (
-            f"--iree-flag={PREPROCESSING_FLAG}=... takes the place of the spec that kernels of "
-            "our own need: they are left out"
-        )
-    return None
 
 
 def _configured(
@@ -394,7 +157,7 @@ def _select(
         if dispatch.isolated is None:
             prepared.skip(dispatch, dispatch.reason)
         elif not opened.options.selects(dispatch.entry):
-            prepared.skip(dispatch, _LEFT_OUT)
+            prepared.skip(dispatch, LEFT_OUT)
         else:
             wanted.append(dispatch)
     return wanted

@@ -18,7 +18,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import TrialDetail, TrialDone
 from tilewright.tuning.experience import KernelLessons, space_to_json
 from tilewright.tuning.goals import GoalWatch
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import end_s
 from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import Observer, SearchLoop

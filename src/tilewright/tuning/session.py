@@ -32,6 +32,7 @@ from tilewright.tuning.defaults import MEASURING, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
+from tilewright.tuning.extraction import extract, use_given_arguments
 from tilewright.tuning.goals import GoalWatch, check_goals
 from tilewright.tuning.opening import (
     OpenProgram,
@@ -41,14 +42,8 @@ from tilewright.tuning.opening import (
     opened_cluster,
 )
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.prepare import (
-    PreparedVariant,
-    extract,
-    nothing_to_tune,
-    read_tasks,
-    take_apart,
-    use_given_arguments,
-)
+from tilewright.tuning.prepare import read_tasks, take_apart
+from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.programs import (
     Build,
     Programs,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tilewright.errors import UserError
 from tilewright.space.union import MEMBER_KNOB
 from tilewright.trial import Trial
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.task import DispatchTask
 
 # The gain of a side that takes twice as long as the other counts for an eighth.

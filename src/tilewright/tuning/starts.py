@@ -25,7 +25,8 @@ from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.experience import space_to_json
 from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
-from tilewright.tuning.prepare import PreparedVariant, take_apart
+from tilewright.tuning.prepare import take_apart
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Programs
 from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import SearchLoop

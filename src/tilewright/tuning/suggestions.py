@@ -22,7 +22,7 @@ from tilewright.tiling import DispatchTemplate
 from tilewright.trial import Configuration
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.outputs import PREPROCESSING, SPEC, SUMMARY
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.spec_library import OTHER, open_library
 from tilewright.tuning.worker_tasks import parse_module
 from tilewright.workload import Workload

@@ -11,7 +11,7 @@ from tilewright.tuning.company import Company, Contender, Outcome
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
-from tilewright.tuning.prepare import PreparedVariant
+from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs
 from tilewright.tuning.variants import (
     Variant,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -16,6 +15,7 @@ from tilewright.space.constraints import Computed, Constraint, Violation
 from tilewright.space.descriptors import Descriptors
 from tilewright.space.interface import Restriction, Space
 from tilewright.space.knobs import Knob, value_key
+from tilewright.space.repair import repaired
 from tilewright.space.sampling import SizeEstimate, ValidSet
 from tilewright.trial import Configuration, Value
 
@@ -29,8 +29,6 @@ _STEP_TRIES = 6
 _DOUBLE_STEPS = 0.3
 # Neighbours checked together, doubled for every further piece.
 _FIRST_PIECE = 32
-# Combinations looked at for the nearest valid one.
-_REPAIRS = 2000
 # Nearest valid ones that are kept: searches ask for those of their best again and again.
 _MOST_NEAREST = 256
 
@@ -315,9 +313,9 @@ class SearchSpace(Space):
             here, there = self._code(knob, value), self._code(knob, wanted[knob.name])
             return sum(abs(a - b) for a, b in zip(here, there, strict=True))
 
-        repaired = self._repaired(start, gap)
-        if repaired is not None:
-            return Configuration.of(repaired)
+        found = repaired(self._varied, self.constraints, start, gap)
+        if found is not None:
+            return Configuration.of(found)
         near = self.sample(np.random.default_rng(0), 256)
         if self.default_is_member:
             near.append(self.default)
@@ -325,57 +323,6 @@ class SearchSpace(Space):
             raise ValueError(f"search space '{self.name}': no valid configuration found")
         target = self.encode(Configuration.of(wanted))
         return near[int(np.abs(self.encode_many(near) - target).sum(axis=1).argmin())]
-
-    def _repaired(self, values: Values, gap: Callable[[Knob, Value], float]) -> Values | None:
-        """The nearest valid values, by best-first search over single steps of the knobs that a
-        violated constraint looks at; None where none was found in `_REPAIRS` combinations.
-
-        `gap` is how far a value of a knob is from what was asked for; their sum is the distance.
-        """
-        # A state is the varied knobs' values in their order: thousands of them are looked at.
-        knobs = self._varied
-        places = {knob.name: place for place, knob in enumerate(knobs)}
-        looks = [tuple(places[n] for n in c.knobs if n in places) for c in self.constraints]
-        first = tuple(values[knob.name] for knob in knobs)
-        decided: dict[tuple[int, tuple[Value, ...]], bool] = {}
-        steps: dict[tuple[int, Value], tuple[float, list[tuple[Value, float]]]] = {}
-
-        def holds(number: int, state: tuple[Value, ...]) -> bool:
-            key = (number, tuple(state[place] for place in looks[number]))
-            if key not in decided:
-                changed = {knob.name: v for knob, v in zip(knobs, state, strict=True)}
-                decided[key] = self.constraints[number].holds(values | changed)
-            return decided[key]
-
-        def steps_from(place: int, value: Value) -> tuple[float, list[tuple[Value, float]]]:
-            """The gap of a value, and its neighbours with theirs."""
-            found = steps.get((place, value))
-            if found is None:
-                near = [(v, gap(knobs[place], v)) for v in knobs[place].neighbours(value)]
-                found = steps[place, value] = gap(knobs[place], value), near
-            return found
-
-        start = sum(gap(knob, value) for knob, value in zip(knobs, first, strict=True))
-        heap: list[tuple[float, int, tuple[Value, ...]]] = [(start, 0, first)]
-        seen = {first}
-        pushed = 0
-        for _ in range(_REPAIRS):
-            if not heap:
-                return None
-            far, _, state = heapq.heappop(heap)
-            violated = [n for n in range(len(looks)) if not holds(n, state)]
-            if not violated:
-                return values | {knob.name: v for knob, v in zip(knobs, state, strict=True)}
-            for place in dict.fromkeys(place for n in violated for place in looks[n]):
-                own, near = steps_from(place, state[place])
-                here, before, after = far - own, state[:place], state[place + 1 :]
-                for value, more in near:
-                    moved = (*before, value, *after)
-                    if moved not in seen:
-                        seen.add(moved)
-                        pushed += 1
-                        heapq.heappush(heap, (here + more, pushed, moved))
-        return None
 
     # -- numbers -------------------------------------------------------------------------------
 

@@ -367,3 +367,31 @@ def test_a_name_in_the_schema_that_is_another_is_damage(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"speedup_low", b"speedup_lou"))
     with Database.open(path) as store, pytest.raises(UserError, match="damaged"):
         store.listing()
+
+
+@pytest.mark.parametrize("column", ["flags", "target", "name"])
+def test_a_task_without_what_every_task_has_is_damage(path: Path, column: str) -> None:
+    with Database.open(path) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+        store.record_trials(run_id, task_id, [trial(1)])
+    with sqlite3.connect(path) as raw:
+        # As bits that flipped in the file leave it.
+        raw.execute("PRAGMA writable_schema = ON")
+        raw.execute(
+            "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE name = 'tasks'",
+            (f"{column} TEXT NOT NULL", f"{column} TEXT"),
+        )
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"UPDATE tasks SET {column} = NULL")
+    with Database.open(path) as store, pytest.raises(UserError, match=f"damaged.*no {column}"):
+        store.listing()
+
+
+def test_trials_of_a_task_that_has_gone_are_no_fault_of_ours(path: Path) -> None:
+    with Database.open(path) as store:
+        run_id, task_id = store.begin_run(run_record()), store.task_id(key())
+        with sqlite3.connect(path) as raw:
+            raw.execute("DELETE FROM tasks")
+        with pytest.raises(UserError, match="not there: another process deleted it") as info:
+            store.record_trials(run_id, task_id, [trial(1)])
+    one_line(info, path)

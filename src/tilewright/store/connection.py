@@ -17,6 +17,12 @@ from tilewright.store import schema
 BUSY_TIMEOUT_S = 30.0
 """How long a transaction waits for those of other processes; each takes milliseconds."""
 
+# Of what is stored for a run or a task that is not there.
+LOOSE_ROWS = (
+    "what is stored belongs to a run or a task that is not there: another process deleted it "
+    "(tilewright db prune, gc), or the database is damaged (tilewright db verify); run it again"
+)
+
 
 class Connection(abc.ABC):
     """An open database. May be used from several threads; not across a fork."""

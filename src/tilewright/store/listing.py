@@ -10,8 +10,9 @@ from tilewright.store.records import Filter, ListingRow
 from tilewright.store.stored_tables import RESULTS, TASKS, TRIALS
 from tilewright.trial import Status
 
-# Columns of the listing that are fields of its rows as they are.
-_LISTED = ("target", "compiler", "flags", "runs", "trials", "ok", "best_s")
+# Columns of tasks, and what is counted of their trials: fields of the listing's rows as they are.
+_KEYS = ("target", "compiler", "flags")
+_COUNTED = ("runs", "trials", "ok", "best_s")
 
 
 def listing(db: Connection, which: Filter) -> list[ListingRow]:
@@ -40,19 +41,21 @@ def listing(db: Connection, which: Filter) -> list[ListingRow]:
         .group_by(tasks.c.id)
     )
     with db.snapshot() as connection:
-        found = connection.execute(counted).mappings().all()
+        found = connection.execute(counted).all()
         results = {
             row.task_id: rows.result_of(row)
             for row in connection.execute(sa.select(RESULTS.table).order_by(RESULTS.c.created))
         }
     listed = []
     for row in found:
-        result = results.get(row["id"])
-        last: float | None = row["last"]
+        result = results.get(row.id)
+        last: float | None = row.last
         if result is not None:
             last = max(last or 0.0, result.created)
         if which.since is not None and (last is None or last < which.since):
             continue
-        same = {name: row[name] for name in _LISTED}
-        listed.append(ListingRow(row["id"], row["name"], **same, result=result, last=last))
+        task = TASKS.fields(row)
+        counts = {name: row._mapping[name] for name in _COUNTED}
+        keys = {name: task[name] for name in _KEYS}
+        listed.append(ListingRow(row.id, task["name"], **keys, **counts, result=result, last=last))
     return sorted(listed, key=lambda row: (-(row.last or 0.0), row.task_id))

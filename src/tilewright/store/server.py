@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from tilewright.database_address import ServerAddress
 from tilewright.errors import UserError
-from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
+from tilewright.store.connection import BUSY_TIMEOUT_S, LOOSE_ROWS, Connection
 
 _EXTRA = "pip install 'tilewright[postgresql]'"
 # Seconds that a server may take to answer to a new connection.
@@ -175,5 +175,6 @@ _EXPLANATIONS = (
     (("55P03", "40P01", "40001"), "another process keeps it locked; wait for it or end it, then "
      "try again"),
     (("42P01", "3F000"), "tables of it are gone; import an export (tilewright db import)"),
+    (("23503",), LOOSE_ROWS),
     (("XX001", "XX002"), "the server's data are damaged; restore a backup, or import an export"),
 )  # fmt: skip

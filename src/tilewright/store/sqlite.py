@@ -22,7 +22,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tilewright.errors import UserError
-from tilewright.store.connection import BUSY_TIMEOUT_S, Connection
+from tilewright.store.connection import BUSY_TIMEOUT_S, LOOSE_ROWS, Connection
 
 
 class FileConnection(Connection):
@@ -185,8 +185,9 @@ _DAMAGE = ("decode to UTF-8", "no such column", "no such table", "has no column 
 
 
 def _is(error: BaseException, code: int) -> bool:
-    """Whether the error has this primary result code (the low byte of the extended one)."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == code
+    """Whether the error has this result code: the whole one, or the primary one in its low byte."""
+    found: int = getattr(error, "sqlite_errorcode", 0)
+    return code in (found, found & 0xFF)
 
 
 _EXPLANATIONS = {
@@ -200,6 +201,7 @@ _EXPLANATIONS = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; move it away, or import an export of it into a "
     "new one (tilewright db import)",
     sqlite3.SQLITE_IOERR: "reading or writing failed; check the disk, then go on with --resume",
+    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: LOOSE_ROWS,
     sqlite3.SQLITE_BUSY: "another process keeps it locked; wait for it or end it, then try again",
     sqlite3.SQLITE_LOCKED: "another process keeps it locked; wait for it or end it, then try again",
 }

@@ -47,6 +47,7 @@ _TYPES: dict[Callable[[Any], object], type[sa.types.TypeEngine[Any]]] = {
     int: sa.BigInteger,
     optional_integer: sa.BigInteger,
 }
+_OPTIONAL = (optional_number, optional_integer, optional_json)
 Conflict = Literal["error", "keep", "replace", "newer"]
 
 
@@ -103,12 +104,17 @@ class StoredTable:
 
         Args:
             row: with all columns of the table.
+
+        Raises:
+            UserError: a column is not what was written.
         """
-        found = {}
+        found: Fields = {}
         for name, convert in self._columns.items():
             value = row._mapping[name]
             is_json = convert in (dumps, optional_json) and value is not None
             with readable(self.table.name):
+                if value is None and convert not in _OPTIONAL:
+                    raise ValueError(f"no {name}")
                 found[name] = parse_json(value) if is_json else value
         return found
 

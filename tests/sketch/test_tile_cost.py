@@ -7,7 +7,7 @@ from typing import Any
 
 from test_tiles import TARGET, product
 
-from tilewright.sketch.tile_kernel import BY_BLOCK, FIRST, IN_PLACE
+from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, IN_PLACE
 from tilewright.sketch.tiles import TilesSketch
 from tilewright.target import Target
 from tilewright.trial import Configuration

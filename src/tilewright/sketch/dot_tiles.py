@@ -18,7 +18,7 @@ from tilewright.sketch.contraction import MatrixOperand, contraction_of, togethe
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.sketch.structure import rewritten, source_read
-from tilewright.sketch.tile_kernel import tiles_of
+from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import TileKnob

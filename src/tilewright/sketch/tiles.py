@@ -13,16 +13,13 @@ from tilewright.sketch.contraction import MatrixForm, MatrixOperand, contraction
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.structure import source_read
 from tilewright.sketch.tile_cost import ContractionFacts, OperandFacts, seconds
-from tilewright.sketch.tile_kernel import (
+from tilewright.sketch.tile_kernel import TileChoice, TileKernel, adds_in_result, sum_type
+from tilewright.sketch.tile_operand import (
     AHEAD,
     BY_BLOCK,
     FIRST,
     IN_PLACE,
-    TileChoice,
-    TileKernel,
-    adds_in_result,
     ahead_packing,
-    sum_type,
     tiles_of,
 )
 from tilewright.space.arrays import FloatArray

@@ -1,0 +1,174 @@
+"""Operands of a contraction as a schedule in tiles reads them: in place, or packed into panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.schedule.expr import Expr, cast, const, index
+from tilewright.schedule.functions import if_then_else
+from tilewright.schedule.tensor import IterVar, Tensor, TensorRead, compute
+from tilewright.schedule.walk import transform
+from tilewright.sketch.contraction import MatrixOperand
+from tilewright.sketch.packing import Packing
+from tilewright.sketch.structure import extent, source_read
+
+#: How an operand is read: where it lies; packed before the kernel; packed by a dispatch before the
+#: others; packed in a workgroup's own memory, block by block.
+IN_PLACE, AHEAD, FIRST, BY_BLOCK = "in place", "ahead", "first", "by block"
+
+
+def tiles_of(size: int, tile: int) -> int:
+    """How many tiles cover an axis.
+
+    Args:
+        size: of the axis.
+        tile: places in a tile.
+    """
+    return -(-size // tile)
+
+
+def ahead_packing(operand: MatrixOperand, tile: int) -> Packing | None:
+    """The packing of a constant operand into panels of a tile's width.
+
+    Args:
+        operand: one with a position.
+        tile: rows or columns of the tile in registers.
+
+    Returns:
+        None where its dimensions are not the axes themselves, or tiles would cross from one row of
+        a dimension into the next.
+    """
+    read = source_read(operand.factor)
+    if read is None or operand.position is None:
+        return None
+    last = operand.tile[-1] if operand.tile else None
+    if last is None or (len(operand.tile) > 1 and extent(last) % tile):
+        return None
+    parts: list[tuple[int, ...]] = []
+    pads: list[int] = []
+    places: dict[IterVar | None, int] = {}
+    for place, size in zip(read.indices, read.tensor.shape, strict=True):
+        axis = place if isinstance(place, IterVar) else None
+        if size > 1 and (axis is None or axis in places or extent(axis) != size):
+            return None
+        first = sum(map(len, parts))
+        if axis is not None and axis is last:
+            count = tiles_of(size, tile)
+            parts.append((count, tile))
+            pads.append(count * tile - size)
+        else:
+            parts.append((size,))
+            pads.append(0)
+        if axis is not None and size > 1:
+            places[axis] = first
+    wanted = (*operand.batch, *operand.tile, *operand.depth)
+    if any(axis not in places for axis in wanted if extent(axis) > 1):
+        return None
+    order = [places[axis] for axis in wanted]
+    inner = places[last] + 1
+    ones = [i for i in range(sum(map(len, parts))) if i not in order and i != inner]
+    return Packing(tuple(pads), tuple(parts), (*ones, *order, inner))
+
+
+class TileOperand:
+    """An operand as the schedule reads it.
+
+    place: how. tile: the tile's width. panels: the computation that packs it, where there is one.
+    packing, argument: of one that is packed ahead. padded: whether there is more of it than is
+    needed, up to whole tiles. as_read: whether panels have the elements as they are in memory, to
+    be converted when they are read: columns are loaded as vectors, which are converted as fast, and
+    of rows each element would be converted alone. by_rows: whether it is copied row by row instead
+    of into panels: elements of a row are read one by one, so that rows need not be transposed, only
+    lie so that they do not share the sets of a cache.
+    """
+
+    def __init__(
+        self, operand: MatrixOperand, place: str, tile: int, depth: int, name: str, dtype: str
+    ) -> None:
+        """Of an operand.
+
+        Args:
+            operand: the operand.
+            place: how it is read.
+            tile: the tile's width: its rows or columns.
+            depth: steps of the whole depth.
+            name: `left`, whose places are rows, or `right`.
+            dtype: the type that panels have, in which products are added up.
+        """
+        self.operand, self.place, self.tile, self.dtype = operand, place, tile, dtype
+        self.as_read = name == "right" and source_read(operand.factor) is not None
+        self.panels: Tensor | None = None
+        self.packing: Packing | None = None
+        self.argument: Tensor | None = None
+        copied = place in (FIRST, BY_BLOCK)
+        self.by_rows = copied and name == "left" and operand.contiguous[1]
+        self.padded = place != IN_PLACE and not self.by_rows
+        if place == AHEAD:
+            read = source_read(operand.factor)
+            self.packing = ahead_packing(operand, tile)
+            assert read is not None
+            assert self.packing is not None
+            self.argument = self.packing.placeholder(read.tensor)
+        elif copied:
+            self.panels = self._packed(depth, name)
+
+    @property
+    def tiles(self) -> int:
+        """How many panels there are."""
+        return tiles_of(self.operand.size, self.tile)
+
+    @property
+    def size(self) -> int:
+        """Rows or columns that can be read."""
+        return self.tiles * self.tile if self.padded else self.operand.size
+
+    def _packed(self, depth: int, name: str) -> Tensor:
+        operand, tile = self.operand, self.tile
+        batches = [extent(axis) for axis in operand.batch]
+
+        def copied(*axes: Expr) -> Expr:
+            *batch, place, step = axes
+            return cast(self.dtype, operand.at(batch, place, step))
+
+        if self.by_rows:
+            rows: Tensor = compute((*batches, operand.size, depth), copied, name=f"{name}.rows")
+            return rows
+
+        def packed(*axes: Expr) -> Expr:
+            *batch, panel, step, lane = axes
+            place = panel * tile + lane
+            value = operand.at(batch, place, step)
+            read = source_read(value) if self.as_read else None
+            value = cast(self.dtype, value) if read is None else read
+            if self.tiles * tile == operand.size:
+                return value
+            return if_then_else(place < index(operand.size), value, const(0, value.dtype))
+
+        made: Tensor = compute((*batches, self.tiles, depth, tile), packed, name=f"{name}.panels")
+        return made
+
+    def at(self, batch: Sequence[Expr], place: Expr, step: Expr) -> Expr:
+        """The factor at a place of the contraction's.
+
+        Args:
+            batch: places on the axes of batches that the operand has.
+            place: the row or column.
+            step: of the depth.
+        """
+        panels, packing, argument = self.panels, self.packing, self.argument
+        factor = self.operand.at(batch, place, step)
+        if panels is not None and self.by_rows:
+            return TensorRead(panels, (*batch, place, step))
+        if panels is not None:
+            packed = TensorRead(panels, (*batch, place // self.tile, step, place % self.tile))
+            if not self.as_read:
+                return packed
+
+        def moved(node: Expr) -> Expr | None:
+            if not isinstance(node, TensorRead):
+                return None
+            if packing is not None and argument is not None:
+                return packing.read(argument, node.indices)
+            return packed if panels is not None else None
+
+        return transform(factor, moved)

@@ -27,7 +27,7 @@ from tilewright.ir.gpu_constraints import erase_constraints
 from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.shared_object import NotLinkable, shared_object
-from tilewright.ir.target_info import elf_format, object_target
+from tilewright.ir.target_info import bytecode_target, elf_format, object_target
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
 
@@ -139,7 +139,6 @@ class SplicedHost:
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
         self._session, self._module = session, module.operation
-        session.run(self._module, CONFIGURED_PHASE, "executable-targets", verify=False)
         names = list(executables)
         _serialize_stubs(session, self._module, names)
         session.run(self._module, "hal", "vm", verify=False)
@@ -350,7 +349,7 @@ def _callee(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def _workgroups(module: ir.Module) -> dict[str, tuple[int, ...]]:
+def _workgroups(module: Any) -> dict[str, tuple[int, ...]]:
     """The workgroups in x, y and z that the only export of each executable asks for."""
     found = {}
     for name, executable in _executables(module):
@@ -369,7 +368,7 @@ def _workgroups(module: ir.Module) -> dict[str, tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def _as_objects(variants: Mapping[str, Any], folder: Path | None = None) -> Iterator[list[Path]]:
+def _as_objects(variants: Mapping[str, Any], folder: Path) -> Iterator[list[Path]]:
     """Where compiling from the `executable-targets` phase on writes an object file for each of
     these executables; the compiler's context is entered.
 
@@ -385,28 +384,53 @@ def _as_objects(variants: Mapping[str, Any], folder: Path | None = None) -> Iter
 
 
 def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]) -> None:
-    """Take a host from the `executable-targets` phase to `hal` without the linker: what these
-    executables do is exchanged anyhow, and linking them takes as long as all else of a host.
+    """Take a host to the `hal` phase without compiling these executables: what they do is exchanged
+    anyhow, and compiling them takes as long as all else of a host.
 
     Args:
         session: the compiler of its context.
-        module: of the host, changed in place.
+        module: of the host at the executable-configurations phase, changed in place.
         names: of executables that are exchanged.
 
     Raises:
         CompileError: it does not compile.
     """
-    with session.context:
+    with session.context, ir.Location.unknown():
         variants = _variants(module)
         forms = {name: elf_format(v.attributes["target"]) for name, v in variants.items()}
         stubs = {name: v for name, v in variants.items() if name in names and forms[name]}
-        with _as_objects(stubs):
-            session.run(module, "executable-targets", "hal", verify=False)
+        if len(stubs) < len(variants) or not _counts_known(module):
+            session.run(module, CONFIGURED_PHASE, "executable-targets", verify=False)
+        for variant in stubs.values():
+            _empty(variant)
+        session.run(module, "executable-targets", "hal", verify=False)
         for name, executable in _executables(module):
             for op in walk(executable):
                 if name in stubs and op.name == "hal.executable.binary":
                     op.attributes["format"] = ir.StringAttr.get(forms[name])
                     op.attributes["mime_type"] = ir.StringAttr.get(_ELF_TYPE)
+
+
+def _counts_known(module: Any) -> bool:
+    """Whether the workgroups of all executables are numbers before these are compiled."""
+    try:
+        _workgroups(module)
+    except NotSpliceable:
+        return False
+    return True
+
+
+def _empty(variant: Any) -> None:
+    """Give an executable bytecode that does nothing for code, which needs no LLVM."""
+    contents = [op.operation for op in variant.regions[0].blocks[0].operations]
+    variant.attributes["target"] = bytecode_target(variant.attributes["target"])
+    body = next(op for op in contents if op.name == "builtin.module").regions[0].blocks[0]
+    for op in list(body.operations):
+        op.operation.erase()
+    names = [op.attributes["sym_name"] for op in contents if op.name == "hal.executable.export"]
+    functions = "".join(f"vm.func @{n}() {{ vm.return }} vm.export @{n} " for n in names)
+    code = ir.Operation.parse(f"vm.module public @module {{ {functions} }}")
+    ir.InsertionPoint(body).insert(code)
 
 
 def _variants(module: Any) -> dict[str, Any]:

@@ -90,6 +90,20 @@ def object_target(target: ir.Attribute, path: Path) -> ir.Attribute:
         return attribute_of(attribute(_TARGET, backend, form, entries))
 
 
+def bytecode_target(target: ir.Attribute) -> ir.Attribute:
+    """A target of IREE's for bytecode of its virtual machine, in place of a processor's code.
+
+    Args:
+        target: a `#hal.executable.target`.
+
+    Returns:
+        Another one of the same format: what loads an executable is decided by that alone.
+    """
+    with target.context:
+        _, form, *_ = _parts(attribute_tree(target), _TARGET)
+        return attribute_of(attribute(_TARGET, quoted("vmvx"), form, {}))
+
+
 def elf_format(target: ir.Attribute) -> str:
     """The format of the ELF files that IREE embeds for a target; '' where it makes others.
 

@@ -128,6 +128,32 @@ def grouped(size: Sequence[int], groups: int, channels: int, outputs: int) -> Si
     return SiteExpression((x, w), (False, True), y)
 
 
+def grouped_channels(
+    size: Sequence[int], groups: int, channels: int, outputs: int, *, stride: int = 1
+) -> SiteExpression:
+    """A grouped convolution in a program that knows channels alone: bias added, padded."""
+    x = te.placeholder((1, groups * channels, *size), "f32", name="x")
+    w = te.placeholder((groups, outputs, channels, 3, 3), "f32", name="w")
+    b = te.placeholder((groups * outputs,), "f32", name="b")
+    source = padded(x, 2, 2, 1, 0.0)
+    di, dj, c = (te.reduce_axis(e, n) for e, n in ((3, "di"), (3, "dj"), (channels, "c")))
+    few = windows_of([s + 2 for s in size], 3, stride, 1)
+    y = te.compute(
+        (1, groups, outputs, *few),
+        lambda n, g, f, i, j: te.sum(
+            source[n, g * channels + c, i * stride + di, j * stride + dj] * w[g, f, c, di, dj],
+            axis=[c, di, dj],
+        ),
+        name="y",
+    )
+    z = te.compute(
+        (1, groups * outputs, *few),
+        lambda n, f, i, j: te.maximum(y(n, f // outputs, f % outputs, i, j) + b[f], 0.0),
+        name="z",
+    )
+    return SiteExpression((x, w, b), (False, True, True), z)
+
+
 def blocked(size: Sequence[int], channels: int, outputs: int, block: int = 16) -> SiteExpression:
     """Blocks of channels innermost, with a residual added; padded."""
     x = te.placeholder((1, channels // block, *size, block), "f32", name="x")
@@ -278,6 +304,8 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "transposed, gaps": lambda: upsampling(2, 2, 9, 2, 4, last=True),
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
+    "groups of channels": lambda: grouped_channels((5, 9), 3, 2, 4),
+    "groups of channels, stride 2": lambda: grouped_channels((6, 10), 2, 4, 4, stride=2),
     "blocked": lambda: blocked((3, 4), 16, 24, 8),
     "depthwise, channels first": lambda: depthwise((5, 17), 3, last=False),
     "depthwise, channels first, stride 2": lambda: depthwise((7, 19), 2, stride=2, last=False),

@@ -121,8 +121,14 @@ def _unguarded(reader: ComputeOp, tensor: Tensor) -> bool:
     return False
 
 
-def _moved(body: Expr, places: dict[Expr, Expr], arithmetic: Arithmetic) -> Expr:
-    """An expression at other places, in its plainest form."""
+def moved(body: Expr, places: dict[Expr, Expr], arithmetic: Arithmetic) -> Expr:
+    """An expression at other places, in its plainest form.
+
+    Args:
+        body: of a stage.
+        places: by what stands for them there.
+        arithmetic: knows the bounds of all axes.
+    """
 
     def change(node: Expr) -> Expr | None:
         if node in places:
@@ -159,7 +165,7 @@ def _put(op: ComputeOp, reader: ComputeOp, arithmetic: Arithmetic) -> None:
             if _alike([read, node]):
                 return value
         places: dict[Expr, Expr] = dict(zip(op.axis, node.indices, strict=True))
-        value = _moved(op.body[0], places, arithmetic)
+        value = moved(op.body[0], places, arithmetic)
         made.append((node, value))
         return value
 
@@ -182,10 +188,10 @@ def _move(
         if any(atom.kind != "var" for atom in arithmetic.linear(place).terms):
             return
     places: dict[Expr, Expr] = dict(zip(op.axis, found[0].indices, strict=True))
-    moved = _moved(reduction, places, arithmetic)
-    assert isinstance(moved, Reduce)
+    there = moved(reduction, places, arithmetic)
+    assert isinstance(there, Reduce)
     output.name = op.name
-    _set(ComputeOp(op.name, reader.outputs, reader.axis, (moved,), op.tag, op.attrs))
+    _set(ComputeOp(op.name, reader.outputs, reader.axis, (there,), op.tag, op.attrs))
 
 
 def _split(op: ComputeOp, arithmetic: Arithmetic) -> None:
@@ -197,7 +203,7 @@ def _split(op: ComputeOp, arithmetic: Arithmetic) -> None:
     axes: list[IterVar] = []
     for axis in reduction.axes:
         assert axis.dom is not None
-        parts = _parts(axis, indices, arithmetic)
+        parts = dimensions(axis, indices, arithmetic)
         if len(parts) < 2 or axis.dom.min:
             axes.append(axis)
             continue
@@ -210,13 +216,19 @@ def _split(op: ComputeOp, arithmetic: Arithmetic) -> None:
         places[axis] = arithmetic.simplify(whole)
     if not places:
         return
-    moved = [_moved(body, places, arithmetic) for body in op.body]
-    _set(op.with_body(tuple(replace(b, axes=tuple(axes)) for b in moved if isinstance(b, Reduce))))
+    there = [moved(body, places, arithmetic) for body in op.body]
+    _set(op.with_body(tuple(replace(b, axes=tuple(axes)) for b in there if isinstance(b, Reduce))))
 
 
-def _parts(axis: IterVar, indices: Sequence[Expr], arithmetic: Arithmetic) -> list[int]:
+def dimensions(axis: IterVar, indices: Sequence[Expr], arithmetic: Arithmetic) -> list[int]:
     """The extents of the dimensions that an axis runs over, outermost first; itself where it is
-    one, or where they are not seen."""
+    one, or where they are not seen.
+
+    Args:
+        axis: of a stage.
+        indices: in which it stands.
+        arithmetic: knows the bounds of all axes.
+    """
     assert axis.dom is not None
     extent = axis.dom.extent
     divisors: set[int] = set()

@@ -20,6 +20,7 @@ from tilewright.schedule.tensor import (
     reads,
 )
 from tilewright.schedule.walk import transform
+from tilewright.sketch.dimensions import in_dimensions_of
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.phases import Phase, by_phases
 from tilewright.sketch.structure import axes_of, computed_stages, extent
@@ -147,6 +148,11 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
     (op,) = reductions
     if op.num_outputs > 1:
         raise Unfit("its reduction has several results")
+    if site.output.op is not op:
+        assert isinstance(site.output.op, ComputeOp)
+        element = _with_producers(site.output.op.body[0], op.outputs[0])
+        apart = in_dimensions_of(site.output, op.outputs[0], element)
+        site = SiteExpression(site.inputs, site.constant, apart)
     order = _order(site, op)
     phased = by_phases(site, op)
     phases = phased.phases if phased is not None else ()

@@ -1,0 +1,50 @@
+"""A site's result in the dimensions of its reduction, where these are one dimension of the result.
+
+A grouped convolution has groups and channels of a group, its result in a program channels alone,
+which what is added to it counts through. Apart again, they are loops of their own.
+"""
+
+from __future__ import annotations
+
+from tilewright.schedule.arith import Arithmetic
+from tilewright.schedule.expr import Expr, index
+from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, reads
+from tilewright.sketch.fusion import dimensions, moved
+from tilewright.sketch.structure import extent
+
+
+def in_dimensions_of(output: Tensor, sums: Tensor, body: Expr) -> Tensor:
+    """The same elements in the same order, with each dimension apart that `sums` has.
+
+    Args:
+        output: of the site, elementwise of `sums`.
+        sums: the reduction's result.
+        body: an element of the output, which reads `sums` itself.
+
+    Returns:
+        `output` where it has no other dimensions.
+    """
+    op = output.op
+    assert isinstance(op, ComputeOp)
+    arithmetic = Arithmetic({a: (0, extent(a) - 1) for a in op.axis})
+    indices = [i for read in reads(body) if read.tensor is sums for i in read.indices]
+    places: dict[Expr, Expr] = {}
+    axes: list[IterVar] = []
+    for axis in op.axis:
+        parts = dimensions(axis, indices, arithmetic)
+        if len(parts) < 2:
+            axes.append(axis)
+            continue
+        whole: Expr = index(0)
+        for number, size in enumerate(parts):
+            part = IterVar(f"{axis.name}{chr(ord('a') + number)}", (0, size))
+            arithmetic.bind(part, 0, size - 1)
+            axes.append(part)
+            whole = whole * size + part
+        places[axis] = arithmetic.simplify(whole)
+    if not places:
+        return output
+    made = Tensor(output.name, tuple(map(extent, axes)), output.dtype)
+    element = moved(body, places, arithmetic)
+    made.op = ComputeOp(op.name, (made,), tuple(axes), (element,), op.tag, op.attrs)
+    return made

@@ -17,6 +17,7 @@ from tilewright.files import whole_file
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput, save_array
 from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice, Site
+from tilewright.sketch.dimensions import splits
 from tilewright.sketch.interface import SiteExpression, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.target import Target
@@ -106,8 +107,7 @@ def check_kernel(expression: SiteExpression, kernel: SketchedKernel) -> None:
     for position, (have, want) in enumerate(zip(kernel.arguments, wanted, strict=True)):
         packing = kernel.packings.get(position)
         shape = packing.shape if packing is not None else want.shape
-        if want is expression.output and prod(have.shape) == prod(shape):
-            # The same elements, in the dimensions that the sketch sees in them.
+        if want is expression.output and splits(shape, have.shape):
             shape = have.shape
         if (have.shape, have.dtype) != (shape, want.dtype):
             what = f"argument {position}" if have is not kernel.arguments[-1] else "the result"

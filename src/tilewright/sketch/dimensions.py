@@ -6,6 +6,8 @@ which what is added to it counts through. Apart again, they are loops of their o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.schedule.arith import Arithmetic
 from tilewright.schedule.expr import Expr, index
 from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, reads
@@ -48,3 +50,20 @@ def in_dimensions_of(output: Tensor, sums: Tensor, body: Expr) -> Tensor:
     element = moved(body, places, arithmetic)
     made.op = ComputeOp(op.name, (made,), tuple(axes), (element,), op.tag, op.attrs)
     return made
+
+
+def splits(whole: Sequence[int], parts: Sequence[int]) -> bool:
+    """Whether a shape is another one with dimensions taken apart.
+
+    Args:
+        whole: the shape.
+        parts: the one with more dimensions, in their order.
+    """
+    left = list(reversed(parts))
+    for size in whole:
+        reached = 1
+        while left and reached * left[-1] <= size and (reached < size or left[-1] == 1):
+            reached *= left.pop()
+        if reached != size:
+            return False
+    return not left

@@ -14,6 +14,14 @@ def test_groups_and_their_channels_are_loops_of_their_own() -> None:
     found = sliding_reduction(expression)
     assert expression.output.shape == (1, 12, 5, 9)
     assert found.site.output.shape == (1, 3, 4, 5, 9)
+    assert [axis.name for axis in found.channels] == ["c"]
+    assert [axis.name for axis in found.windows] == ["di", "dj"]
+    assert len(found.slides) == 2
+
+
+def test_windows_side_by_side_are_windows() -> None:
+    found = sliding_reduction(convolution((8, 8), 4, 8, 2, stride=2))
+    assert len(found.slides) == len(found.windows) == 2
 
 
 def test_what_has_no_groups_stays_as_it_is() -> None:

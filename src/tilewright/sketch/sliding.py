@@ -4,7 +4,7 @@ their loops and reads."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilewright.schedule.arith import Arithmetic
@@ -33,7 +33,9 @@ class ImageDim:
     `dilation` times an axis of the reduction.
 
     data, reduced: these axes, None where there is none. stride, dilation: 1 without an axis.
-    shift: how much further some phases read than others, at most.
+    shift: how much further some phases read than others, at most. is_grouped: the axis of the
+    result chooses the filter too, and neighbours read parts that lie side by side: groups of
+    channels, and the channels of one.
     """
 
     data: IterVar | None
@@ -41,10 +43,13 @@ class ImageDim:
     stride: int
     dilation: int
     shift: int = 0
+    is_grouped: bool = False
 
     @property
     def slides(self) -> bool:
         """Whether neighbours of the result read overlapping or spaced parts of it."""
+        if self.is_grouped:
+            return False
         return self.data is not None and (self.reduced is not None or self.stride > 1)
 
 
@@ -167,6 +172,8 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
     sliding = {}
     for read in [phased.image] if phased is not None else reads(op.body[0]):
         dims = _image_dims(read, arithmetic, op, phases)
+        if dims is not None:
+            dims = _grouped(dims, read, op)
         if dims is not None and any(dim.slides for dim in dims):
             sliding[read] = dims
     if not sliding:
@@ -209,6 +216,21 @@ def _image_dims(
             return None
         found.append(ImageDim(axis, window, stride, dilation))
     return tuple(found)
+
+
+def _grouped(dims: tuple[ImageDim, ...], image: TensorRead, op: ComputeOp) -> tuple[ImageDim, ...]:
+    """The dimensions of an image, with those marked that are groups of channels."""
+    others = [read for read in reads(op.body[0]) if read.tensor is not image.tensor]
+    return tuple(
+        replace(dim, is_grouped=True)
+        if dim.data is not None
+        and dim.reduced is not None
+        and dim.stride == extent(dim.reduced) * dim.dilation > 1
+        and dim.dilation == 1
+        and any(dim.data in axes_of_read(read, op.axis) for read in others)
+        else dim
+        for dim in dims
+    )
 
 
 def _terms(form: Linear, axes: Sequence[IterVar]) -> list[tuple[IterVar, int]] | None:

@@ -28,6 +28,8 @@ def in_dimensions_of(output: Tensor, sums: Tensor, body: Expr) -> Tensor:
     """
     op = output.op
     assert isinstance(op, ComputeOp)
+    if op.num_outputs > 1:
+        return output
     arithmetic = Arithmetic({a: (0, extent(a) - 1) for a in op.axis})
     indices = [i for read in reads(body) if read.tensor is sums for i in read.indices]
     places: dict[Expr, Expr] = {}

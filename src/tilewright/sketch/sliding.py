@@ -225,8 +225,7 @@ def _grouped(dims: tuple[ImageDim, ...], image: TensorRead, op: ComputeOp) -> tu
         replace(dim, is_grouped=True)
         if dim.data is not None
         and dim.reduced is not None
-        and dim.stride == extent(dim.reduced) * dim.dilation > 1
-        and dim.dilation == 1
+        and dim.dilation == 1 < dim.stride == extent(dim.reduced)
         and any(dim.data in axes_of_read(read, op.axis) for read in others)
         else dim
         for dim in dims

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Expr, index
-from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, reads
-from tilewright.sketch.fusion import dimensions, moved
+from tilewright.schedule.expr import Expr
+from tilewright.schedule.tensor import ComputeOp, Tensor, reads
+from tilewright.sketch.fusion import moved, taken_apart
 from tilewright.sketch.structure import extent
 
 
@@ -32,20 +32,7 @@ def in_dimensions_of(output: Tensor, sums: Tensor, body: Expr) -> Tensor:
         return output
     arithmetic = Arithmetic({a: (0, extent(a) - 1) for a in op.axis})
     indices = [i for read in reads(body) if read.tensor is sums for i in read.indices]
-    places: dict[Expr, Expr] = {}
-    axes: list[IterVar] = []
-    for axis in op.axis:
-        parts = dimensions(axis, indices, arithmetic)
-        if len(parts) < 2:
-            axes.append(axis)
-            continue
-        whole: Expr = index(0)
-        for number, size in enumerate(parts):
-            part = IterVar(f"{axis.name}{chr(ord('a') + number)}", (0, size))
-            arithmetic.bind(part, 0, size - 1)
-            axes.append(part)
-            whole = whole * size + part
-        places[axis] = arithmetic.simplify(whole)
+    axes, places = taken_apart(op.axis, indices, arithmetic)
     if not places:
         return output
     made = Tensor(output.name, tuple(map(extent, axes)), output.dtype)

@@ -22,7 +22,6 @@ from tilewright.schedule.tensor import (
     Tensor,
     TensorRead,
     reads,
-    reduce_axis,
 )
 from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import children, transform
@@ -199,36 +198,48 @@ def _split(op: ComputeOp, arithmetic: Arithmetic) -> None:
     reduction = op.reduction
     assert reduction is not None
     indices = [i for source in reduction.sources for read in reads(source) for i in read.indices]
-    places: dict[Expr, Expr] = {}
-    axes: list[IterVar] = []
-    for axis in reduction.axes:
-        assert axis.dom is not None
-        parts = dimensions(axis, indices, arithmetic)
-        if len(parts) < 2 or axis.dom.min:
-            axes.append(axis)
-            continue
-        whole: Expr = index(0)
-        for number, extent in enumerate(parts):
-            part = reduce_axis(extent, f"{axis.name}{chr(ord('a') + number)}")
-            arithmetic.bind(part, 0, extent - 1)
-            axes.append(part)
-            whole = whole * extent + part
-        places[axis] = arithmetic.simplify(whole)
+    axes, places = taken_apart(reduction.axes, indices, arithmetic)
     if not places:
         return
     there = [moved(body, places, arithmetic) for body in op.body]
     _set(op.with_body(tuple(replace(b, axes=tuple(axes)) for b in there if isinstance(b, Reduce))))
 
 
-def dimensions(axis: IterVar, indices: Sequence[Expr], arithmetic: Arithmetic) -> list[int]:
-    """The extents of the dimensions that an axis runs over, outermost first; itself where it is
-    one, or where they are not seen.
+def taken_apart(
+    axes: Sequence[IterVar], indices: Sequence[Expr], arithmetic: Arithmetic
+) -> tuple[list[IterVar], dict[Expr, Expr]]:
+    """Axes with one for each dimension that they run over.
 
     Args:
-        axis: of a stage.
-        indices: in which it stands.
-        arithmetic: knows the bounds of all axes.
+        axes: of a stage.
+        indices: in which quotients and remainders of them stand.
+        arithmetic: knows the bounds of all axes, and then of the new ones.
+
+    Returns:
+        The axes, new ones in the places of those that run over several dimensions; and by each of
+        these what it is of the new ones.
     """
+    found: list[IterVar] = []
+    places: dict[Expr, Expr] = {}
+    for axis in axes:
+        assert axis.dom is not None
+        parts = _dimensions(axis, indices, arithmetic)
+        if len(parts) < 2 or axis.dom.min:
+            found.append(axis)
+            continue
+        whole: Expr = index(0)
+        for number, extent in enumerate(parts):
+            part = IterVar(f"{axis.name}{chr(ord('a') + number)}", (0, extent), axis.kind)
+            arithmetic.bind(part, 0, extent - 1)
+            found.append(part)
+            whole = whole * extent + part
+        places[axis] = arithmetic.simplify(whole)
+    return found, places
+
+
+def _dimensions(axis: IterVar, indices: Sequence[Expr], arithmetic: Arithmetic) -> list[int]:
+    """The extents of the dimensions that an axis runs over, outermost first; itself where it is
+    one, or where they are not seen."""
     assert axis.dom is not None
     extent = axis.dom.extent
     divisors: set[int] = set()

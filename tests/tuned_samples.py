@@ -61,7 +61,7 @@ def write_halved_spec(
     header: dict[str, str] | None = None,
     levels_halved: tuple[str, ...] = ("distribution",),
 ) -> Path:
-    """A spec that halves the distribution tiles of every dispatch of a program."""
+    """A spec that halves tiles of every dispatch of a program, at the levels that these have."""
     session = CompilerSession([*HOST, "--iree-codegen-add-tuner-attributes"])
     text = session.compile(program, compile_to="executable-configurations")
     entries = []
@@ -72,7 +72,8 @@ def write_halved_spec(
             template = found.template
             assert template.root_op.tiling is not None
             levels = dict(template.root_op.tiling.levels)
-            for name in levels_halved:
+            # Which levels there are depends on the processor.
+            for name in levels.keys() & set(levels_halved):
                 levels[name] = tuple(-(-size // 2) for size in levels[name])
             configuration = template.configure(Tiling.of(levels), template.translation)
             attributes = DispatchAttributes.of(found.function, configuration)

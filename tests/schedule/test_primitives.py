@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,6 +97,71 @@ def test_a_prefetch_of_what_is_added_to() -> None:
     assert row.strip() == f"prefetch(C[0 + {place}//7, {place}%7, 0:+12])".replace("0 + ", "")
     assert "for i.j.fused.inner.init in range(3):" in text
     assert text.count("prefetch(T[") == 1
+
+
+def _tiled_product() -> tuple[te.Schedule, te.Tensor, list[te.Tensor], list[Any]]:
+    """A product in panels of 4 columns, tiles of 2 rows, sums below the tiles; the loops over
+    panels, tiles and steps of the depth."""
+    a, b = te.placeholder((6, 40), name="A"), te.placeholder((3, 40, 8), name="B")
+    k = te.reduce_axis(40, "k")
+    sums = te.compute((6, 24), lambda i, j: te.sum(a[i, k] * b[j // 8, k, j % 8], k), name="S")
+    out = te.compute((6, 24), lambda i, j: sums[i, j] + 1.0, name="O")
+    s = te.create_schedule(out)
+    rows, row = s[out].split(s[out].op.axis[0], 2)
+    panels, column = s[out].split(s[out].op.axis[1], 8)
+    s[out].reorder(panels, rows, row, column)
+    s[sums].compute_at(s[out], rows)
+    steps, step = s[sums].split(s[sums].op.reduce_axis[0], 5)
+    s[sums].reorder(steps, step, *s[sums].op.axis)
+    return s, sums, [a, b, out], [panels, rows, steps]
+
+
+def test_shares_of_a_prefetch_are_all_that_the_next_iteration_reads() -> None:
+    """20 lines of a panel in the 24 iterations of the steps for three tiles of rows."""
+    s, sums, arguments, (panels, _, steps) = _tiled_product()
+    s[sums].prefetch(arguments[1], panels, 1, during=steps)
+    text = str(te.lower(s, arguments))
+    (line,) = (line.strip() for line in text.splitlines() if "prefetch(" in line)
+    fetched = re.fullmatch(r"prefetch\(B\[(.*)\], cache=2\)", line)
+    assert fetched is not None, line
+    place = fetched[1]
+    for old, new in (("j.outer", "panel"), ("i.outer", "tile"), ("k.outer", "step")):
+        place = place.replace(old, new)
+    for panel in range(3):
+        places = [
+            eval(place, {"panel": panel, "tile": tile, "step": step})
+            for tile in range(3)
+            for step in range(8)
+        ]
+        flat = [40 * 8 * p + 8 * k + j for p, k, j in places]
+        assert sorted(set(flat)) == list(range((panel + 1) * 320, (panel + 2) * 320, 16))
+        assert flat == sorted(flat)
+    made = te.lower(s, arguments).mlir()
+    assert "locality<2>" in str(made)
+
+
+def test_shares_are_of_a_loop_around_the_one_that_fetches() -> None:
+    s, sums, arguments, (_, rows, steps) = _tiled_product()
+    inner = s[sums].op.axis[1]
+    s[sums].prefetch(arguments[1], inner, 1, during=steps)
+    with pytest.raises(te.ScheduleError, match=r"no loop around axis 'k\.outer'"):
+        te.lower(s, arguments)
+    with pytest.raises(te.ScheduleError, match="is not a loop"):
+        s[sums].prefetch(arguments[1], "rows", 1, during=steps)
+    assert rows is not inner
+
+
+def test_a_schedule_with_shares_is_written_down_and_read() -> None:
+    s, sums, arguments, (panels, _, steps) = _tiled_product()
+    s[sums].prefetch(arguments[1], panels, 1, during=steps)
+    written = s.trace()
+    for trace in (
+        te.Trace.from_json(written.to_json()),
+        te.Trace.from_python(written.to_python()),
+    ):
+        _, _, others, _ = _tiled_product()
+        again = trace.apply(others[-1])
+        assert str(te.lower(again, others)) == str(te.lower(s, arguments))
 
 
 @pytest.mark.parametrize("parts", [{"factor": 4}, {"nparts": 5}])

@@ -165,6 +165,25 @@ def test_what_is_added_to_a_tile_is_fetched_while_it_is_summed_up() -> None:
     assert "prefetch(b[" not in text
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_operand_of_the_next_tiles_is_fetched_while_others_read_this_one(inside: bool) -> None:
+    """Panels of the constant below tiles of rows, rows of the other below tiles of columns."""
+    site = product((48, 64), (64, 256), "mk,kn->mn", (False, True))
+    sketch = TilesSketch(site, TARGET)
+    lanes = TARGET.lanes(32)
+    values = dict(sketch.space.default.items) | {
+        **{"rows": 4, "columns": lanes, "row_pieces": 1, "column_pieces": 1, "unroll": 2},
+        **{"left": "in place", "right": "ahead", "rows_inside": inside, "depth_pieces": 1},
+    }
+    chosen = Configuration.of(values | {"depth_apart": False})
+    assert sketch.space.contains(chosen)
+    text = str(sketch.schedule(chosen).lower())
+    fetched = {line.split("[")[0].strip() for line in text.splitlines() if "cache=2" in line}
+    assert fetched == {"prefetch(b.packed" if inside else "prefetch(a"}
+    few = Configuration.of(dict(chosen.items) | {"row_pieces": 12 if inside else 1})
+    assert ("cache=2" in str(sketch.schedule(few).lower())) == (not inside)
+
+
 def test_a_factor_for_all_is_no_operand() -> None:
     x = te.placeholder((4, 9), "f32", name="x")
     k = te.reduce_axis(9, "k")

@@ -11,6 +11,7 @@ from tilewright import te
 from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
+from tilewright.trial import Configuration
 
 # So many loops take seconds in the interpreter: the default, and one configuration drawn.
 LARGE = (
@@ -113,3 +114,19 @@ def test_sums_of_a_piece_fit_the_cache_where_channels_are_added_up_in_parts() ->
     assert values["image"] == "copied"
     rows, width, depth = (int(str(values[n])) for n in ("piece_rows", "width", "depth"))
     assert depth == 64 or rows * 224 * width * 4 <= parse_target("cpu", 2).l2_bytes
+
+
+@pytest.mark.parametrize(("rows", "fetched"), [(14, True), (1, False)])
+def test_the_filter_of_the_next_panel_is_fetched_while_rows_are_computed(
+    rows: int, fetched: bool
+) -> None:
+    """Not where a panel is read for one row alone: the next one would come too late."""
+    target = parse_target("cpu", 2)
+    sketch = ChannelWindowsSketch(convolution((14, 14), 64, 128, pad=1), target)
+    values = dict(sketch.space.default.items) | {
+        **{"columns": 4, "rows": 1, "width": target.lanes(32), "piece_rows": rows},
+        **{"depth": 64, "unroll": 2, "order": "panels rows columns", "reduction": "windows"},
+    }
+    values |= {"columns": 14 if rows == 1 else 4, "unroll": 16 if rows == 1 else 2}
+    text = str(sketch.schedule(Configuration.of(values)).lower())
+    assert ("cache=2" in text) == fetched

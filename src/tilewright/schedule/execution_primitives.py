@@ -207,7 +207,9 @@ class ExecutionPrimitives(StageState):
         return self
 
     @primitive
-    def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> Self:
+    def prefetch(
+        self, tensor: Tensor, var: IterVar, offset: int, during: IterVar | None = None
+    ) -> Self:
         """Asks the processor to fetch what an iteration of a loop will read, or change.
 
         Args:
@@ -216,6 +218,10 @@ class ExecutionPrimitives(StageState):
             var: the loop.
             offset: how many iterations later; with 0 the fetch goes on while the loops inside of
                 this one compute what comes before the tensor is needed.
+            during: a loop of this stage inside of `var`, which may then also be one of the loops
+                that the stage is computed at. Each of its iterations fetches a share, into the
+                second-level cache, so that what an iteration of `var` reads comes bit by bit while
+                another is computed: all at once, it would keep waiting what is computed.
 
         Returns:
             The stage.
@@ -235,13 +241,18 @@ class ExecutionPrimitives(StageState):
               S[i] = S[i] + A[i, r]
         """
         where = f"prefetch of stage '{self.name}'"
-        axis = self.leaf(var, where)
+        axis = self.leaf(var if during is None else during, where)
         source = self.schedule.tensor(tensor, where)
         if not self.schedule.touches(self, source):
             raise ScheduleError(f"{where}: it does not read tensor '{source.name}'")
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise ScheduleError(f"{where}: offset {offset!r} is not an integer")
-        self.mark(axis).prefetches.append((source, offset))
+        if during is None:
+            self.mark(axis).prefetches.append((source, offset))
+        elif isinstance(var, IterVar):
+            self.mark(axis).shares.append((source, var, offset))
+        else:
+            raise ScheduleError(f"{where}: {var!r} is not a loop")
         return self
 
     @primitive

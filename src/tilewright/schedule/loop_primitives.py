@@ -80,6 +80,8 @@ class LoopPrimitives(StageState):
         # One iteration of the inner loop is one of the loop's: as many later is the same element.
         if said.prefetches:
             self.mark(inner).prefetches.extend(said.prefetches)
+        if said.shares:
+            self.mark(inner).shares.extend(said.shares)
 
     @primitive
     def fuse(self, *args: Any) -> IterVar:

@@ -28,6 +28,9 @@ SHARED = "shared"
 LOCAL = "local"
 SCOPES = (GLOBAL, SHARED, LOCAL)
 
+#: Bytes that come into a cache together.
+LINE_BYTES = 64
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Buffer:
@@ -96,6 +99,18 @@ class Region(Node[Expr]):
     buffer: Buffer
     mins: tuple[Expr, ...]
     extents: tuple[int, ...]
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Extents with the dimensions that they are along; dimensions whose elements follow each
+        other in memory are one, along the innermost of them."""
+        layout, found = self.buffer.layout, list[tuple[int, int]]()
+        for dimension, extent in enumerate(self.extents):
+            if found and layout[found[-1][1]] == extent * layout[dimension]:
+                found[-1] = found[-1][0] * extent, dimension
+            else:
+                found.append((extent, dimension))
+        return found
 
     def at(self, indices: Sequence[Expr]) -> Load:
         """An element of the region; it may have fewer dimensions, the inner ones.
@@ -190,9 +205,13 @@ class Allocate(Stmt):
 
 @node("region")
 class Prefetch(Stmt):
-    """A hint that the region will be read soon. Indices may lie outside of the buffer."""
+    """A hint that the region will be read soon. Indices may lie outside of the buffer.
+
+    cache: the level that it is brought into, counted from 1.
+    """
 
     region: Region
+    cache: int = 1
 
 
 @node()

@@ -101,7 +101,8 @@ class _Printer:
                 yield pad + _allocation(stmt.buffer)
                 yield from self.stmt(stmt.body, depth)
             case nest.Prefetch():
-                yield f"{pad}prefetch({self._region(stmt.region)})"
+                cache = f", cache={stmt.cache}" if stmt.cache > 1 else ""
+                yield f"{pad}prefetch({self._region(stmt.region)}{cache})"
             case nest.Barrier():
                 yield f"{pad}barrier()"
             case nest.ThreadReduce():

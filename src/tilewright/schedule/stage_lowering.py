@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any
 
 from tilewright.schedule import nest
 from tilewright.schedule.errors import ScheduleError
@@ -21,7 +19,7 @@ from tilewright.schedule.expr import (
 )
 from tilewright.schedule.functions import conjunction, conjuncts
 from tilewright.schedule.plan import REDUCED, RESULT, Plan, StagePlan
-from tilewright.schedule.spans import clipped, span_of, union
+from tilewright.schedule.prefetches import prefetched
 from tilewright.schedule.tensor import (
     DATA,
     VTHREAD,
@@ -29,7 +27,6 @@ from tilewright.schedule.tensor import (
     Reduce,
     Tensor,
     TensorRead,
-    reads,
 )
 from tilewright.schedule.types import BOOL
 from tilewright.schedule.walk import transform
@@ -191,7 +188,7 @@ class StageLowering:
                 stmt = nest.If(conjunction(here), stmt, likely=True)
             if level >= begin:
                 leaf = self.leaves[level]
-                stmt = nest.flat(*self._prefetches(level), self._with_children(leaf, stmt))
+                stmt = nest.flat(*prefetched(self, level), self._with_children(leaf, stmt))
                 stmt = self.loop(leaf, stmt)
         return stmt
 
@@ -368,76 +365,3 @@ class StageLowering:
                 known_thread = thread in self.arithmetic.bounds or self.plan.said
                 values[var] = thread if known_thread else index(0)
         return values
-
-    # -- prefetch ----------------------------------------------------------------------------------
-
-    def _prefetches(self, level: int) -> list[nest.Stmt]:
-        leaf = self.leaves[level]
-        found: list[nest.Stmt] = []
-        for tensor, offset in self.plan.stage.marked(leaf).prefetches:
-            producer = self.kernel.plan.of.get(tensor)
-            at = producer.at if producer is not None and producer.parent is self.plan else None
-            if at is not None and self.plan.stage.position(at) >= level:
-                raise ScheduleError(
-                    f"prefetch of stage '{self.plan.name}': '{tensor.name}' is computed at axis "
-                    f"'{at.name}', so it cannot be prefetched at '{leaf.name}'; prefetch it "
-                    "further in, or what it is computed from"
-                )
-            region = self.read_region(tensor, level, offset)
-            inside = self.leaves[level + 1 :]
-            if prod(region.extents) <= prod(self.plan.sizes[leaf] for leaf in inside):
-                found.append(nest.Prefetch(region))
-                continue
-            # The box around the elements is larger than they are (rows of a fused loop, say, from
-            # the end of one dimension to the beginning of the next): they are fetched in rows.
-            renamed, loops = self.result_loops(level + 1, len(self.leaves) - 1)
-            stmt: nest.Stmt = nest.Prefetch(self.read_region(tensor, level, offset, renamed))
-            for axis, fresh in reversed(loops):
-                stmt = nest.For(fresh, self.plan.sizes[axis], stmt)
-            found.append(stmt)
-        return found
-
-    def read_region(
-        self, tensor: Tensor, level: int, offset: int, renamed: Mapping[Expr, Expr] | None = None
-    ) -> nest.Region:
-        """What the stage reads, or computes, of a tensor in the loops inside of a level, `offset`
-        iterations of that level's loop later.
-
-        Args:
-            tensor: what is read, or its own.
-            level: of the loop.
-            offset: in iterations of that loop.
-            renamed: loops further in that have other variables around the region, which is then
-                what is read in one iteration of them.
-
-        Returns:
-            The region; it may lie outside of the tensor.
-
-        Raises:
-            ScheduleError: the stage does not read the tensor any more.
-        """
-        plan, arithmetic = self.plan, self.arithmetic
-        fixed: set[Expr] = set(plan.path)
-        fixed.update(plan.loop_values[leaf] for leaf in self.leaves[: level + 1])
-        fixed.update((renamed or {}).values())
-        spans: list[list[Any]] = [[] for _ in tensor.shape]
-        places = [r.indices for expr in plan.body for r in reads(expr) if r.tensor is tensor]
-        if tensor in plan.stage.op.outputs:
-            places.append(plan.stage.compute.axis)
-        for place in places:
-            for i, part in enumerate(self.load(tensor, place).indices):
-                form = arithmetic.linear(substitute(substitute(part, plan.values), renamed or {}))
-                spans[i].append(span_of(form, fixed, arithmetic))
-        if tensor.shape and not spans[0]:
-            raise ScheduleError(
-                f"prefetch of stage '{plan.name}': it no longer reads '{tensor.name}'"
-            )
-        leaf = plan.loop_values[self.leaves[level]]
-        later: dict[Expr, Expr] = {leaf: leaf + index(offset)}
-        mins, extents = [], []
-        buffer = self.kernel.buffers[tensor]
-        for span, size in zip(spans, buffer.shape, strict=False):
-            low, extent = clipped(union(span), size, arithmetic)
-            mins.append(self._simplify(substitute(low, later)))
-            extents.append(extent)
-        return nest.Region(buffer, tuple(mins) or (index(0),), tuple(extents) or (1,))

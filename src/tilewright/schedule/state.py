@@ -67,6 +67,8 @@ class LoopMarks:
     thread: IterVar | None = None
     pragmas: dict[str, Any] = field(default_factory=dict)
     prefetches: list[tuple[Tensor, int]] = field(default_factory=list)
+    # Of what an iteration of a loop further out reads.
+    shares: list[tuple[Tensor, IterVar, int]] = field(default_factory=list)
     intrinsic: TensorIntrinsic | None = None
 
     @property

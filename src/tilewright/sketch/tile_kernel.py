@@ -28,8 +28,9 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.types import BOOL, INDEX, bits
 from tilewright.schedule.walk import nodes
 from tilewright.sketch.contraction import MatrixForm, together
+from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SketchedKernel
-from tilewright.sketch.structure import extent, rewritten, structure_of
+from tilewright.sketch.structure import extent, rewritten, source_read, structure_of
 from tilewright.sketch.tile_operand import BY_BLOCK, TileOperand
 
 _LINE_BITS = 512
@@ -105,6 +106,7 @@ class TileKernel:
         self.done = self._done()
         self.output = self._output()
         self.schedule = create_schedule(self.output)
+        self._outer_tile: IterVar | None = None
 
     # -- the expression ----------------------------------------------------------------------------
 
@@ -252,6 +254,7 @@ class TileKernel:
         if len(inside) > 1 and self.done is self.parts:
             stage.unroll(inside[0])
         stage.vectorize(inside[-1])
+        self._outer_tile = tiles[0] if len(tiles) > 1 else None
         return tiles[-1], [*outer, *blocks, *chunks][-1]
 
     def _fetch(self, tile: IterVar) -> None:
@@ -284,7 +287,7 @@ class TileKernel:
         else:
             parts.compute_at(output, tile)
             parts.set_scope("local")
-            self._in_registers([], parts.op.axis[-2], parts.op.axis[-1])
+            self._in_registers([], parts.op.axis[-2], parts.op.axis[-1], self._outer_tile)
             at = (output, block)
             if self.done is not self.sums:
                 self._tile_at(self.schedule[self.done], tile)
@@ -302,14 +305,43 @@ class TileKernel:
         stage.unroll(row)
         stage.vectorize(column)
 
-    def _in_registers(self, outside: Sequence[IterVar], row: IterVar, column: IterVar) -> None:
-        """The loops in which a tile of the parts is summed up, below some others."""
+    def _in_registers(
+        self, outside: Sequence[IterVar], row: IterVar, column: IterVar, tiles: IterVar | None
+    ) -> None:
+        """The loops in which a tile of the parts is summed up, below some others.
+
+        Args:
+            outside: loops of the parts' own around them.
+            row, column: of the tile.
+            tiles: the outer loop over tiles; what each of its iterations reads again and again
+                comes while the one before is computed.
+        """
         stage = self.schedule[self.parts]
         outer, inner = stage.split(stage.op.reduce_axis[0], self.choice.unroll)
-        stage.reorder(*outside, outer, inner, row, column)
+        steps = self._fetched(stage, tiles, outer) if tiles is not None else (outer,)
+        stage.reorder(*outside, *steps, inner, row, column)
         stage.unroll(inner)
         stage.unroll(row)
         stage.vectorize(column)
+
+    def _fetched(self, stage: Stage, tiles: IterVar, steps: IterVar) -> tuple[IterVar, ...]:
+        """The loop over steps of the depth, in which the operand of the next tiles comes that all
+        of these read."""
+        choice = self.choice
+        inside = choice.rows_inside
+        side = self.right if inside else self.left
+        read = source_read(side.operand.factor)
+        if read is None or side.panels is not None:
+            return (steps,)
+        return fetched_ahead(
+            stage,
+            side.argument if side.argument is not None else read.tensor,
+            tiles,
+            steps,
+            count=-(-choice.depth // choice.unroll),
+            turns=choice.block_rows if inside else choice.block_columns,
+            share=side.tiles * self._chunks * prod(map(extent, side.operand.batch)),
+        )
 
     def _in_turn(self, block: IterVar) -> tuple[Stage, IterVar]:
         """Parts of the depth one after the other, each added to the block's sums in memory."""
@@ -326,7 +358,7 @@ class TileKernel:
         sums.vectorize(column)
         parts.compute_at(sums, tiles[-1])
         parts.set_scope("local")
-        self._in_registers([], parts.op.axis[-2], parts.op.axis[-1])
+        self._in_registers([], parts.op.axis[-2], parts.op.axis[-1], tiles[0])
         return sums, chunk
 
     def _apart(self, tile: IterVar) -> tuple[Stage, IterVar]:
@@ -341,7 +373,7 @@ class TileKernel:
         pieces = self._fused(parts, outer)
         blocks = [column_block, row_block] if choice.rows_near else [row_block, column_block]
         tiles = [column_tile, row_tile] if choice.rows_inside else [row_tile, column_tile]
-        self._in_registers([pieces, *blocks, *tiles], row, lane)
+        self._in_registers([pieces, *blocks, *tiles], row, lane, tiles[0])
         for axis in (pieces, *blocks):
             parts.parallel(axis)
         return parts, blocks[-1]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
+from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
@@ -275,6 +277,7 @@ class WindowsSketch(Sketch):
         phases: list[IterVar] = []
         loops: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
         inside: dict[IterVar, IterVar] = {}
+        counts: dict[IterVar, int] = {}
         columns = self._column if self._vector not in found.slides else self._vector
         for axis in found.order:
             if axis is None:
@@ -287,13 +290,18 @@ class WindowsSketch(Sketch):
                 # Whole vectors also where the result ends before.
                 most = tile[axis] if axis is self._vector else min(tile[axis], extent(axis))
                 tiles, inside[axis] = output.split(tiles, most)
+                count = -(-extent(axis) // most)
             elif axis is not self._panel:
                 pieces.append(tiles)
                 continue
+            else:
+                count = extent(axis)
             if axis is self._pieced or axis is self._panel:
                 share = numbers["piece_rows" if axis is self._pieced else "piece_panels"]
                 piece, tiles = output.split(tiles, share)
                 pieces.append(piece)
+                count = min(share, count)
+            counts[tiles] = count
             kind = "columns" if axis is columns else "rows" if axis is self._row else "panels"
             loops[kind].append(tiles)
         units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
@@ -337,6 +345,18 @@ class WindowsSketch(Sketch):
             steps[at], last = sums.split(steps[at], numbers["unroll"])
             steps.insert(at + 1, last)
             unrolled.append(last)
+            if made.packings and values["order"] == _ORDERS[0]:
+                (position,) = made.packings
+                turns = [counts[loop] for loop in (*loops["rows"], *loops["columns"])]
+                steps[at : at + 1] = fetched_ahead(
+                    sums,
+                    made.arguments[position],
+                    loops["panels"][-1],
+                    steps[at],
+                    count=-(-numbers["depth"] // numbers["unroll"]),
+                    turns=prod((*turns, *map(extent, found.op.reduce_axis))) // numbers["depth"],
+                    share=prod(-(-extent(a) // tile[a]) for a in found.outputs if a in tile),
+                )
         unrolled += windows[len(windows) - numbers["unroll_windows"] :]
         rest = [new for old, new in axes.items() if old not in tile]
         elements = [axes[a] for a in self._tiled]

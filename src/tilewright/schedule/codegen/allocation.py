@@ -11,11 +11,8 @@ from tilewright.ir.hand_written import index
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.view import part_of
-from tilewright.schedule.nest import Buffer
+from tilewright.schedule.nest import LINE_BYTES, Buffer
 from tilewright.schedule.types import bits
-
-#: Bytes of a cache line, at whose start memory begins.
-LINE_BYTES = 64
 
 
 class Allocator:

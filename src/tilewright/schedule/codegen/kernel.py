@@ -14,7 +14,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, gpu, memref, scf, vector
 
 from tilewright.schedule import nest
-from tilewright.schedule.codegen.allocation import LINE_BYTES, Allocator
+from tilewright.schedule.codegen.allocation import Allocator
 from tilewright.schedule.codegen.extern import ImportedFunctions
 from tilewright.schedule.codegen.machine import Processor
 from tilewright.schedule.codegen.memory import Storage
@@ -114,7 +114,7 @@ class KernelEmitter(ValueEmitter):
             case nest.Allocate():
                 self._allocate(stmt)
             case nest.Prefetch():
-                self._prefetch(stmt.region)
+                self._prefetch(stmt.region, stmt.cache)
             case nest.Barrier():
                 gpu.BarrierOp()
                 self.changed()
@@ -416,8 +416,13 @@ class KernelEmitter(ValueEmitter):
         if outer is not None:
             self.storages[buffer] = outer
 
-    def _prefetch(self, region: nest.Region) -> None:
-        """Fetch the cache lines of a region's rows. They may lie outside of the buffer."""
+    def _prefetch(self, region: nest.Region, cache: int) -> None:
+        """Fetch the cache lines of a region's rows. They may lie outside of the buffer.
+
+        Args:
+            region: what is fetched.
+            cache: the level that it is brought into; 3 is the innermost of `localityHint`.
+        """
         if not self.processor.is_llvm:
             return
         storage = self.storages[region.buffer]
@@ -428,18 +433,19 @@ class KernelEmitter(ValueEmitter):
             if step is None:
                 return
         layout = [stride * storage.spread for stride in region.buffer.layout]
-        step = max(1, LINE_BYTES // (bits(storage.dtype) // 8))
+        step = max(1, nest.LINE_BYTES // (bits(storage.dtype) // 8))
+        runs = [(extent, layout[dimension]) for extent, dimension in region.runs]
 
-        def rows(place: Linear, dimension: int) -> None:
-            extent, stride = region.extents[dimension], layout[dimension]
-            if dimension + 1 < len(layout):
+        def rows(place: Linear, run: int) -> None:
+            extent, stride = runs[run]
+            if run + 1 < len(runs):
                 if extent == 1:
-                    rows(place, dimension + 1)
+                    rows(place, run + 1)
                 else:
                     self._loop(
                         "row",
                         extent,
-                        lambda row: rows(place.plus(row, stride), dimension + 1),
+                        lambda row: rows(place.plus(row, stride), run + 1),
                     )
                 return
             length = (extent - 1) * stride + storage.spread
@@ -452,7 +458,7 @@ class KernelEmitter(ValueEmitter):
                     storage.memory,
                     [self.sum(place.plus(start))],
                     isWrite=False,
-                    localityHint=3,
+                    localityHint=4 - cache,
                     isDataCache=True,
                 )
 

@@ -1,0 +1,55 @@
+"""Operands fetched ahead: what the next tiles read comes while the present ones are computed.
+
+A network reads its weights once in each call, from memory or from a cache that many processors
+share. Of several tiles that read the same panel, one after the other, the first waits for it; while
+the others are computed there is time for the next panel to come into the second-level cache.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tilewright.schedule.nest import LINE_BYTES
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import IterVar, Tensor
+from tilewright.schedule.types import bits
+from tilewright.sketch.structure import tile_sizes
+
+# Lines that are asked for together, by loops around those of the sums: in the innermost loop, one
+# at a time, they would take registers from the sums.
+_LINES = 4
+
+
+def fetched_ahead(
+    stage: Stage,
+    tensor: Tensor,
+    tiles: IterVar,
+    steps: IterVar,
+    *,
+    count: int,
+    turns: int,
+    share: int,
+) -> tuple[IterVar, ...]:
+    """Has what the next iteration of a loop over tiles reads fetched in this one, bit by bit.
+
+    Args:
+        stage: the sums.
+        tensor: what they read.
+        tiles: the loop, of the sums or around them.
+        steps: a loop of the sums, inside of `tiles`, that is split for it.
+        count: iterations of `steps`.
+        turns: how often `steps` runs in an iteration of `tiles`.
+        share: in how many iterations of `tiles` all of the tensor is read.
+
+    Returns:
+        The loops that `steps` became: itself, where the next data would come too late.
+    """
+    size = -(-prod(tensor.shape) * bits(tensor.dtype) // share)
+    lines = -(-size // (8 * LINE_BYTES))
+    if lines > turns * count:
+        return (steps,)
+    most = min(count, max(1, _LINES * turns * count // lines))
+    factor = max(size for size in tile_sizes(count, most) if count % size == 0)
+    outer, inner = stage.split(steps, factor)
+    stage.prefetch(tensor, tiles, 1, during=outer)
+    return outer, inner

@@ -151,6 +151,17 @@ def test_shares_are_of_a_loop_around_the_one_that_fetches() -> None:
     assert rows is not inner
 
 
+def test_what_is_computed_inside_of_a_loop_has_no_share_in_it() -> None:
+    """Neither at a loop of the stage nor at one around it: the next iteration's is not there."""
+    for place in (1, 2):
+        s, sums, arguments, (panels, *loops) = _tiled_product()
+        copy = s.cache_read(arguments[1], "shared", [sums])
+        s[copy].compute_at(s[arguments[2]] if place == 1 else s[sums], loops[place - 1])
+        s[sums].prefetch(copy, panels, 1, during=loops[1])
+        with pytest.raises(te.ScheduleError, match=r"'B\.shared' is computed at axis"):
+            te.lower(s, arguments)
+
+
 def test_a_schedule_with_shares_is_written_down_and_read() -> None:
     s, sums, arguments, (panels, _, steps) = _tiled_product()
     s[sums].prefetch(arguments[1], panels, 1, during=steps)

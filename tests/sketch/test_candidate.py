@@ -216,7 +216,8 @@ def test_kernels_that_do_harm_are_statuses(
     assert isinstance(found, CompiledKernel), found
     assert found.inputs is not None
     tester = CandidateTester(benchmark, replace(reference, inputs=found.inputs), timeout_s=2)
-    tested = tester.test(tmp_path / "kernel.vmfb", QUICK)
+    # Timed before, one that writes behind its result may have damaged what ends its worker first.
+    tested = tester.check(tmp_path / "kernel.vmfb")
     assert (tested.status, message in tested.message) == (status, True), tested
     good = compiled(pool, site, panels(8, 2, OUTSIDE), reference.inputs, tmp_path, repeats=1)
     right = CandidateTester(benchmark, replace(reference, inputs=good.inputs))

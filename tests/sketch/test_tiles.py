@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import erf
 from typing import Any
 
@@ -180,6 +181,8 @@ def test_the_operand_of_the_next_tiles_is_fetched_while_others_read_this_one(ins
     text = str(sketch.schedule(chosen).lower())
     fetched = {line.split("[")[0].strip() for line in text.splitlines() if "cache=2" in line}
     assert fetched == {"prefetch(b.packed" if inside else "prefetch(a"}
+    small = TilesSketch(site, replace(TARGET, l2_bytes=2048))
+    assert "cache=2" not in str(small.schedule(chosen).lower())
     few = Configuration.of(dict(chosen.items) | {"row_pieces": 12 if inside else 1})
     assert ("cache=2" in str(sketch.schedule(few).lower())) == (not inside)
 

@@ -58,21 +58,25 @@ def prefetched(stage: LoweredStage, level: int) -> list[nest.Stmt]:
     marks = stage.plan.stage.marked(leaf)
     found: list[nest.Stmt] = []
     for tensor, offset in marks.prefetches:
-        _check_computed(stage, tensor, level)
+        _check_computed(stage, tensor, leaf, stage.leaves[level:])
         found.append(_at_once(stage, tensor, level, offset))
     for tensor, var, offset in marks.shares:
-        _check_computed(stage, tensor, level)
+        around = [outer for _, outer in stage.plan.around()]
+        inside = around[around.index(var) :] if var in around else []
+        _check_computed(stage, tensor, var, [*inside, *stage.leaves[level:]])
         found.extend(_share(stage, tensor, level, var, offset))
     return found
 
 
-def _check_computed(stage: LoweredStage, tensor: Tensor, level: int) -> None:
+def _check_computed(
+    stage: LoweredStage, tensor: Tensor, var: IterVar, inside: Sequence[IterVar]
+) -> None:
     producer = stage.kernel.plan.of.get(tensor)
-    at = producer.at if producer is not None and producer.parent is stage.plan else None
-    if at is not None and stage.plan.stage.position(at) >= level:
+    at = producer.at if producer is not None else None
+    if at is not None and at in inside:
         raise ScheduleError(
             f"prefetch of stage '{stage.plan.name}': '{tensor.name}' is computed at axis "
-            f"'{at.name}', so it cannot be prefetched at '{stage.leaves[level].name}'; prefetch it "
+            f"'{at.name}', so it cannot be prefetched at '{var.name}'; prefetch it "
             "further in, or what it is computed from"
         )
 

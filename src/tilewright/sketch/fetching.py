@@ -7,7 +7,7 @@ the others are computed there is time for the next panel to come into the second
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
 from tilewright.schedule.nest import LINE_BYTES
 from tilewright.schedule.stage import Stage
@@ -18,6 +18,8 @@ from tilewright.sketch.structure import tile_sizes
 # Lines that are asked for together, by loops around those of the sums: in the innermost loop, one
 # at a time, they would take registers from the sums.
 _LINES = 4
+# Of the second-level cache, for the data that comes; as much is read meanwhile.
+_CACHE_SHARE = 0.3
 
 
 def fetched_ahead(
@@ -29,6 +31,7 @@ def fetched_ahead(
     count: int,
     turns: int,
     share: int,
+    cache_bytes: int,
 ) -> tuple[IterVar, ...]:
     """Has what the next iteration of a loop over tiles reads fetched in this one, bit by bit.
 
@@ -40,13 +43,15 @@ def fetched_ahead(
         count: iterations of `steps`.
         turns: how often `steps` runs in an iteration of `tiles`.
         share: in how many iterations of `tiles` all of the tensor is read.
+        cache_bytes: of the second-level cache.
 
     Returns:
-        The loops that `steps` became: itself, where the next data would come too late.
+        The loops that `steps` became: itself, where the next data would come too late, or too much
+        of it.
     """
-    size = -(-prod(tensor.shape) * bits(tensor.dtype) // share)
-    lines = -(-size // (8 * LINE_BYTES))
-    if lines > turns * count:
+    size = prod(tensor.shape) * bits(tensor.dtype) / 8 / share
+    lines = ceil(size / LINE_BYTES)
+    if lines > turns * count or size > _CACHE_SHARE * cache_bytes:
         return (steps,)
     most = min(count, max(1, _LINES * turns * count // lines))
     factor = max(size for size in tile_sizes(count, most) if count % size == 0)

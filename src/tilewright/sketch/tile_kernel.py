@@ -92,10 +92,10 @@ def adds_in_result(form: MatrixForm) -> bool:
 
 
 class TileKernel:
-    """Writes the schedule of a contraction."""
+    """Writes the schedule of a contraction, for a second-level cache of so many bytes."""
 
-    def __init__(self, contraction: MatrixForm, choice: TileChoice) -> None:
-        self.contraction, self.choice = contraction, choice
+    def __init__(self, contraction: MatrixForm, choice: TileChoice, cache_bytes: int) -> None:
+        self.contraction, self.choice, self._cache_bytes = contraction, choice, cache_bytes
         depth, dtype = contraction.sizes[2], sum_type(contraction)
         self.left = TileOperand(contraction.left, choice.left, choice.rows, depth, "left", dtype)
         self.right = TileOperand(
@@ -341,6 +341,7 @@ class TileKernel:
             count=-(-choice.depth // choice.unroll),
             turns=choice.block_rows if inside else choice.block_columns,
             share=side.tiles * self._chunks * prod(map(extent, side.operand.batch)),
+            cache_bytes=self._cache_bytes,
         )
 
     def _in_turn(self, block: IterVar) -> tuple[Stage, IterVar]:

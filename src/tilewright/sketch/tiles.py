@@ -262,7 +262,7 @@ class TilesSketch(Sketch):
             rows_near=values["rows_near"],
             apart=values["depth_apart"],
         )
-        return TileKernel(self._contraction, choice).kernel()
+        return TileKernel(self._contraction, choice, self._target.l2_bytes).kernel()
 
 
 def _registers(rows: Any, vectors: Any) -> Any:

@@ -7,16 +7,15 @@ the others are computed there is time for the next panel to come into the second
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil, log, prod
 
 from tilewright.schedule.nest import LINE_BYTES
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar, Tensor
 from tilewright.schedule.types import bits
-from tilewright.sketch.structure import tile_sizes
 
-# Lines that are asked for together, by loops around those of the sums: in the innermost loop, one
-# at a time, they would take registers from the sums.
+# About how many lines are asked for together, by loops around those of the sums: in the innermost
+# loop, one at a time, they would take registers from the sums.
 _LINES = 4
 # Of the second-level cache, for the data that comes; as much is read meanwhile.
 _CACHE_SHARE = 0.3
@@ -53,8 +52,9 @@ def fetched_ahead(
     lines = ceil(size / LINE_BYTES)
     if lines > turns * count or size > _CACHE_SHARE * cache_bytes:
         return (steps,)
-    most = min(count, max(1, _LINES * turns * count // lines))
-    factor = max(size for size in tile_sizes(count, most) if count % size == 0)
+    each = lines / (turns * count)
+    sizes = (size for size in range(1, count + 1) if count % size == 0)
+    factor = min(sizes, key=lambda size: abs(log(size * each / _LINES)))
     outer, inner = stage.split(steps, factor)
     stage.prefetch(tensor, tiles, 1, during=outer)
     return outer, inner

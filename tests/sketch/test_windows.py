@@ -130,3 +130,14 @@ def test_the_filter_of_the_next_panel_is_fetched_while_rows_are_computed(
     values |= {"columns": 14 if rows == 1 else 4, "unroll": 16 if rows == 1 else 2}
     text = str(sketch.schedule(Configuration.of(values)).lower())
     assert ("cache=2" in text) == fetched
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_one_output_channel_has_no_next_panel(last: bool) -> None:
+    expression = convolution((14, 14), 64, 1, pad=1, last=last)
+    for rule in SKETCHES:
+        try:
+            sketch = rule(expression, parse_target("cpu", 2))
+        except Unfit:
+            continue
+        assert "cache=2" not in str(sketch.schedule(sketch.space.default).lower())

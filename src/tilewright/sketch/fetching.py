@@ -45,12 +45,12 @@ def fetched_ahead(
         cache_bytes: of the second-level cache.
 
     Returns:
-        The loops that `steps` became: itself, where the next data would come too late, or too much
-        of it.
+        The loops that `steps` became: itself, where there is no next data, or it would come too
+        late, or too much of it.
     """
     size = prod(tensor.shape) * bits(tensor.dtype) / 8 / share
     lines = ceil(size / LINE_BYTES)
-    if lines > turns * count or size > _CACHE_SHARE * cache_bytes:
+    if share == 1 or lines > turns * count or size > _CACHE_SHARE * cache_bytes:
         return (steps,)
     each = lines / (turns * count)
     sizes = (size for size in range(1, count + 1) if count % size == 0)

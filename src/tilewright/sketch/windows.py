@@ -345,7 +345,8 @@ class WindowsSketch(Sketch):
             steps[at], last = sums.split(steps[at], numbers["unroll"])
             steps.insert(at + 1, last)
             unrolled.append(last)
-            if made.packings and values["order"] == _ORDERS[0]:
+            in_panels = self._panel in found.outputs and values["order"] == _ORDERS[0]
+            if made.packings and in_panels:
                 (position,) = made.packings
                 turns = [counts[loop] for loop in (*loops["rows"], *loops["columns"])]
                 steps[at : at + 1] = fetched_ahead(

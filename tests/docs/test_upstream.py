@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def text(name: str) -> str:
 def test_every_case_has_a_report() -> None:
     page = text("README.md")
     cases = [path.name for path in REPORTS.iterdir() if path.suffix in (".mlir", ".py")]
-    assert len(cases) == 5
+    assert len(cases) == 6
     assert all(name in page for name in cases)
 
 
@@ -72,6 +73,19 @@ def test_a_convolution_of_a_small_image_is_refused() -> None:
         session.compile(source)
     larger = source.replace("2,2],f32", "4,4],f32").replace("[1,1,1,1],f32", "[1,1,2,2],f32")
     assert session.compile(larger)
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a kind of process that Linux has")
+def test_the_chain_that_waits_is_timed_both_ways(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "argv", ["wait_preempts_worker.py", "1"])
+    assert runpy.run_path(str(REPORTS / "wait_preempts_worker.py"))["main"]() == 0
+    plain, batch = re.fullmatch(
+        r"(.+) ms, as a batch process (.+) ms\n", capsys.readouterr().out
+    ).groups()
+    assert min(float(plain), float(batch)) > 0
 
 
 def test_the_program_of_the_deadlock_compiles_without_threads(

@@ -273,6 +273,29 @@ def test_a_program_runs_in_huge_pages(inputs, vmfb, tmp_path):
     assert np.array_equal(result, a + b)
 
 
+def policy(state, request):
+    return os.sched_getscheduler(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a kind of process that Linux has")
+def test_programs_run_in_batch_processes_where_threads_wait():
+    before = os.sched_getscheduler(0)
+    found = {}
+    for options in (DeviceOptions.cpu(2), replace(DeviceOptions.cpu(2), batch=False)):
+        with Benchmark(options) as bench:
+            found[options.batch] = bench.ask(policy, None)
+    assert found == {True: os.SCHED_BATCH, False: os.SCHED_OTHER}
+    assert os.sched_getscheduler(0) == before, "this process is the user's"
+
+
+def test_what_is_refused_is_left_as_it_is(monkeypatch):
+    def refused(*_):
+        raise PermissionError("no")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused, raising=False)
+    device_options.schedule_as_batch(True)
+
+
 @pytest.mark.parametrize(
     ("system", "library", "given"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,8 @@ from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 POLICY = ComparisonPolicy()
+# Before the tool where threads wait for each other.
+BATCH = ["chrt", "--batch", "0"] if hasattr(os, "SCHED_BATCH") else []
 
 
 def advised(*samples: list[float]) -> dict[tuple[str, int], bool]:
@@ -108,6 +112,7 @@ def test_each_way_is_timed_and_has_its_line(tmp_path: Path) -> None:
     assert second.ratio_ci == (1.0, 1.0)
     assert first.ratio_ci == pytest.approx((0.5, 0.5))
     assert shlex.split(second.command) == [
+        *BATCH,
         "iree-benchmark-module",
         f"--module={tmp_path}/out/program.vmfb",
         "--device=local-task",
@@ -129,11 +134,23 @@ def test_the_line_with_huge_pages_is_one_that_a_shell_runs(tmp_path: Path) -> No
     run.benchmark.seconds[replace(DeviceOptions.cpu(2), huge_pages=True)] = [1.5e-3] * 9
     found = measure_ways(run, BUILD, tmp_path / "p.vmfb")
     (huge,) = [one for one in found if one.huge_pages]
-    env, variable, tool, *_ = shlex.split(huge.command)
-    assert (env, tool) == ("env", "iree-benchmark-module")
+    env, variable, *rest = shlex.split(huge.command)
+    assert (env, rest[: len(BATCH) + 1]) == ("env", [*BATCH, "iree-benchmark-module"])
     assert variable.startswith("GLIBC_TUNABLES=glibc.malloc.hugetlb=1:")
-    assert ", huge pages: env GLIBC_TUNABLES=" in lines([huge])[0]
+    assert f", huge pages{', batch' if BATCH else ''}: env GLIBC_TUNABLES=" in lines([huge])[0]
     assert not any("GLIBC" in one.command for one in found if one is not huge)
+
+
+@pytest.mark.skipif(not BATCH, reason="a kind of process that Linux has")
+def test_a_batch_process_is_one_by_its_line(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    plain = replace(DeviceOptions.cpu(2), batch=False)
+    run.benchmark.seconds = {DeviceOptions.cpu(2): [2e-3] * 9, plain: [3e-3] * 9}
+    first, second = measure_ways(run, BUILD, tmp_path / "p.vmfb")
+    assert (first.batch, first.words, first.advised) == (True, ["batch"], True)
+    assert shlex.split(first.command)[:4] == [*BATCH, "iree-benchmark-module"]
+    assert (second.words, second.command.split()[0]) == ([], "iree-benchmark-module")
+    assert subprocess.run([*BATCH, "true"], check=False).returncode == 0
 
 
 def test_what_a_user_gives_is_in_the_line(tmp_path: Path) -> None:

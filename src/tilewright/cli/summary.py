@@ -110,9 +110,8 @@ def output_lines(result: TuneResult) -> list[str]:
         lines.append(f"  see {result.output}/command.txt")
     if result.runs:
         shown = ", ".join(
-            f"{one.device} {words.plural(one.threads, 'thread')}"
-            f"{' huge pages' if one.huge_pages else ''}{' pinned' if one.pinned else ''}"
-            f" {words.significant(one.ms)} ms"
+            " ".join([one.device, words.plural(one.threads, "thread"), *one.words])
+            + f" {words.significant(one.ms)} ms"
             for one in result.runs
         )
         lines.append(f"How to run it, measured: {shown}. Advised:")

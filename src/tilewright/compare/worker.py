@@ -19,6 +19,7 @@ from tilewright.compare.providers.interface import (
     Threads,
 )
 from tilewright.compare.workloads import ProviderTask
+from tilewright.measure.device_options import schedule_as_batch
 from tilewright.measure.inputs import load_arguments, read_outputs
 from tilewright.measure.jobs import WorkerState
 from tilewright.measure.timing import TimingPolicy, measure, repeat
@@ -86,6 +87,8 @@ def setup(state: WorkerState, request: WorkerSetup) -> None:
     """
     if request.cpus is not None:
         os.sched_setaffinity(0, request.cpus)
+    # For every library alike, whoever gains by it.
+    schedule_as_batch(True)
     request.provider.open(request.place)
     state.keep(_Open(request.provider))
 

@@ -28,7 +28,8 @@ class Chain(Enum):
     """What ops make together, or could make with what comes before them.
 
     PRODUCT: sums of products with elementwise ops behind. MOVES: products
-    or windows with padding or transposes of operands before.
+    or windows with padding or transposes of operands before. BAND: windows over what a product
+    makes.
     """
 
     NONE = 0
@@ -38,6 +39,7 @@ class Chain(Enum):
     ATTENTION = 4
     PRODUCT = 5
     MOVES = 6
+    BAND = 7
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,22 @@ def has_window(site: IsolatedSite) -> bool:
     """
     ops = walk(site.module.operation)
     return any(uses_of_loops(map_)[1] for op in ops for map_ in indexing_maps(op))
+
+
+def sums_windows(site: IsolatedSite) -> bool:
+    """Whether an op of a site reduces over windows of more than one element, and of such several.
+
+    Args:
+        site: the ops of one dispatch or of several.
+    """
+    for op in walk(site.module.operation):
+        compound = set().union(*(uses_of_loops(map_)[1] for map_ in indexing_maps(op)))
+        if compound:
+            (loops,) = find_loops([op])
+            wide = [loops.reduction[one] for one in compound if loops.extents[one] != 1]
+            if any(wide) and not all(wide):
+                return True
+    return False
 
 
 def has_product(site: IsolatedSite) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from tilewright.ir.session import CompilerSession
-from tilewright.ir.site_chains import Chain, chain_of, has_product, has_window
+from tilewright.ir.site_chains import Chain, chain_of, has_product, has_window, sums_windows
 from tilewright.ir.site_dispatches import form_dispatches
 from tilewright.ir.site_groups import SiteGroups
 from tilewright.ir.site_module import IsolatedSite
@@ -22,7 +22,7 @@ from tilewright.ir.site_ops import CONSTANT, ProgramOps, size_in_bits
 # Dispatches in one site, at most.
 _LONGEST = 8
 # What makes one site of several groups.
-_WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES)
+_WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES, Chain.BAND)
 _NOTHING = "no op of the program was found in it"
 _READY = "the program has it as a dispatch already"
 
@@ -131,8 +131,21 @@ class _Sites:
                 if has_product(both) and size_in_bits(value) <= size_in_bits(made):
                     yield frozenset({last, before}), Chain.PRODUCT, both
         elif has_product(alone) or has_window(alone):
-            yield self._grow(value, last, alone, Chain.MOVES)
+            moved = self._grow(value, last, alone, Chain.MOVES)
+            yield moved
+            if sums_windows(alone):
+                yield from self._bands(value, *moved)
         yield self._grow(value, last, alone, chain_of(alone))
+
+    def _bands(
+        self, value: ir.Value, groups: frozenset[int], _: Chain, alone: IsolatedSite
+    ) -> Iterator[tuple[frozenset[int], Chain, IsolatedSite]]:
+        """Windows with the product that makes what they slide over."""
+        for before, both in self._before(value, alone, groups):
+            (made,) = self._groups.results[before]
+            first = self._isolate(made, frozenset({before}))
+            if has_product(first) and not sums_windows(first):
+                yield groups | {before}, Chain.BAND, both
 
     def _grow(
         self, value: ir.Value, last: int, alone: IsolatedSite, chain: Chain

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.measure.comparison import ComparisonPolicy, interleave
-from tilewright.measure.device_options import NO_PARAMETERS, DeviceOptions, Parameters
+from tilewright.measure.device_options import (
+    NO_PARAMETERS,
+    DeviceOptions,
+    Parameters,
+    schedule_as_batch,
+)
 from tilewright.measure.guards import GUARDED, WroteOutside, without_guards
 from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
@@ -149,6 +154,7 @@ def setup(state: WorkerState, options: DeviceOptions) -> None:
     Raises:
         UserError: it cannot be opened.
     """
+    schedule_as_batch(options.schedules_batch)
     state.keep(_Bench(Device(options)))
     # A kernel that writes where it must not takes its context down: nothing that comes after it in
     # the process runs, on CUDA, HIP and Vulkan alike.

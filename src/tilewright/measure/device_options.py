@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,11 @@ class DeviceOptions:
     where it cannot be opened, put after the message. huge_pages: malloc asks the system for pages
     of 2 MiB, and programs are read into such memory instead of being mapped, so that a network's
     weights take few entries of the processor's address translation. pinned: each worker stays on a
-    physical core of its own, as IREE's own choice has it, and is not moved by the system.
+    physical core of its own, as IREE's own choice has it, and is not moved by the system. batch:
+    threads that are woken do not take the core of one that runs (Linux's `SCHED_BATCH`), which for
+    workers and the thread that waits for them is what the runtime counts on: else the waiting one,
+    woken by a worker, may take the worker's core and spin there for what only the worker can do
+    (docs/upstream/wait_preempts_worker.py).
     """
 
     uri: str = "local-task"
@@ -36,6 +42,7 @@ class DeviceOptions:
     advice: str = ""
     huge_pages: bool = False
     pinned: bool = False
+    batch: bool = True
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -65,12 +72,39 @@ class DeviceOptions:
         return [f"--task_topology_{count}={self.threads}"]
 
     @property
+    def schedules_batch(self) -> bool:
+        """Whether a process that opens it is one of Linux's batch processes: `batch`, where threads
+        wait for each other and the system knows such processes."""
+        return self.batch and self.uri == "local-task" and hasattr(os, "SCHED_BATCH")
+
+    @property
+    def tool_prefix(self) -> list[str]:
+        """What IREE's own tools are started by: a line of a shell up to the tool's name."""
+        variables = [f"{key}={value}" for key, value in self.environment.items()]
+        return [
+            *(["env", *variables] if variables else ()),
+            *(["chrt", "--batch", "0"] if self.schedules_batch else ()),
+        ]
+
+    @property
     def environment(self) -> dict[str, str]:
         """Variables of the process that opens it, which it reads when it starts."""
         if not self.huge_pages:
             return {}
         tunables = {"hugetlb": 1, "mmap_threshold": MMAP_BYTES, "trim_threshold": TRIM_BYTES}
         return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in tunables.items())}
+
+
+def schedule_as_batch(batch: bool) -> None:
+    """Make the calling thread, and what it starts from now on, one of Linux's batch processes, or
+    a process like any other; where the system does not know or allow it, nothing.
+
+    Args:
+        batch: as a batch process, whatever its parent was.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        policy = os.SCHED_BATCH if batch else os.SCHED_OTHER
+        os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
 def huge_pages_on_request() -> bool:

@@ -3,7 +3,8 @@
 A thread that must be woken costs tens of microseconds, which a small program does not earn back by
 sharing its work: whether `local-sync` or `local-task`, and with how many threads, is measured. The
 weights of a large one lie in tens of thousands of small pages, whose addresses the processor looks
-up again and again: huge pages are one more way, and workers that keep their cores another.
+up again and again: huge pages are one more way, and workers that keep their cores another. What a
+program takes as a process like any other is one, too: batch processes wait better.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
 
     Returns:
         First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
-        be; these also with huge pages where the system gives them to who asks, and on cores of
-        their own where there are as many.
+        be; these also with huge pages where the system gives them to who asks, on cores of their
+        own where there are as many, and not as a batch process where they would be one.
     """
     # Not at the top: a machine that only measures for another has the runtime and NumPy alone.
     import psutil
@@ -74,6 +75,8 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
         last.append(replace(ways[-1], huge_pages=True))
     if 1 < threads <= (psutil.cpu_count(logical=False) or 0):
         last += [replace(one, pinned=True) for one in last]
+    if ways[-1].schedules_batch:
+        last.append(replace(ways[-1], batch=False))
     return [*ways[:-1], *last]
 
 

@@ -18,6 +18,7 @@ _MODULES = (
     "split_rows",
     "tiles",
     "windows",
+    "bands",
     "attention",
     "winograd",
 )

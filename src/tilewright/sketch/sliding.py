@@ -155,7 +155,7 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
         raise Unfit("its reduction has several results")
     if site.output.op is not op:
         assert isinstance(site.output.op, ComputeOp)
-        element = _with_producers(site.output.op.body[0], op.outputs[0])
+        element = with_producers(site.output.op.body[0], op.outputs[0])
         apart = in_dimensions_of(site.output, op.outputs[0], element)
         site = SiteExpression(site.inputs, site.constant, apart)
     order = _order(site, op)
@@ -181,7 +181,7 @@ def sliding_reduction(site: SiteExpression) -> SlidingReduction:
     if len({read.tensor for read in sliding}) > 1 or len(sliding) > 1:
         raise Unfit("several operands are read through sliding windows")
     ((image, image_dims),) = sliding.items()
-    body = _with_producers(op.body[0], image.tensor)
+    body = with_producers(op.body[0], image.tensor)
     if not isinstance(body, Reduce):
         raise Unfit("its body is no reduction")
     if sum(read.tensor is image.tensor for read in reads(body)) != 1:
@@ -240,7 +240,7 @@ def _terms(form: Linear, axes: Sequence[IterVar]) -> list[tuple[IterVar, int]] |
     return [(axis, step) for axis, step in steps if step]
 
 
-def _with_producers(expr: Expr, kept: Tensor) -> Expr:
+def with_producers(expr: Expr, kept: Tensor) -> Expr:
     """An expression with elementwise producers in the place of their reads, but for one tensor."""
 
     def changed(node: Expr) -> Expr | None:
@@ -250,7 +250,7 @@ def _with_producers(expr: Expr, kept: Tensor) -> Expr:
         if not isinstance(op, ComputeOp):
             return None
         values: dict[Expr, Expr] = dict(zip(op.axis, node.indices, strict=True))
-        return _with_producers(substitute(op.body[0], values), kept)
+        return with_producers(substitute(op.body[0], values), kept)
 
     return transform(expr, changed)
 
@@ -277,7 +277,7 @@ def _order(site: SiteExpression, op: ComputeOp) -> tuple[IterVar | None, ...]:
     if output.op is op:
         return op.axis
     assert isinstance(output.op, ComputeOp)
-    body = _with_producers(output.op.body[0], op.outputs[0])
+    body = with_producers(output.op.body[0], op.outputs[0])
     places = {tuple(read.indices): read for read in reads(body) if read.tensor is op.outputs[0]}
     if output.op.num_outputs > 1 or len(places) != 1:
         raise Unfit("its result is read in several ways")

@@ -60,6 +60,8 @@ _UNEVEN = 2.0
 # Cycles of a store of one element of a vector.
 _SCATTERED_STORE = 1.5
 _MASKED_STORE = 4.0
+# Vectors of products a cycle where the image is computed.
+_MADE_PER_CYCLE = 1.5
 # By what a tile whose columns are checked one by one is slower.
 _CHECKED = 4.0
 
@@ -69,7 +71,8 @@ class WindowNest:
     """What the loops of a sliding reduction are, for a guess of their time.
 
     found: the reduction. target: the processor. lanes: of a vector. vector, block, column, row: the
-        axes that tiles are made of, as of a sketch; None where there is no such one.
+        axes that tiles are made of, as of a sketch; None where there is no such one. made_of: how
+        many products an element of the image is the sum of, where a copy of it is computed.
     """
 
     found: SlidingReduction
@@ -80,6 +83,7 @@ class WindowNest:
     column: IterVar | None
     row: IterVar | None
     panel: IterVar | None
+    made_of: int = 0
 
     def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         """Minus the logarithm of the guessed seconds: higher is better.
@@ -355,6 +359,7 @@ class WindowNest:
         # Where it outgrows the second, it comes back from the third.
         again = pieces * read / _L3_BYTES_PER_CYCLE
         copied += np.where(read > self.target.l2_bytes // 2, again, 0.0)
+        copied += pieces * read / element * self.made_of / (self.lanes * _MADE_PER_CYCLE)
         edges: FloatArray = np.zeros(len(pieces))
         if found.is_padded:
             whole, _, more = self._along(values)

@@ -24,6 +24,10 @@ from tilewright.sketch.packing import Packing
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent, rewritten
 
+# Given the shape of a copy, and what an element of it is of the image, what its elements are.
+Element = Callable[[Sequence[Expr]], Expr]
+Computed = Callable[[tuple[int, ...], Element], Element]
+
 
 @dataclass(frozen=True)
 class Rewritten:
@@ -53,6 +57,7 @@ def written_anew(
     *,
     copied: bool,
     depth: int = 0,
+    computed: Computed | None = None,
 ) -> Rewritten:
     """The expression with the sums in a tensor of their own, the filter packed for a tile, and a
     copy of the image.
@@ -68,6 +73,8 @@ def written_anew(
             where vectors are columns each phase of a stride for itself.
         depth: of the innermost channels how many are together in the copy, where these are the
             image's innermost dimension; 0 for all.
+        computed: makes the elements of the copy from what it has the place of; the image's own by
+            default.
 
     Returns:
         The new expression, with a schedule of which nothing but the elementwise stages is placed.
@@ -93,7 +100,9 @@ def written_anew(
         if a.dom is not None
     }
 
-    image, place_in = _copy(found, sizes, vector, depth) if copied else (found.image.tensor, None)
+    image, place_in = found.image.tensor, None
+    if copied:
+        image, place_in = _copy(found, sizes, vector, depth, computed)
 
     # The sums of a vector lie side by side, whatever the order of the result.
     kept = [*(a for a in found.op.axis if a is not vector), vector]
@@ -158,7 +167,11 @@ def written_anew(
 
 
 def _copy(
-    found: SlidingReduction, sizes: Mapping[IterVar, int], vector: IterVar, depth: int
+    found: SlidingReduction,
+    sizes: Mapping[IterVar, int],
+    vector: IterVar,
+    depth: int,
+    computed: Computed | None,
 ) -> tuple[Tensor, Callable[[Sequence[Expr]], tuple[Expr, ...]]]:
     """A copy of the image, and where an element of the image is in it."""
     source = found.image.tensor
@@ -193,17 +206,27 @@ def _copy(
     order = sorted(range(len(parts)), key=lambda part: parts[part][0])
     split = [sum(at == one for _, _, at in parts) > 1 for one in range(len(wide))]
 
-    def element(*indices: IterVar) -> Expr:
+    def place_of(indices: Sequence[Expr]) -> list[Expr]:
         given = dict(zip(order, indices, strict=True))
         place: list[Expr] = [const(0, INDEX)] * len(wide)
         for number_, (_, _, at) in enumerate(parts):
             place[at] = place[at] * (factors[at] if split[at] else 1) + given[number_]
+        return place
+
+    def read_at(indices: Sequence[Expr]) -> Expr:
+        return TensorRead(source, tuple(place_of(indices)))
+
+    shape = tuple(parts[part][1] for part in order)
+    value = read_at if computed is None else computed(shape, read_at)
+
+    def element(*indices: IterVar) -> Expr:
+        place = place_of(indices)
         tests = [
             index < size
             for index, size, most in zip(place, source.shape, wide, strict=True)
             if most > size
         ]
-        read = TensorRead(source, tuple(place))
+        read = value(indices)
         return if_then_else(conjunction(tests), read, const(0, source.dtype)) if tests else read
 
     def place_in(indices: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -217,7 +240,6 @@ def _copy(
             found_parts.append(index)
         return tuple(found_parts[part] for part in order)
 
-    shape = tuple(parts[part][1] for part in order)
     return compute(shape, element, name="piece"), place_in
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
 from tilewright.sketch.fetching import fetched_ahead
@@ -16,7 +17,7 @@ from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.sliding import sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
 from tilewright.sketch.window_cost import NEAR, WindowNest
-from tilewright.sketch.window_rewriting import written_anew
+from tilewright.sketch.window_rewriting import Computed, written_anew
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
@@ -50,6 +51,8 @@ class WindowsSketch(Sketch):
     _block: IterVar | None
     _column: IterVar | None
     _row: IterVar | None
+    # Products that an element of a copied image is the sum of.
+    _made_of = 0
 
     def __init__(self, site: SiteExpression, target: Target) -> None:
         self._found = found = sliding_reduction(site)
@@ -73,6 +76,7 @@ class WindowsSketch(Sketch):
             self._column,
             self._row,
             self._panel,
+            self._made_of,
         )
         knobs = self._knobs()
         self.space = space_near(
@@ -204,19 +208,13 @@ class WindowsSketch(Sketch):
 
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         """The best of some tiles by the prior, with what else is usual."""
-        found = self._found
-        inner = extent(found.channels[-1]) if found.channels else 1
-        usual: dict[str, Value] = {
-            "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
-            # Also where vectors are columns: 0.99 to 1.32 times as fast as with channels outside.
-            "reduction": "windows",
-            "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
-            "unroll_windows": 0 if found.channels else len(found.windows),
-            "image": "copied" if self._copies() else "in place",
-        }
+        usual = self._usual()
         tile = ("columns", "rows", "width", "blocks", "depth")
         pieces = ("piece_rows", "piece_panels")
         sizes = {knob.name: np.array(_values(knob)) for knob in knobs if knob.name in tile + pieces}
+        if self._made_of:
+            # What an image is made of is read once by pieces that have all channels.
+            sizes["piece_panels"] = sizes["piece_panels"][-1:]
         # Tiles by one piece of all the work, then pieces for the best of them.
         grid = np.meshgrid(*(sizes[n] for n in tile), indexing="ij")
         values = {n: one.reshape(-1) for n, one in zip(tile, grid, strict=True)}
@@ -227,6 +225,19 @@ class WindowsSketch(Sketch):
         values |= {"piece_rows": rows.reshape(-1), "piece_panels": panels.reshape(-1)}
         (best,) = self._best(values, usual, 1, pieced=True)
         return Configuration.of({**usual, **{n: int(values[n][best]) for n in (*tile, *pieces)}})
+
+    def _usual(self) -> dict[str, Value]:
+        """Knobs that are not chosen by the prior."""
+        found = self._found
+        inner = extent(found.channels[-1]) if found.channels else 1
+        return {
+            "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
+            # Also where vectors are columns: 0.99 to 1.32 times as fast as with channels outside.
+            "reduction": "windows",
+            "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
+            "unroll_windows": 0 if found.channels else len(found.windows),
+            "image": "copied" if self._copies() else "in place",
+        }
 
     def _best(
         self, values: Mapping[str, Any], usual: Mapping[str, Value], most: int, *, pieced: bool
@@ -267,6 +278,7 @@ class WindowsSketch(Sketch):
             [a for a in reduced if a is not None],
             copied=copied,
             depth=numbers["depth"],
+            computed=self._computed(numbers),
         )
         s = made.schedule
         output, sums = s[made.output], s[made.sums]
@@ -317,7 +329,7 @@ class WindowsSketch(Sketch):
             image = s[made.image]
             image.compute_at(output, part)
             image.set_scope("shared")
-            image.vectorize(image.op.axis[-1])
+            self._fill(s, image, values)
 
         # The sums: of one tile, or of all tiles of a panel where the reduction comes in parts.
         deep = inner is not None and numbers["depth"] < extent(inner)
@@ -367,6 +379,14 @@ class WindowsSketch(Sketch):
             sums.unroll(step)
         self._unrolled(sums, elements)
         return SketchedKernel(s, made.arguments, made.packings)
+
+    def _computed(self, numbers: Mapping[str, int]) -> Computed | None:
+        """What makes the elements of a copied image; None where it is the image's own."""
+        return None
+
+    def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
+        """Schedules the loops that copy the image."""
+        image.vectorize(image.op.axis[-1])
 
     @staticmethod
     def _unrolled(stage: Stage, elements: Sequence[IterVar]) -> None:

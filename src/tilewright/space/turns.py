@@ -4,7 +4,7 @@ Each worker takes the next workgroup of a dispatch when it is done with the one 
 there are fewer than eight for each worker. Of more, it takes eight at a time (`task/executor` and
 `task/tuning.h` of the runtime): of forty workgroups one of two workers has twenty-four. Kernels of
 our own are shared out one by one there, too: of eight workgroups that are taken at once, seven have
-nothing to do (`is_spread`).
+nothing to do (`is_spread`). Where there are few, some that have nothing to do follow (`AWAKE`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ AT_ONCE = 8
 # For each core: where there are more, eight at a time are small parts of the work, and calls that
 # do nothing (some 15 ns each) would add up.
 _MOST_SPREAD = 64
+#: So many workgroups at least keep the workers from falling asleep before the next dispatch: the
+#: runtime sends one away that has nothing to do where the next four have eight at most
+#: (`hal/drivers/local_task/block_processor`, the warm retainers).
+AWAKE = 9
 #: After which time a worker begins that has been woken, in seconds.
 LATE_S = 16e-6
 # What waking the others takes the one that does it; and how long workgroups may be for none to fall

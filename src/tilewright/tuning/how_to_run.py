@@ -78,11 +78,7 @@ def run_command(programs: Programs, vmfb: Path, way: DeviceOptions) -> str:
     ]
     return shlex.join(
         [
-            *(
-                ["env", *(f"{k}={v}" for k, v in way.environment.items())]
-                if way.environment
-                else ()
-            ),
+            *way.tool_prefix,
             "iree-benchmark-module",
             f"--module={vmfb}",
             *way.tool_flags,
@@ -113,8 +109,7 @@ def lines(runs: Sequence[RunSummary]) -> list[str]:
     """
     return [
         f"{significant(one.ms)} ms, {one.device}, {plural(one.threads, 'thread')}"
-        f"{', huge pages' if one.huge_pages else ''}{', pinned' if one.pinned else ''}"
-        f"{' (advised)' if one.advised else ''}: "
+        f"{''.join(f', {word}' for word in one.words)}{' (advised)' if one.advised else ''}: "
         f"{one.command}"
         for one in runs
     ]
@@ -155,6 +150,7 @@ def summarised(
             command,
             way.huge_pages,
             way.pinned,
+            way.schedules_batch,
         )
         for i, ((way, command, _), one) in enumerate(zip(ran, judged, strict=True))
     ]

@@ -52,6 +52,7 @@ class RunSummary:
     `ms` is the median of interleaved rounds, `ratio_ci` the interval of its time over that of the
     way that was tuned for. `advised`: the one to use. `command` runs the program so.
     `huge_pages`: with them, where weights are many. `pinned`: workers keep their cores.
+    `batch`: as one of Linux's batch processes.
     """
 
     device: str
@@ -62,6 +63,13 @@ class RunSummary:
     command: str
     huge_pages: bool = False
     pinned: bool = False
+    batch: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """What there is to say of it beside its device and threads."""
+        said = {"huge pages": self.huge_pages, "pinned": self.pinned, "batch": self.batch}
+        return [word for word, is_so in said.items() if is_so]
 
 
 @dataclass(frozen=True)

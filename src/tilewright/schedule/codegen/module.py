@@ -25,7 +25,7 @@ from tilewright.schedule.codegen.view import part_of
 from tilewright.schedule.nest import Buffer, Kernel, LoopProgram, Stmt
 from tilewright.schedule.tensor import BLOCK_TAGS, THREAD_TAGS
 from tilewright.schedule.types import BOOL, bits
-from tilewright.space.turns import AT_ONCE, is_spread
+from tilewright.space.turns import AT_ONCE, AWAKE, is_spread
 from tilewright.target import Target
 
 #: The function of every module made here.
@@ -262,6 +262,9 @@ def _emitted(
     spread = AT_ONCE if not processor.is_gpu and is_spread(prod(counts), processor.cores) else 1
     # One of them does something, so that the runtime hands out one such at a time.
     dispatched = (spread * counts[0], *counts[1:])
+    few = bool(loops) and not processor.is_gpu and processor.cores > 1 and prod(counts) < AWAKE
+    if few:
+        dispatched = (-(-AWAKE // prod(counts[1:])), *counts[1:])
     block = [kernel.block.get(tag, 1) for tag in THREAD_TAGS]
     buffers = [*reads, *kernel.writes]
     made = executable(
@@ -281,6 +284,8 @@ def _emitted(
         entry = index(0).owner
         ids = _ids(loops)
         busy = _one_of(spread, ids) if spread > 1 else None
+        if few:
+            busy = _first_of(counts[0], ids)
         parts = [
             _own(own, size // prod(counts), ids, grid)
             for own, (size, _) in zip(memory[len(buffers) :], scratch, strict=True)
@@ -342,6 +347,11 @@ def _one_of(spread: int, ids: dict[str, ir.Value]) -> ir.Value:
     ids[BLOCK_TAGS[0]] = arith.DivUIOp(number, step).result
     rest = arith.RemUIOp(number, step).result
     return arith.CmpIOp(arith.CmpIPredicate.eq, rest, index(0)).result
+
+
+def _first_of(count: int, ids: Mapping[str, ir.Value]) -> ir.Value:
+    """Whether a workgroup does something: the first ones along x do."""
+    return arith.CmpIOp(arith.CmpIPredicate.ult, ids[BLOCK_TAGS[0]], index(count)).result
 
 
 def _flat(size: int, dtype: str) -> ir.MemRefType:

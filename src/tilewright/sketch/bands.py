@@ -1,0 +1,293 @@
+"""Chains of a 1x1 convolution and windows over its result, in bands of rows.
+
+What the first makes is written and read again, and in a network is several times as large as what
+it is made of. Here each piece of the windows' work computes the part of it that it reads, in memory
+of its own that the second-level cache holds; the rows that neighbouring bands both read are
+computed twice. (The fused layer of Alwani et al., "Fused-layer CNN accelerators", MICRO 2016.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tilewright.schedule.expr import Expr, const, substitute
+from tilewright.schedule.functions import maximum, minimum
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import (
+    ComputeOp,
+    IterVar,
+    Reduce,
+    Tensor,
+    TensorRead,
+    compute,
+    placeholder,
+    reads,
+    reduce_axis,
+)
+from tilewright.schedule.types import INDEX
+from tilewright.schedule.walk import transform
+from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.packing import Packing
+from tilewright.sketch.sliding import with_producers
+from tilewright.sketch.structure import computed_stages, extent, rewritten
+from tilewright.sketch.tile_operand import tiles_of
+from tilewright.sketch.window_rewriting import Computed, Element
+from tilewright.sketch.windows import ChannelWindowsSketch
+from tilewright.space.constraints import Constraint
+from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
+from tilewright.space.pipeline import Unfit
+from tilewright.target import Target
+from tilewright.trial import Configuration, Value
+
+# Which loop is outside: whether weights or what they are multiplied with stay in the first cache.
+_ORDERS = ("panels rows", "rows panels")
+# Steps of the first sums that are written out.
+_UNROLLED = 4
+
+
+class BandsSketch(ChannelWindowsSketch):
+    """Windows over what sums of products make, which each piece of the work computes for itself.
+
+    Knobs: those of windows, whose image is copied; `made_columns` and `made_width`, the tile in
+    registers in which the copy is computed, `made_width` of it along vectors.
+    """
+
+    name = "bands"
+
+    def __init__(self, site: SiteExpression, target: Target) -> None:
+        self._whole = site
+        self._first, self._made = _first_sums(site)
+        self._made_of = prod(map(extent, self._first.reduce_axis))
+        self._packings: dict[int, _Weights | None] = {}
+        output = rewritten(site.output, {self._first.outputs[0]: lambda at: self._made(*at)})
+        inputs, constant = (*site.inputs, self._made), (*site.constant, False)
+        super().__init__(SiteExpression(inputs, constant, output), target)
+
+    def _choose(self) -> None:
+        super()._choose()
+        found = self._found
+        if self._column is None or found.dims[-1].data is not self._vector or found.channels:
+            raise Unfit("the windows' image has no columns, or its channels are added up")
+        image = with_producers(found.image, self._made)
+        if len({read.indices for read in reads(image) if read.tensor is self._made}) != 1:
+            raise Unfit("the windows read the first sums in no or in several places")
+
+    def _knobs(self) -> list[Knob]:
+        knobs = [k for k in super()._knobs() if k.name != "image"]
+        lanes, registers = self._lanes, self._target.vector_registers
+        wide = max(lanes, min(4 * lanes, extent(self._vector)) // lanes * lanes)
+        return [
+            *knobs,
+            ChoiceKnob("image", ("copied",)),
+            ChoiceKnob("made_order", _ORDERS),
+            TileKnob("made_columns", tuple(range(1, registers))),
+            TileKnob("made_width", tuple(range(lanes, wide + 1, lanes))),
+        ]
+
+    def _constraints(self) -> list[Constraint]:
+        lanes, registers = self._lanes, self._target.vector_registers
+
+        def needed(columns: Any, width: Any) -> Any:
+            return (columns + 1) * (width // lanes)
+
+        return [
+            *super()._constraints(),
+            Constraint(
+                "registers of the image",
+                ("made_columns", "made_width"),
+                lambda *sizes: needed(*sizes) < registers,
+                lambda *sizes: (
+                    f"{needed(*sizes)} vectors of sums and weights beside an element; "
+                    f"registers: {registers}"
+                ),
+                vectorised=True,
+            ),
+            Constraint(
+                "panels of the image",
+                ("piece_panels", "width", "made_width"),
+                lambda panels, width, made: (panels * width) % made == 0,
+                lambda panels, width, made: (
+                    f"{panels * width} channels of a piece are no multiple of {made}"
+                ),
+                vectorised=True,
+            ),
+        ]
+
+    def _usual(self) -> dict[str, Value]:
+        usual = {**super()._usual(), "image": "copied", "made_order": _ORDERS[1]}
+        return {**usual, "made_columns": 1, "made_width": self._lanes}
+
+    def _start(self, knobs: Sequence[Knob]) -> Configuration:
+        chosen = dict(super()._start(knobs).items)
+        lanes, most = self._lanes, self._target.vector_registers - 1
+        together = int(str(chosen["piece_panels"])) * int(str(chosen["width"]))
+        vectors = max(
+            n
+            for n in (1, 2, 3)
+            if together % (n * lanes) == 0 and n * lanes <= max(lanes, extent(self._vector))
+        )
+        # As few tiles along the columns as there can be, of one size.
+        columns = _size(self._column)
+        tiles = tiles_of(columns, max(1, most // vectors - 2))
+        made = {"made_columns": tiles_of(columns, tiles), "made_width": vectors * lanes}
+        return Configuration.of({**chosen, **made})
+
+    # -- the schedule ------------------------------------------------------------------------------
+
+    def schedule(self, configuration: Configuration) -> SketchedKernel:
+        """See :meth:`Sketch.schedule`."""
+        kernel = super().schedule(configuration)
+        inputs, packings = list(kernel.arguments[:-2]), dict(kernel.packings)
+        weights = self._packed(int(str(dict(configuration.items)["made_width"])))
+        if weights is not None:
+            inputs[weights.position] = weights.packed
+            packings[weights.position] = weights.packing
+        return replace(kernel, arguments=(*inputs, kernel.arguments[-1]), packings=packings)
+
+    def _computed(self, numbers: Mapping[str, int]) -> Computed:
+        first, old = self._first, self._made
+        weights = self._packed(numbers["made_width"])
+        body = with_producers(first.body[0], old)
+        assert isinstance(body, Reduce)
+
+        def computed(shape: tuple[int, ...], image: Element) -> Element:
+            def there(indices: Sequence[Expr]) -> Expr:
+                return with_producers(image(indices), old)
+
+            def sums(*axes: IterVar) -> Expr:
+                (places,) = {r.indices for r in reads(there(axes)) if r.tensor is old}
+                # Beyond an edge any element will do: it is not used.
+                values: dict[Expr, Expr] = {
+                    axis: place
+                    if isinstance(place, IterVar) and extent(place) <= extent(axis)
+                    else minimum(maximum(place, const(0, INDEX)), const(extent(axis) - 1, INDEX))
+                    for axis, place in zip(first.axis, places, strict=True)
+                }
+                fresh = {a: reduce_axis((0, extent(a)), a.name) for a in first.reduce_axis}
+                values.update(fresh.items())
+
+                def packed(node: Expr) -> Expr | None:
+                    if weights is None or not isinstance(node, TensorRead):
+                        return None
+                    if node.tensor is not weights.tensor:
+                        return None
+                    return weights.packing.read(weights.packed, node.indices)
+
+                return replace(
+                    body,
+                    sources=tuple(
+                        substitute(transform(one, packed), values) for one in body.sources
+                    ),
+                    axes=tuple(fresh[a] for a in body.axes),
+                    condition=substitute(body.condition, values),
+                )
+
+            made = compute(shape, sums, name="band")
+
+            def element(indices: Sequence[Expr]) -> Expr:
+                return transform(
+                    there(indices),
+                    lambda node: (
+                        TensorRead(made, tuple(indices))
+                        if isinstance(node, TensorRead) and node.tensor is old
+                        else None
+                    ),
+                )
+
+            return element
+
+        return computed
+
+    def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
+        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+        made_order = values["made_order"]
+        (band,) = (
+            tensor
+            for tensor in image.compute.input_tensors
+            if isinstance(tensor.op, ComputeOp) and tensor.op.reduction is not None
+        )
+        *outer, columns, channels = image.op.axis
+        tiles, columns = image.split(columns, numbers["made_columns"])
+        panels, channels = image.split(channels, numbers["made_width"])
+        if made_order == _ORDERS[0]:
+            image.reorder(panels, *outer, tiles, columns, channels)
+        else:
+            image.reorder(*outer, panels, tiles, columns, channels)
+        image.unroll(columns)
+        image.vectorize(channels)
+        sums = schedule[band]
+        sums.set_scope("local")
+        sums.compute_at(image, tiles)
+        *outer, columns, channels = sums.op.axis
+        *steps, last = sums.op.reduce_axis
+        last, written = sums.split(last, min(_UNROLLED, extent(last)))
+        sums.reorder(*outer, *steps, last, written, columns, channels)
+        sums.unroll(written)
+        sums.unroll(columns)
+        sums.vectorize(channels)
+
+    def _packed(self, width: int) -> _Weights | None:
+        """The first sums' weights in panels of a width; None where they are read in place."""
+        if width not in self._packings:
+            self._packings[width] = self._packing(width)
+        return self._packings[width]
+
+    def _packing(self, width: int) -> _Weights | None:
+        first, site = self._first, self._whole
+        for read in reads(with_producers(first.body[0], self._made)):
+            if read.tensor not in site.inputs:
+                continue
+            position = site.inputs.index(read.tensor)
+            plain = all(isinstance(one, IterVar) for one in read.indices)
+            data = [a for a in first.axis if a in read.indices and extent(a) > 1]
+            if not site.constant[position] or not plain or len(data) != 1:
+                continue
+            split: list[tuple[int, ...]] = []
+            pad: list[int] = []
+            ranks: list[tuple[int, int]] = []
+            for index, size in zip(read.indices, read.tensor.shape, strict=True):
+                if index is data[0]:
+                    split.append((tiles_of(size, width), width))
+                    pad.append(tiles_of(size, width) * width - size)
+                    ranks += [(0, 0), (2, 0)]
+                else:
+                    split.append((size,))
+                    pad.append(0)
+                    ranks.append((1, first.reduce_axis.index(index) if size > 1 else -1))
+            order = tuple(sorted(range(len(ranks)), key=lambda part: ranks[part]))
+            packing = Packing(tuple(pad), tuple(split), order)
+            return _Weights(position, read.tensor, packing, packing.placeholder(read.tensor))
+        return None
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """An input that is packed ahead: which it is, how, and what stands for it then."""
+
+    position: int
+    tensor: Tensor
+    packing: Packing
+    packed: Tensor
+
+
+def _size(axis: IterVar | None) -> int:
+    return extent(axis) if axis is not None else 1
+
+
+def _first_sums(site: SiteExpression) -> tuple[ComputeOp, Tensor]:
+    """The first of two reductions, and an input in the place of its result."""
+    found = [op for op in computed_stages(site.output) if op.reduction is not None]
+    if len(found) != 2:
+        raise Unfit(f"{len(found)} reductions instead of two")
+    first, _ = found
+    if first.num_outputs > 1:
+        raise Unfit("its first reduction has several results")
+    (made,) = first.outputs
+    return first, placeholder(made.shape, made.dtype, name=made.name)
+
+
+SKETCHES: tuple[type[Sketch], ...] = (BandsSketch,)

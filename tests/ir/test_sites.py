@@ -440,3 +440,43 @@ def test_the_program_is_left_as_it_is(compiler):
     before = module.operation.get_asm(enable_debug_info=True)
     find_program_sites(compiler, module)
     assert module.operation.get_asm(enable_debug_info=True) == before
+
+
+EXPANDED, IMAGE, RESULT = "tensor<36x16xf32>", "tensor<1x6x6x16xf32>", "tensor<1xHxHx16xf32>"
+BAND = f"""
+func.func @main(%x: tensor<36x4xf32>, %w: tensor<4x16xf32>, %f: tensor<KxKx16xf32>)
+    -> ({RESULT}RETURNS) {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {EXPANDED}
+  %fill = linalg.fill ins(%z : f32) outs(%e : {EXPANDED}) -> {EXPANDED}
+  %m = linalg.matmul ins(%x, %w : tensor<36x4xf32>, tensor<4x16xf32>)
+      outs(%fill : {EXPANDED}) -> {EXPANDED}
+  %r = tensor.expand_shape %m [[0, 1, 2], [3]] output_shape [1, 6, 6, 16]
+      : {EXPANDED} into {IMAGE}
+  %p = tensor.pad %r low[0, 1, 1, 0] high[0, 1, 1, 0] {{
+  ^bb0(%i: index, %j: index, %k: index, %l: index):
+    tensor.yield %z : f32
+  }} : {IMAGE} to tensor<1x8x8x16xf32>
+  %o = tensor.empty() : {RESULT}
+  %q = linalg.fill ins(%z : f32) outs(%o : {RESULT}) -> {RESULT}
+  %d = linalg.depthwise_conv_2d_nhwc_hwc ins(%p, %f : tensor<1x8x8x16xf32>, tensor<KxKx16xf32>)
+      outs(%q : {RESULT}) -> {RESULT}
+  return %dVALUES : {RESULT}RETURNS
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shared", "joined"),
+    [(3, False, True), (3, True, False), (1, False, False), (8, False, False)],
+    ids=["windows", "the product is used elsewhere, too", "no windows", "one window"],
+)
+def test_a_product_belongs_to_the_windows_that_alone_read_it(compiler, kernel, shared, joined):
+    returns, values = (f", {EXPANDED}", ", %m") if shared else ("", "")
+    source = BAND.replace("KxK", f"{kernel}x{kernel}").replace("HxH", f"{9 - kernel}x{9 - kernel}")
+    _, found = sites_of(compiler, source.replace("RETURNS", returns).replace("VALUES", values))
+    whole = [
+        s for s in found if {"linalg.matmul", "tensor.pad"} <= set(computed(s)) and not s.reason
+    ]
+    bands = [s for s in whole if any("depthwise" in name for name in computed(s))]
+    assert len(bands) == joined

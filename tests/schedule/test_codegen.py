@@ -552,3 +552,27 @@ def test_each_workgroup_is_handed_out_by_itself() -> None:
                 te.lower(s, [A, B]).program, machine_for(parse_target("cpu", threads))
             )
         assert kernel.workgroups == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shared"),
+    [((1,), (1,)), ((2,), (9,)), ((8,), (9,)), ((9,), (9,)), ((2, 3), (5, 2)), ((20,), (160,))],
+)
+def test_few_workgroups_are_followed_by_empty_ones_where_cores_share_them(
+    sizes: tuple[int, ...], shared: tuple[int, ...]
+) -> None:
+    """So that no worker falls asleep before the next dispatch; the empty ones do nothing."""
+    A = te.placeholder((*sizes, 40), "f32", name="A")
+    B = te.compute(A.shape, lambda *at: A(*at) + 1.0, name="B")
+    s = te.create_schedule(B)
+    for loop in B.op.axis[:-1]:
+        s[B].parallel(loop)
+    te.build(s, [A, B], threads=2).verify(lambda a: a + 1.0)
+    for threads in (1, 2):
+        with context(), ir.Location.unknown(), ir.InsertionPoint(ir.Module.create().body):
+            (kernel,) = emit_kernels(
+                te.lower(s, [A, B]).program, machine_for(parse_target("cpu", threads))
+            )
+        found = tuple(n for n in kernel.workgroups if n > 1) or (1,)
+        plain = tuple(n for n in reversed(sizes) if n > 1) or (1,)
+        assert found == (plain if threads == 1 else shared)

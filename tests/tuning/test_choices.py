@@ -109,6 +109,16 @@ def test_what_pads_counts_for_a_kernel_of_several_that_needs_no_padding() -> Non
     assert settle(prepared, found) == {"b": ONE, "p": ONE}
 
 
+def test_what_a_padded_kernel_saves_does_not_hide_what_one_for_more_saves_beside_it() -> None:
+    product, window = dispatch("a", 0.5), dispatch("b", 5.0)
+    own, both = chain("p", 5.2, pads=True, b=1), chain("c", 5.7, pads=True, a=1, b=1)
+    prepared = variant(product, window, own, both)
+    # Over the compiler's window the padded kernel saves more than both together save over it.
+    found = {"a": (ONE, 0.3), "p": (ONE, 0.4)}
+    assert settle(prepared, found | {"c": (OTHER, 0.6)}) == {"c": OTHER}
+    assert settle(prepared, found | {"c": (OTHER, 0.8)}) == {"a": ONE, "p": ONE}
+
+
 def test_a_dispatch_that_computes_another_site_keeps_both_kernels() -> None:
     prepared = variant(dispatch("a", 1.0, count=2), chain("other", 1.0, a=1))
     found = {"a": (ONE, 0.5), "other": (OTHER, 0.6)}

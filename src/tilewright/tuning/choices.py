@@ -100,7 +100,9 @@ def _settled(prepared: PreparedVariant, found: Found) -> tuple[Choices, dict[str
     chosen: Choices = {}
     taken: set[str] = set()
     # What a dispatch's own kernel with padding saves is in what the others' are compared with.
-    savings.sort(key=lambda one: (one[1].site is not None and one[1].site.is_one_dispatch, -one[0]))
+    savings.sort(
+        key=lambda one: (one[1].site is not None and one[1].site.is_padded_dispatch, -one[0])
+    )
     for saved, task, runs in savings:
         assert task.site is not None
         own = set(task.site.site.dispatches).difference(*(t.names for t in _tasks(prepared, runs)))

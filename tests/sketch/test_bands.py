@@ -80,6 +80,7 @@ CASES = {
     "not padded": lambda: band(6, 3, 16, pad=0),
     "windows of 5": lambda: band(6, 4, 16, pad=2, kernel=5),
     "weights that are not known": lambda: band(4, 4, 16, constant=False),
+    "less than a vector": lambda: band(5, 4, 6),
     "the largest of each window": lambda: band(5, 4, 16, pooled=True),
 }
 
@@ -154,6 +155,7 @@ def test_tiles_that_do_not_fit_the_registers_are_invalid() -> None:
     ("expression", "reason"),
     [
         (lambda: band(6, 4, 16, outputs=8), "channels are added up"),
+        (lambda: _read_twice(), "read elsewhere"),
         (lambda: _windows_alone(), "1 reductions instead of two"),
         (lambda: _product_behind(), "no operand is read through sliding windows"),
     ],
@@ -161,6 +163,19 @@ def test_tiles_that_do_not_fit_the_registers_are_invalid() -> None:
 def test_what_it_is_not_for(expression: Any, reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
         sketch_of(expression())
+
+
+def _read_twice() -> SiteExpression:
+    x, w = te.placeholder((1, 6, 6, 4), name="x"), te.placeholder((4, 16), name="w")
+    f = te.placeholder((3, 3, 16), name="f")
+    k, di, dj = te.reduce_axis(4, "k"), te.reduce_axis(3, "di"), te.reduce_axis(3, "dj")
+    e = te.compute((1, 6, 6, 16), lambda n, i, j, c: te.sum(x[n, i, j, k] * w[k, c], axis=k))
+    y = te.compute(
+        (1, 4, 4, 16),
+        lambda n, i, j, c: te.sum(e[n, i + di, j + dj, c] * f[di, dj, c], axis=[di, dj]),
+    )
+    z = te.compute(y.shape, lambda n, i, j, c: y[n, i, j, c] + e[n, i + 1, j + 1, c])
+    return SiteExpression((x, w, f), (False, True, True), z)
 
 
 def _windows_alone() -> SiteExpression:

@@ -53,7 +53,8 @@ class BandsSketch(ChannelWindowsSketch):
     """Windows over what sums of products make, which each piece of the work computes for itself.
 
     Knobs: those of windows, whose image is copied; `made_columns` and `made_width`, the tile in
-    registers in which the copy is computed, `made_width` of it along vectors.
+    registers in which the copy is computed, `made_width` of it along vectors; `made_order`, whether
+    panels of as many channels or rows are the outer loop there.
     """
 
     name = "bands"
@@ -72,9 +73,13 @@ class BandsSketch(ChannelWindowsSketch):
         found = self._found
         if self._column is None or found.dims[-1].data is not self._vector or found.channels:
             raise Unfit("the windows' image has no columns, or its channels are added up")
-        image = with_producers(found.image, self._made)
-        if len({read.indices for read in reads(image) if read.tensor is self._made}) != 1:
-            raise Unfit("the windows read the first sums in no or in several places")
+        bodies = [body for op in computed_stages(found.site.output) for body in op.body]
+        every = [read for body in bodies for read in reads(body) if read.tensor is self._made]
+        image = [
+            r for r in reads(with_producers(found.image, self._made)) if r.tensor is self._made
+        ]
+        if len(every) != 1 or len(image) != 1:
+            raise Unfit("the first sums are read elsewhere, or not by the windows")
 
     def _knobs(self) -> list[Knob]:
         knobs = [k for k in super()._knobs() if k.name != "image"]
@@ -90,6 +95,7 @@ class BandsSketch(ChannelWindowsSketch):
 
     def _constraints(self) -> list[Constraint]:
         lanes, registers = self._lanes, self._target.vector_registers
+        channels = extent(self._vector)
 
         def needed(columns: Any, width: Any) -> Any:
             return (columns + 1) * (width // lanes)
@@ -109,7 +115,9 @@ class BandsSketch(ChannelWindowsSketch):
             Constraint(
                 "panels of the image",
                 ("piece_panels", "width", "made_width"),
-                lambda panels, width, made: (panels * width) % made == 0,
+                lambda panels, width, made: (
+                    ((panels * width) % made == 0) | (panels * width >= channels)
+                ),
                 lambda panels, width, made: (
                     f"{panels * width} channels of a piece are no multiple of {made}"
                 ),
@@ -125,11 +133,8 @@ class BandsSketch(ChannelWindowsSketch):
         chosen = dict(super()._start(knobs).items)
         lanes, most = self._lanes, self._target.vector_registers - 1
         together = int(str(chosen["piece_panels"])) * int(str(chosen["width"]))
-        vectors = max(
-            n
-            for n in (1, 2, 3)
-            if together % (n * lanes) == 0 and n * lanes <= max(lanes, extent(self._vector))
-        )
+        fitting = (n for n in (2, 3) if together % (n * lanes) == 0 and n * lanes <= together)
+        vectors = max(fitting, default=1)
         # As few tiles along the columns as there can be, of one size.
         columns = _size(self._column)
         tiles = tiles_of(columns, max(1, most // vectors - 2))
@@ -149,62 +154,57 @@ class BandsSketch(ChannelWindowsSketch):
         return replace(kernel, arguments=(*inputs, kernel.arguments[-1]), packings=packings)
 
     def _computed(self, numbers: Mapping[str, int]) -> Computed:
-        first, old = self._first, self._made
         weights = self._packed(numbers["made_width"])
-        body = with_producers(first.body[0], old)
-        assert isinstance(body, Reduce)
 
         def computed(shape: tuple[int, ...], image: Element) -> Element:
-            def there(indices: Sequence[Expr]) -> Expr:
-                return with_producers(image(indices), old)
+            band = compute(
+                shape, lambda *at: self._sum(self._read(image, at), weights), name="band"
+            )
 
-            def sums(*axes: IterVar) -> Expr:
-                (places,) = {r.indices for r in reads(there(axes)) if r.tensor is old}
-                # Beyond an edge any element will do: it is not used.
-                values: dict[Expr, Expr] = {
-                    axis: place
-                    if isinstance(place, IterVar) and extent(place) <= extent(axis)
-                    else minimum(maximum(place, const(0, INDEX)), const(extent(axis) - 1, INDEX))
-                    for axis, place in zip(first.axis, places, strict=True)
-                }
-                fresh = {a: reduce_axis((0, extent(a)), a.name) for a in first.reduce_axis}
-                values.update(fresh.items())
+            def element(at: Sequence[Expr]) -> Expr:
+                def computed_here(node: Expr) -> Expr | None:
+                    is_sum = isinstance(node, TensorRead) and node.tensor is self._made
+                    return TensorRead(band, tuple(at)) if is_sum else None
 
-                def packed(node: Expr) -> Expr | None:
-                    if weights is None or not isinstance(node, TensorRead):
-                        return None
-                    if node.tensor is not weights.tensor:
-                        return None
-                    return weights.packing.read(weights.packed, node.indices)
-
-                return replace(
-                    body,
-                    sources=tuple(
-                        substitute(transform(one, packed), values) for one in body.sources
-                    ),
-                    axes=tuple(fresh[a] for a in body.axes),
-                    condition=substitute(body.condition, values),
-                )
-
-            made = compute(shape, sums, name="band")
-
-            def element(indices: Sequence[Expr]) -> Expr:
-                return transform(
-                    there(indices),
-                    lambda node: (
-                        TensorRead(made, tuple(indices))
-                        if isinstance(node, TensorRead) and node.tensor is old
-                        else None
-                    ),
-                )
+                return transform(with_producers(image(at), self._made), computed_here)
 
             return element
 
         return computed
 
+    def _read(self, image: Element, at: Sequence[Expr]) -> TensorRead:
+        """The one read of the first sums in an element of the image."""
+        found = reads(with_producers(image(at), self._made))
+        return next(read for read in found if read.tensor is self._made)
+
+    def _sum(self, read: TensorRead, weights: _Weights | None) -> Reduce:
+        """What a read of the first sums stands for."""
+        first = self._first
+        body = with_producers(first.body[0], self._made)
+        assert isinstance(body, Reduce)
+        fresh = {a: reduce_axis((0, extent(a)), a.name) for a in first.reduce_axis}
+        values: dict[Expr, Expr] = dict(fresh.items())
+        for axis, place in zip(first.axis, read.indices, strict=True):
+            inside = isinstance(place, IterVar) and extent(place) <= extent(axis)
+            # Beyond an edge any element will do: it is not used.
+            last = const(extent(axis) - 1, INDEX)
+            values[axis] = place if inside else minimum(maximum(place, const(0, INDEX)), last)
+
+        def packed(node: Expr) -> Expr | None:
+            if weights is None or not isinstance(node, TensorRead):
+                return None
+            mine = node.tensor is weights.tensor
+            return weights.packing.read(weights.packed, node.indices) if mine else None
+
+        return replace(
+            body,
+            sources=tuple(substitute(transform(one, packed), values) for one in body.sources),
+            axes=tuple(fresh[a] for a in body.axes),
+            condition=substitute(body.condition, values),
+        )
+
     def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
         numbers = {name: value for name, value in values.items() if isinstance(value, int)}
-        made_order = values["made_order"]
         (band,) = (
             tensor
             for tensor in image.compute.input_tensors
@@ -213,7 +213,7 @@ class BandsSketch(ChannelWindowsSketch):
         *outer, columns, channels = image.op.axis
         tiles, columns = image.split(columns, numbers["made_columns"])
         panels, channels = image.split(channels, numbers["made_width"])
-        if made_order == _ORDERS[0]:
+        if values["made_order"] == _ORDERS[0]:
             image.reorder(panels, *outer, tiles, columns, channels)
         else:
             image.reorder(*outer, panels, tiles, columns, channels)

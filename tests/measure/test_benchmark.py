@@ -292,8 +292,11 @@ def test_what_is_refused_is_left_as_it_is(monkeypatch):
     def refused(*_):
         raise PermissionError("no")
 
+    assert DeviceOptions.cpu(2).schedules_batch is hasattr(os, "SCHED_BATCH")
     monkeypatch.setattr(os, "sched_setscheduler", refused, raising=False)
     device_options.schedule_as_batch(True)
+    assert not DeviceOptions.cpu(2).schedules_batch
+    assert DeviceOptions.cpu(2).tool_prefix == []
 
 
 @pytest.mark.parametrize(

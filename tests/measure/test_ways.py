@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from tilewright.measure.ways import WaysRequest, time_ways, ways_to_run
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever this machine offers, nothing."""
-    monkeypatch.delattr(os, "SCHED_BATCH", raising=False)
+    monkeypatch.setattr("tilewright.measure.device_options.batch_processes_allowed", lambda: False)
     monkeypatch.setattr(ways, "huge_pages_on_request", lambda: False)
     monkeypatch.setattr("psutil.cpu_count", lambda logical: 1)
 
@@ -60,7 +59,7 @@ def test_as_many_workers_as_cores_are_tried_on_cores_of_their_own(
 def test_a_process_like_any_other_is_tried_where_there_are_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(os, "SCHED_BATCH", 3, raising=False)
+    monkeypatch.setattr("tilewright.measure.device_options.batch_processes_allowed", lambda: True)
     assert [one.schedules_batch for one in ways_to_run(2)] == [False, True, False]
     assert ways_to_run(2)[2] == replace(DeviceOptions.cpu(2), batch=False)
     assert ways_to_run(1) == [DeviceOptions("local-sync")], "nobody waits for another there"

@@ -154,7 +154,8 @@ def setup(state: WorkerState, options: DeviceOptions) -> None:
     Raises:
         UserError: it cannot be opened.
     """
-    schedule_as_batch(options.schedules_batch)
+    if options.uri == "local-task":
+        schedule_as_batch(options.schedules_batch)
     state.keep(_Bench(Device(options)))
     # A kernel that writes where it must not takes its context down: nothing that comes after it in
     # the process runs, on CUDA, HIP and Vulkan alike.

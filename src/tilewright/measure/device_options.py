@@ -74,8 +74,8 @@ class DeviceOptions:
     @property
     def schedules_batch(self) -> bool:
         """Whether a process that opens it is one of Linux's batch processes: `batch`, where threads
-        wait for each other and the system knows such processes."""
-        return self.batch and self.uri == "local-task" and hasattr(os, "SCHED_BATCH")
+        wait for each other and the system has such processes."""
+        return self.batch and self.uri == "local-task" and batch_processes_allowed()
 
     @property
     def tool_prefix(self) -> list[str]:
@@ -95,16 +95,31 @@ class DeviceOptions:
         return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in tunables.items())}
 
 
+def batch_processes_allowed() -> bool:
+    """Whether the system has batch processes and lets this one be one: Linux, but not each sandbox
+    that looks like it."""
+    try:
+        before = os.sched_getscheduler(0)
+        if before == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            os.sched_setscheduler(0, before, os.sched_param(0))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
 def schedule_as_batch(batch: bool) -> None:
     """Make the calling thread, and what it starts from now on, one of Linux's batch processes, or
-    a process like any other; where the system does not know or allow it, nothing.
+    a process like any other; where the system does not know or allow it, nothing. Who gave this
+    process another policy (real time, say) is not overruled.
 
     Args:
         batch: as a batch process, whatever its parent was.
     """
     with contextlib.suppress(AttributeError, OSError):
         policy = os.SCHED_BATCH if batch else os.SCHED_OTHER
-        os.sched_setscheduler(0, policy, os.sched_param(0))
+        if os.sched_getscheduler(0) in (os.SCHED_BATCH, os.SCHED_OTHER):
+            os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
 def huge_pages_on_request() -> bool:

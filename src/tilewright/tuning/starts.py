@@ -39,6 +39,8 @@ from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 # A kernel that is not faster than this part of the compiler's code alone is left out of a start.
 _WORTH = 0.98
+# Seconds of processor time that an opening may take to compile at least.
+_OPENING_S = 8.0
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7
 # Candidates for each core that are compiled before they are measured.
@@ -191,6 +193,10 @@ def _try_openings(
         task.store_id = context.store.task_id(task.key, task.default_s, space_to_json(task))
         if not reuse_result(context, task, enough):
             loop = task_loop(context, stages, task)
+            compiler = loop.stages.compiler
+            if isinstance(compiler, DispatchCompiler):
+                # Without its opening a task stays the compiler's: windows of 5 take two seconds.
+                compiler.timeout_s = max(compiler.timeout_s, _OPENING_S)
             loops.append((task, loop, openings(context, task, task.trials)))
     ranks = ((rank, number) for number, one in enumerate(loops) for rank in range(len(one[2])))
     taken = Counter(number for _, number in sorted(ranks)[:most])

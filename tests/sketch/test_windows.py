@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sketch_cases import arrays, check, packed_inputs, unscheduled
-from window_cases import CASES, convolution
+from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
 from tilewright.sketch.windows import SKETCHES, ChannelWindowsSketch
@@ -96,6 +96,14 @@ def test_pieces_of_the_default_are_alike(image: tuple[int, int], last: bool) -> 
             assert size % values["rows"] == 0
             assert rows % values["piece_rows"] == 0
         assert panels % values["piece_panels"] == 0 or values["piece_panels"] > panels
+
+
+@pytest.mark.parametrize(("kernel", "image"), [(3, "in place"), (5, "copied")])
+def test_large_windows_of_a_padded_image_begin_with_a_copy(kernel: int, image: str) -> None:
+    # Cut off at each edge, their code would be long.
+    expression = depthwise((28, 28), 64, kernel, pad=kernel // 2)
+    sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
+    assert sketch.space.default["image"] == image
 
 
 def test_weights_that_all_rows_share_are_not_read_by_every_worker() -> None:

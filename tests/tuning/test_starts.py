@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from played_run import played_context
+from played_run import played_context, played_task, played_variant
 
 from tilewright.store import Database
 from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
-from tilewright.tuning.starts import _batch, _layouts, _try_group
+from tilewright.tuning.stages import DispatchCompiler
+from tilewright.tuning.starts import _batch, _layouts, _try_group, _try_openings
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 
@@ -79,3 +80,26 @@ def test_measuring_what_is_compiled_ends_where_the_time_is_over(
     group: Any = [(None, Loop(), [1, 2]), (None, Loop(), [3, 4, 5])]
     _try_group(context, group)
     assert [loop.tried for _, loop, _ in group] == [2, 2], "the limit passes at the fourth"
+
+
+@pytest.mark.parametrize(("given_s", "kept_s"), [(1.0, 8.0), (60.0, 60.0)])
+def test_what_a_sketch_begins_with_has_time_to_compile(
+    tmp_path: Path,
+    store: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    given_s: float,
+    kept_s: float,
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    task = played_task(tmp_path, "a")
+    compiler = DispatchCompiler(task, context.compilers, timeout_s=given_s)
+    loop = SimpleNamespace(stages=SimpleNamespace(compiler=compiler))
+    seen: list[float] = []
+    monkeypatch.setattr(starts, "reuse_result", lambda *_: False)
+    monkeypatch.setattr(starts, "task_loop", lambda *_: loop)
+    monkeypatch.setattr(starts, "openings", lambda *_: [])
+    monkeypatch.setattr(starts, "_try_group", lambda *_: seen.append(compiler.timeout_s))
+    monkeypatch.setattr(store, "put_state", lambda *_: None)
+    stages: Any = None
+    _try_openings(context, stages, played_variant(task), None)
+    assert seen == [kept_s]

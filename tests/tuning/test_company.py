@@ -150,7 +150,11 @@ def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     outcome.task.default_s = 1.5
     outcome.task.is_chain = True
     outcome.task.site = SimpleNamespace(
-        site=site, pads=False, is_one_dispatch=False, target=run.context.target
+        site=site,
+        pads=False,
+        is_one_dispatch=False,
+        is_padded_dispatch=False,
+        target=run.context.target,
     )
     return outcome
 

@@ -131,14 +131,14 @@ class _Sites:
                 if has_product(both) and size_in_bits(value) <= size_in_bits(made):
                     yield frozenset({last, before}), Chain.PRODUCT, both
         elif has_product(alone) or has_window(alone):
-            moved = self._grow(value, last, alone, Chain.MOVES)
-            yield moved
+            groups, chain, moved = self._grow(value, last, alone, Chain.MOVES)
+            yield groups, chain, moved
             if sums_windows(alone):
-                yield from self._bands(value, *moved)
+                yield from self._bands(value, groups, moved)
         yield self._grow(value, last, alone, chain_of(alone))
 
     def _bands(
-        self, value: ir.Value, groups: frozenset[int], _: Chain, alone: IsolatedSite
+        self, value: ir.Value, groups: frozenset[int], alone: IsolatedSite
     ) -> Iterator[tuple[frozenset[int], Chain, IsolatedSite]]:
         """Windows with the product that makes what they slide over."""
         for before, both in self._before(value, alone, groups):

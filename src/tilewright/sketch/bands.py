@@ -136,7 +136,8 @@ class BandsSketch(ChannelWindowsSketch):
         fitting = (n for n in (2, 3) if together % (n * lanes) == 0 and n * lanes <= together)
         vectors = max(fitting, default=1)
         # As few tiles along the columns as there can be, of one size.
-        columns = _size(self._column)
+        assert self._column is not None
+        columns = extent(self._column)
         tiles = tiles_of(columns, max(1, most // vectors - 2))
         made = {"made_columns": tiles_of(columns, tiles), "made_width": vectors * lanes}
         return Configuration.of({**chosen, **made})
@@ -272,10 +273,6 @@ class _Weights:
     tensor: Tensor
     packing: Packing
     packed: Tensor
-
-
-def _size(axis: IterVar | None) -> int:
-    return extent(axis) if axis is not None else 1
 
 
 def _first_sums(site: SiteExpression) -> tuple[ComputeOp, Tensor]:

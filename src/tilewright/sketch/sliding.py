@@ -241,7 +241,12 @@ def _terms(form: Linear, axes: Sequence[IterVar]) -> list[tuple[IterVar, int]] |
 
 
 def with_producers(expr: Expr, kept: Tensor) -> Expr:
-    """An expression with elementwise producers in the place of their reads, but for one tensor."""
+    """An expression with elementwise producers in the place of their reads, but for one tensor.
+
+    Args:
+        expr: reads tensors of which each is computed elementwise, or an input.
+        kept: whose reads stay as they are.
+    """
 
     def changed(node: Expr) -> Expr | None:
         if not isinstance(node, TensorRead) or node.tensor is kept:

@@ -195,7 +195,7 @@ def _try_openings(
             loop = task_loop(context, stages, task)
             compiler = loop.stages.compiler
             if isinstance(compiler, DispatchCompiler):
-                # Without its opening a task stays the compiler's: windows of 5 take two seconds.
+                # Without its opening a task stays the compiler's: those of 5x5 windows took 5 s.
                 compiler.timeout_s = max(compiler.timeout_s, _OPENING_S)
             loops.append((task, loop, openings(context, task, task.trials)))
     ranks = ((rank, number) for number, one in enumerate(loops) for rank in range(len(one[2])))

@@ -262,6 +262,7 @@ def _emitted(
     spread = AT_ONCE if not processor.is_gpu and is_spread(prod(counts), processor.cores) else 1
     # One of them does something, so that the runtime hands out one such at a time.
     dispatched = (spread * counts[0], *counts[1:])
+    # Or the first of them do, and the others keep the workers awake.
     few = bool(loops) and not processor.is_gpu and processor.cores > 1 and prod(counts) < AWAKE
     if few:
         dispatched = (-(-AWAKE // prod(counts[1:])), *counts[1:])

@@ -98,12 +98,24 @@ def test_pieces_of_the_default_are_alike(image: tuple[int, int], last: bool) -> 
         assert panels % values["piece_panels"] == 0 or values["piece_panels"] > panels
 
 
-@pytest.mark.parametrize(("kernel", "image"), [(3, "in place"), (5, "copied")])
-def test_large_windows_of_a_padded_image_begin_with_a_copy(kernel: int, image: str) -> None:
-    # Cut off at each edge, their code would be long.
+@pytest.mark.parametrize(("kernel", "axes"), [(3, 2), (5, 1)])
+def test_of_large_windows_that_are_cut_off_only_rows_are_written_out(
+    kernel: int, axes: int
+) -> None:
     expression = depthwise((28, 28), 64, kernel, pad=kernel // 2)
     sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
-    assert sketch.space.default["image"] == image
+    assert sketch.space.default["image"] == "in place"
+    assert sketch.space.default["unroll_windows"] == axes
+
+
+@pytest.mark.parametrize("image", ["copied", "in place"])
+def test_filters_are_packed_in_whole_vectors_whatever_the_channels(image: str) -> None:
+    # 72 channels are no multiple of a tile's 32: its last vectors would be gathered.
+    sketch = ChannelWindowsSketch(depthwise((14, 14), 72, 3, pad=1), parse_target("cpu", 2))
+    usual = dict(sketch.space.default.items)
+    kernel = sketch.schedule(Configuration.of({**usual, "image": image, "width": 32, "columns": 4}))
+    (position,) = kernel.packings
+    assert kernel.arguments[position].shape == (3, 3, 3, 32)
 
 
 def test_weights_that_all_rows_share_are_not_read_by_every_worker() -> None:

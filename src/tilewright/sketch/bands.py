@@ -8,10 +8,12 @@ computed twice. (The fused layer of Alwani et al., "Fused-layer CNN accelerators
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from tilewright.schedule.expr import Expr, const, substitute
 from tilewright.schedule.functions import maximum, minimum
@@ -35,6 +37,7 @@ from tilewright.sketch.packing import Packing
 from tilewright.sketch.sliding import with_producers
 from tilewright.sketch.structure import computed_stages, extent, rewritten
 from tilewright.sketch.tile_operand import tiles_of
+from tilewright.sketch.window_cost import made_width
 from tilewright.sketch.window_rewriting import Computed, Element
 from tilewright.sketch.windows import ChannelWindowsSketch
 from tilewright.space.constraints import Constraint
@@ -63,7 +66,7 @@ class BandsSketch(ChannelWindowsSketch):
         self._whole = site
         self._first, self._made = _first_sums(site)
         self._made_of = prod(map(extent, self._first.reduce_axis))
-        self._packings: dict[int, _Weights | None] = {}
+        self._packings: dict[tuple[int, int], _Weights | None] = {}
         output = rewritten(site.output, {self._first.outputs[0]: lambda at: self._made(*at)})
         inputs, constant = (*site.inputs, self._made), (*site.constant, False)
         super().__init__(SiteExpression(inputs, constant, output), target)
@@ -132,14 +135,17 @@ class BandsSketch(ChannelWindowsSketch):
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         chosen = dict(super()._start(knobs).items)
         lanes, most = self._lanes, self._target.vector_registers - 1
-        together = int(str(chosen["piece_panels"])) * int(str(chosen["width"]))
-        fitting = (n for n in (2, 3) if together % (n * lanes) == 0 and n * lanes <= together)
-        vectors = max(fitting, default=1)
+        channels, numbers = extent(self._vector), _numbers(chosen.items())
+        together = numbers["piece_panels"] * numbers["width"]
+        best, _ = made_width(np.array([min(together, channels)]), lanes)
+        width = int(best[0])
+        if together < channels and together % width:
+            width = lanes
         # As few tiles along the columns as there can be, of one size.
         assert self._column is not None
         columns = extent(self._column)
-        tiles = tiles_of(columns, max(1, most // vectors - 2))
-        made = {"made_columns": tiles_of(columns, tiles), "made_width": vectors * lanes}
+        tiles = tiles_of(columns, max(1, most // (width // lanes) - 2))
+        made = {"made_columns": tiles_of(columns, tiles), "made_width": width}
         return Configuration.of({**chosen, **made})
 
     # -- the schedule ------------------------------------------------------------------------------
@@ -148,14 +154,14 @@ class BandsSketch(ChannelWindowsSketch):
         """See :meth:`Sketch.schedule`."""
         kernel = super().schedule(configuration)
         inputs, packings = list(kernel.arguments[:-2]), dict(kernel.packings)
-        weights = self._packed(int(str(dict(configuration.items)["made_width"])))
+        weights = self._packed(_numbers(configuration.items))
         if weights is not None:
             inputs[weights.position] = weights.packed
             packings[weights.position] = weights.packing
         return replace(kernel, arguments=(*inputs, kernel.arguments[-1]), packings=packings)
 
     def _computed(self, numbers: Mapping[str, int]) -> Computed:
-        weights = self._packed(numbers["made_width"])
+        weights = self._packed(numbers)
 
         def computed(shape: tuple[int, ...], image: Element) -> Element:
             band = compute(
@@ -186,7 +192,8 @@ class BandsSketch(ChannelWindowsSketch):
         fresh = {a: reduce_axis((0, extent(a)), a.name) for a in first.reduce_axis}
         values: dict[Expr, Expr] = dict(fresh.items())
         for axis, place in zip(first.axis, read.indices, strict=True):
-            inside = isinstance(place, IterVar) and extent(place) <= extent(axis)
+            there = weights.channels if weights is not None and axis is weights.data else 0
+            inside = isinstance(place, IterVar) and extent(place) <= max(extent(axis), there)
             # Beyond an edge any element will do: it is not used.
             last = const(extent(axis) - 1, INDEX)
             values[axis] = place if inside else minimum(maximum(place, const(0, INDEX)), last)
@@ -205,7 +212,7 @@ class BandsSketch(ChannelWindowsSketch):
         )
 
     def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
-        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+        numbers = _numbers(values.items())
         (band,) = (
             tensor
             for tensor in image.compute.input_tensors
@@ -231,13 +238,15 @@ class BandsSketch(ChannelWindowsSketch):
         sums.unroll(columns)
         sums.vectorize(channels)
 
-    def _packed(self, width: int) -> _Weights | None:
-        """The first sums' weights in panels of a width; None where they are read in place."""
-        if width not in self._packings:
-            self._packings[width] = self._packing(width)
-        return self._packings[width]
+    def _packed(self, numbers: Mapping[str, int]) -> _Weights | None:
+        """The first sums' weights in panels; None where they are read in place."""
+        key = numbers["made_width"], numbers["width"]
+        if key not in self._packings:
+            self._packings[key] = self._packing(*key)
+        return self._packings[key]
 
-    def _packing(self, width: int) -> _Weights | None:
+    def _packing(self, width: int, together: int) -> _Weights | None:
+        """The weights in panels of a width, for all channels of whole tiles."""
         first, site = self._first, self._whole
         for read in reads(with_producers(first.body[0], self._made)):
             if read.tensor not in site.inputs:
@@ -250,10 +259,13 @@ class BandsSketch(ChannelWindowsSketch):
             split: list[tuple[int, ...]] = []
             pad: list[int] = []
             ranks: list[tuple[int, int]] = []
+            channels = 0
             for index, size in zip(read.indices, read.tensor.shape, strict=True):
                 if index is data[0]:
-                    split.append((tiles_of(size, width), width))
-                    pad.append(tiles_of(size, width) * width - size)
+                    panels = tiles_of(tiles_of(size, together) * together, width)
+                    channels = panels * width
+                    split.append((panels, width))
+                    pad.append(channels - size)
                     ranks += [(0, 0), (2, 0)]
                 else:
                     split.append((size,))
@@ -261,18 +273,26 @@ class BandsSketch(ChannelWindowsSketch):
                     ranks.append((1, first.reduce_axis.index(index) if size > 1 else -1))
             order = tuple(sorted(range(len(ranks)), key=lambda part: ranks[part]))
             packing = Packing(tuple(pad), tuple(split), order)
-            return _Weights(position, read.tensor, packing, packing.placeholder(read.tensor))
+            packed = packing.placeholder(read.tensor)
+            return _Weights(position, read.tensor, packing, packed, data[0], channels)
         return None
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """An input that is packed ahead: which it is, how, and what stands for it then."""
+    """An input that is packed ahead: which it is, how, what stands for it then, and how many
+    channels that has along which axis of the first sums."""
 
     position: int
     tensor: Tensor
     packing: Packing
     packed: Tensor
+    data: IterVar
+    channels: int
+
+
+def _numbers(items: Iterable[tuple[str, Value]]) -> dict[str, int]:
+    return {name: value for name, value in items if isinstance(value, int)}
 
 
 def _first_sums(site: SiteExpression) -> tuple[ComputeOp, Tensor]:

@@ -25,6 +25,7 @@ _LOADS_PER_CYCLE = 1.5
 _FMA_LATENCY = 4.5
 # For each further row of a tile, whose elements are far from those of the first.
 _ROW = 0.03
+_ROW_ASKED = 0.2
 # Loads that a vector costs whose elements begin anywhere in a line, or lie apart.
 _UNALIGNED = 1.3
 _GATHERED = 8.0
@@ -60,8 +61,12 @@ _UNEVEN = 2.0
 # Cycles of a store of one element of a vector.
 _SCATTERED_STORE = 1.5
 _MASKED_STORE = 4.0
-# Vectors of products a cycle where the image is computed.
+# Vectors of products a cycle where the image is computed, and by what this is slower in tiles of
+# so many vectors: each element that they are multiplied with is read once for all of them.
 _MADE_PER_CYCLE = 1.5
+_MADE_SLOWER = {1: 1.35, 2: 1.05, 3: 1.0}
+# Bytes a cycle of what an image is computed from, which each piece of the channels reads again.
+_MADE_FROM_BYTES_PER_CYCLE = 6.0
 # By what a tile whose columns are checked one by one is slower.
 _CHECKED = 4.0
 
@@ -192,7 +197,10 @@ class WindowNest:
         # the next tile is computed meanwhile.
         latency = _FMA_LATENCY if self.found.channels else 0.0
         work = np.where(sums > 0, np.maximum(work, latency), 0.0)
-        work = work * (1.0 + _ROW * (rows - 1))
+        # A loop over the rows of a window asks at the image's edge for each row of the tile.
+        asked = (values["unroll_windows"] < len(self.found.windows)) & (values["image"] != "copied")
+        asked &= bool(self.found.is_padded and not self.found.channels)
+        work = work * (1.0 + np.where(asked, _ROW_ASKED, _ROW) * (rows - 1))
         spilled = np.maximum(0, live - self.target.vector_registers)
         written = values["unroll"] * np.where(values["unroll_windows"] > 0, 3, 1)
         return np.asarray(work + _SPILL_CYCLES * spilled + _LOOP_CYCLES / written)
@@ -274,6 +282,8 @@ class WindowNest:
         shares = np.ceil(panels / values["piece_panels"])
         even = (across == 1) | ((tiles % values["piece_rows"] == 0) & (size % tile == 0))
         even &= (shares == 1) | (panels % values["piece_panels"] == 0)
+        if self.made_of:
+            even &= (shares == 1) | (extent(self.vector) % values["width"] == 0)
         return np.asarray(others * across * shares), even
 
     def _sums(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
@@ -359,13 +369,32 @@ class WindowNest:
         # Where it outgrows the second, it comes back from the third.
         again = pieces * read / _L3_BYTES_PER_CYCLE
         copied += np.where(read > self.target.l2_bytes // 2, again, 0.0)
-        copied += pieces * read / element * self.made_of / (self.lanes * _MADE_PER_CYCLE)
+        if self.made_of:
+            together = np.minimum(extent(self.vector), values["piece_panels"] * values["width"])
+            made = pieces * read / element * self.made_of / (self.lanes * _MADE_PER_CYCLE)
+            copied += made * made_width(together, self.lanes)[1]
+            copied += pieces * read / together * self.made_of / _MADE_FROM_BYTES_PER_CYCLE
         edges: FloatArray = np.zeros(len(pieces))
         if found.is_padded:
             whole, _, more = self._along(values)
             tiles = whole + (more > 0)
             edges = np.minimum(1.0, 2.0 / tiles) * (_CHECKED - 1) * cycles
         return np.where(values["image"] == "copied", copied, edges)
+
+
+def made_width(together: NDArray[Any], lanes: int) -> tuple[NDArray[Any], FloatArray]:
+    """The best width of the tiles in which an image is computed, and how much longer that takes
+    than full tiles of the best width would.
+
+    Args:
+        together: channels that are computed at a time.
+        lanes: of a vector.
+    """
+    widths = np.array([vectors * lanes for vectors in _MADE_SLOWER])[:, None]
+    slower = np.array(list(_MADE_SLOWER.values()))[:, None]
+    longer = np.ceil(together / widths) * widths / together * slower
+    best = longer.argmin(axis=0)
+    return widths[best, 0], longer.min(axis=0)
 
 
 def _size(axis: IterVar | None) -> int:

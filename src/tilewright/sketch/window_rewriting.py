@@ -81,8 +81,10 @@ def written_anew(
     """
     position = found.filter_input
     sizes = {axis: extent(axis) for axis in found.op.axis}
-    if copied and vector in found.slides:
-        sizes[vector] = -(-sizes[vector] // tile[vector]) * tile[vector]
+    whole = -(-sizes[vector] // tile[vector]) * tile[vector]
+    read_beyond = vector not in found.slides and found.filter is not None and position is None
+    if copied and not read_beyond:
+        sizes[vector] = whole
     packings: dict[int, Packing] = {}
     packed: Tensor | None = None
     places: tuple[Expr, ...] = ()
@@ -90,7 +92,9 @@ def written_anew(
         for axis in found.outputs:
             if axis in tile and axis in found.filter.indices:
                 sizes[axis] = -(-sizes[axis] // tile[axis]) * tile[axis]
-        packing, places = _packing(found, tile, vector, reduced, sizes, depth)
+        # Whole vectors of the filter also where the image has no more channels.
+        padded = {**sizes, vector: whole}
+        packing, places = _packing(found, tile, vector, reduced, padded, depth)
         packings[position] = packing
         old_filter = found.filter.tensor
         packed = placeholder(packing.shape, old_filter.dtype, name=old_filter.name)

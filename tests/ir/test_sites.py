@@ -480,3 +480,36 @@ def test_a_product_belongs_to_the_windows_that_alone_read_it(compiler, kernel, s
     ]
     bands = [s for s in whole if any("depthwise" in name for name in computed(s))]
     assert len(bands) == joined
+
+
+GATED = """
+func.func @main(%x: tensor<36x32xf32>, %s: tensor<32xf32>, %w: tensor<32x16xf32>)
+    -> (tensor<36x16xf32>RETURNS) {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<36x32xf32>
+  %m = linalg.generic {
+      indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+                       affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s : tensor<36x32xf32>, tensor<32xf32>) outs(%e : tensor<36x32xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    linalg.yield %p : f32
+  } -> tensor<36x32xf32>
+  %r = tensor.empty() : tensor<36x16xf32>
+  %rf = linalg.fill ins(%z : f32) outs(%r : tensor<36x16xf32>) -> tensor<36x16xf32>
+  %d = linalg.matmul ins(%m, %w : tensor<36x32xf32>, tensor<32x16xf32>)
+      outs(%rf : tensor<36x16xf32>) -> tensor<36x16xf32>
+  return %dVALUES : tensor<36x16xf32>RETURNS
+}
+"""
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "used elsewhere, too"])
+def test_a_product_may_take_in_what_scales_its_operand(compiler, shared):
+    returns, values = (", tensor<36x32xf32>", ", %m") if shared else ("", "")
+    source = GATED.replace("RETURNS", returns).replace("VALUES", values)
+    _, found = sites_of(compiler, source)
+    whole = [site for site in found if {"linalg.matmul", "linalg.generic"} <= set(computed(site))]
+    assert len(whole) == (not shared)
+    assert all(len(site.dispatches) == 2 for site in whole)

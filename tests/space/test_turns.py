@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.space.turns import LATE_S, is_spread, makespan, turns
+from tilewright.space.turns import is_spread, makespan, turns
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,28 @@ def test_spread_workgroups_go_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("cores", [2, 3, 8])
-def test_makespan_of_cores_that_begin_late(cores: int) -> None:
-    # Too short for any to fall asleep, one to some of a late core's waiting.
-    for each in (0.3 * LATE_S, LATE_S, 1.5 * LATE_S):
-        for count in (*range(1, 2 * cores), 8 * cores, 9 * cores + 1, 60 * cores):
-            free = [0.0, *[LATE_S] * (cores - 1)]
-            done = 0.0
-            for _ in range(count):
-                first = free.index(min(free))
-                free[first] += each
-                done = max(done, free[first])
-            assert float(makespan(count, cores, each)) == pytest.approx(done)
+def test_makespan_is_that_of_the_busiest_core_where_all_have_the_same(cores: int) -> None:
+    for each in (1e-6, 1e-4):
+        for count in (cores, 2 * cores, 8 * cores, 60 * cores):
+            assert float(makespan(count, cores, each)) == pytest.approx(count // cores * each)
+
+
+def test_cores_that_wait_long_fall_asleep_which_costs_the_next_dispatch() -> None:
+    for cores in (2, 8):
+        assert float(makespan(1, cores, 8e-6)) == pytest.approx(8e-6)
+        assert float(makespan(1, cores, 40e-6)) > 50e-6
+        # One of the last round has more to do than the others.
+        assert float(makespan(cores + 1, cores, 40e-6)) > 90e-6
+        assert float(makespan(cores + 1, cores, 4e-6)) == pytest.approx(8e-6)
 
 
 def test_makespan_of_one_core_is_all_of_its_work() -> None:
     assert makespan(np.array([1, 7, 200]), 1, 1e-6).tolist() == pytest.approx([1e-6, 7e-6, 2e-4])
 
 
-def test_many_small_workgroups_are_done_before_few_large_ones() -> None:
+def test_uneven_large_workgroups_take_longer_than_small_ones() -> None:
     work = 700e-6
-    spent = [float(makespan(count, 2, work / count)) for count in (1, 2, 14, 28, 56)]
+    spent = [float(makespan(count, 2, work / count)) for count in (1, 3, 7, 15, 28)]
     assert spent == sorted(spent, reverse=True)
 
 

@@ -29,7 +29,7 @@ class Chain(Enum):
 
     PRODUCT: sums of products with elementwise ops behind. MOVES: products
     or windows with padding or transposes of operands before. BAND: windows over what a product
-    makes.
+    makes. GATED: products that read what elementwise ops make.
     """
 
     NONE = 0
@@ -40,6 +40,7 @@ class Chain(Enum):
     PRODUCT = 5
     MOVES = 6
     BAND = 7
+    GATED = 8
 
 
 @dataclass(frozen=True)

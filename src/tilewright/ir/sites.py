@@ -22,7 +22,7 @@ from tilewright.ir.site_ops import CONSTANT, ProgramOps, size_in_bits
 # Dispatches in one site, at most.
 _LONGEST = 8
 # What makes one site of several groups.
-_WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES, Chain.BAND)
+_WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES, Chain.BAND, Chain.GATED)
 _NOTHING = "no op of the program was found in it"
 _READY = "the program has it as a dispatch already"
 
@@ -135,6 +135,8 @@ class _Sites:
             yield groups, chain, moved
             if sums_windows(alone):
                 yield from self._bands(value, groups, moved)
+            elif not has_window(alone):
+                yield from self._gated(value, groups, moved)
         yield self._grow(value, last, alone, chain_of(alone))
 
     def _bands(
@@ -146,6 +148,16 @@ class _Sites:
             first = self._isolate(made, frozenset({before}))
             if has_product(first) and not sums_windows(first):
                 yield groups | {before}, Chain.BAND, both
+
+    def _gated(
+        self, value: ir.Value, groups: frozenset[int], alone: IsolatedSite
+    ) -> Iterator[tuple[frozenset[int], Chain, IsolatedSite]]:
+        """Products with the elementwise ops that make an operand, such as the gates that scale each
+        channel of an image."""
+        for before, both in self._before(value, alone, groups):
+            (made,) = self._groups.results[before]
+            if self._groups.is_elementwise(made) and not self._groups.is_moved(made):
+                yield groups | {before}, Chain.GATED, both
 
     def _grow(
         self, value: ir.Value, last: int, alone: IsolatedSite, chain: Chain

@@ -1,18 +1,17 @@
 """Pieces of parallel work: some for each core, or one in all where there is little to do.
 
-Handing a piece to another core wakes a thread, which takes longer than a small kernel does: with
-two workers a product of 32 by 120 numbers took 31 us from dispatch to dispatch in one piece and 37
-in two, an image of 28x28x72 that is scaled 38 and 42.
+A piece that another core takes costs a little; work that one core does alone lets the others fall
+asleep, and they are late for what comes next.
 """
 
 from __future__ import annotations
 
 from tilewright.space.knobs import TileKnob
-from tilewright.space.turns import turns
+from tilewright.space.turns import makespan
 from tilewright.target import Target
 
-# Seconds: of waking the thread of another core and waiting for it.
-_WAKE_S = 8e-6
+# Seconds: that sharing work out costs, and each piece of it.
+_SHARED_S, _PIECE_S = 1.5e-6, 1e-6
 _ONE_IN_ALL = 0
 
 
@@ -36,7 +35,7 @@ def piece_count(pieces: int, target: Target) -> int:
     return max(1, pieces * target.cores)
 
 
-def shared_seconds(one_core: float, count: int, target: Target, piece: float) -> float:
+def shared_seconds(one_core: float, count: int, target: Target, piece: float = _PIECE_S) -> float:
     """The time of work in pieces that all cores share.
 
     Args:
@@ -46,11 +45,10 @@ def shared_seconds(one_core: float, count: int, target: Target, piece: float) ->
         piece: seconds that each costs besides.
 
     Returns:
-        Seconds, with what it costs to wake another core where there is something for it.
+        Seconds, with what it costs to share it out.
     """
-    done = float(turns(count, target.cores, spread=True))
-    woken = _WAKE_S if count > 1 and target.cores > 1 else 0.0
-    return one_core * done / count + done * piece + woken
+    shared = _SHARED_S if count > 1 and target.cores > 1 else 0.0
+    return float(makespan(count, target.cores, one_core / count + piece)) + shared
 
 
 def pieces_for(one_core: float, pieces: int, target: Target) -> int:
@@ -58,9 +56,10 @@ def pieces_for(one_core: float, pieces: int, target: Target) -> int:
 
     Args:
         one_core: seconds that the work takes on one core, estimated.
-        pieces: for each core, where cores are worth waking.
+        pieces: for each core, where there is work for several.
         target: has the cores.
     """
     if target.cores == 1:
         return pieces
-    return pieces if one_core * (1 - 1 / target.cores) > _WAKE_S else _ONE_IN_ALL
+    counts = {n: piece_count(n, target) for n in (_ONE_IN_ALL, pieces)}
+    return min(counts, key=lambda n: shared_seconds(one_core, counts[n], target))

@@ -40,6 +40,8 @@ _PAGE_CYCLES = 8.0
 _PAGE_BYTES = 4096
 # Of writing a line of the result, or a part of it.
 _LINE_CYCLES = 3.0
+# Operations that an element of a row takes that is made of several before it is multiplied.
+_COMPUTED = 1.6
 # Of a step whose sums move between registers.
 _MOVED_SUMS = 1.7
 _LINE_BYTES = 64
@@ -58,8 +60,8 @@ _CHUNK_CYCLES = 100.0
 _WAITING = 0.4
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
-# Of waking the thread of another core, as in `pieces`.
-_WAKE_CYCLES = 24000.0
+# Of sharing out work, as in `pieces`.
+_WAKE_CYCLES = 4500.0
 # Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
 _LONG_CYCLES = 3e5
 _HELD_UP = 0.1
@@ -76,13 +78,15 @@ class OperandFacts:
     """What the guess needs of an operand.
 
     memory_bytes, panel_bytes: of an element where it lies, and in panels. stride: bytes between
-        neighbours along the outer of tile and depth. contiguous: along the tile.
+        neighbours along the outer of tile and depth. contiguous: along the tile. computed: whether
+        an element where it lies is made of several that are read.
     """
 
     memory_bytes: int
     panel_bytes: int
     stride: int
     contiguous: bool
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,10 @@ def _step(facts: ContractionFacts, choice: Mapping[str, Any], vectors: Any) -> A
     extra = np.where(convert_right, vectors, 0) + np.where(convert_left, 2 * rows, 0)
     uops = sums + loads + extra + 2.0 / choice["unroll"]
     spent = np.maximum(sums / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE)
+    if facts.left.computed:
+        # By the units that add up products, too.
+        busy = (sums + _COMPUTED * rows) / _FMA_PER_CYCLE
+        spent = np.where(choice["left_packed"], spent, np.maximum(spent, busy))
     spent = np.maximum(np.maximum(spent, uops / _UOPS_PER_CYCLE), _FMA_LATENCY)
     spent = spent + 0.2 / choice["unroll"] + 0.02 * choice["unroll"]
     # An element of a row that is used once is multiplied in its own register, so that sums change

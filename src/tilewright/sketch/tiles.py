@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.schedule.tensor import reads
 from tilewright.schedule.types import bits
 from tilewright.sketch.contraction import MatrixForm, MatrixOperand, contraction_of
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
@@ -329,6 +330,7 @@ def _facts(contraction: MatrixForm, target: Target) -> ContractionFacts:
             panel,
             one.stride * memory,
             any(one.contiguous) if converted else one.contiguous[0],
+            read is None and len(reads(one.factor)) > 1,
         )
 
     rows, columns, depth = contraction.sizes

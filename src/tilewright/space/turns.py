@@ -24,13 +24,10 @@ _MOST_SPREAD = 64
 #: runtime sends one away that has nothing to do where the next four have eight at most
 #: (`hal/drivers/local_task/block_processor`, the warm retainers).
 AWAKE = 9
-#: After which time a worker begins that has been woken, in seconds.
-LATE_S = 16e-6
-# What waking the others takes the one that does it; and how long workgroups may be for none to fall
-# asleep. In a network of convolutions of 350 us, two workers, 37 us lay between a dispatch's work
-# and the next one's begin with 2 to 14 workgroups (from 25 us each on), 12 with 28.
-_WAKING_S = 15e-6
-_AWAKE_S = 25e-6
+# A worker that has nothing to do spins for so long and sleeps then; what it costs the next dispatch
+# to wake it and to have it late.
+_SPIN_S = 10e-6
+_ASLEEP_S = 15e-6
 
 
 def is_spread(workgroups: Any, cores: int) -> Any:
@@ -71,12 +68,11 @@ def turns(workgroups: Any, cores: int, *, spread: bool = False) -> FloatArray:
 
 
 def makespan(workgroups: Any, cores: int, each_s: Any, *, spread: bool = True) -> FloatArray:
-    """The time of a dispatch of equal workgroups in a program, where workers fall asleep.
+    """The time of a dispatch of equal workgroups in a program, with what the next one loses.
 
-    A worker that has nothing to do spins for a while and then sleeps. Who begins the next dispatch
-    wakes it first, which takes time, and it begins late. Of small workgroups the one that began
-    does more, and all are done at about the same time, so that none sleeps; where each has one
-    large one, the last is late for all, and the others sleep again.
+    A worker that has nothing to do while others go on falls asleep soon, and is late for the next
+    dispatch. (Where that has few workgroups, those that do nothing keep the runtime from sending
+    workers away.)
 
     Args:
         workgroups: how many there are, a number or an array of such.
@@ -91,16 +87,6 @@ def makespan(workgroups: Any, cores: int, each_s: Any, *, spread: bool = True) -
     busiest = turns(count, cores, spread=spread)
     if cores == 1:
         return np.asarray(busiest * each)
-    others = cores - 1
-    late = LATE_S / np.maximum(each, 1e-12)
-    # The last to be done is the worker that began at once, or one of the others.
-    first = np.minimum(count, np.ceil((count + others * np.ceil(late)) / cores))
-    other = np.ceil((count - np.floor(late)) / cores)
-    other = np.where(other > 0, late + other, count)
-    one_by_one = count < AT_ONCE * cores
-    if spread:
-        one_by_one |= is_spread(count, cores)
-    many = np.maximum(busiest, (count + others * late) / cores)
-    spent = each * np.where(one_by_one, np.minimum(first, other), many)
-    asleep = _WAKING_S * np.clip(each / _AWAKE_S - 1.0, 0.0, 1.0)
-    return np.asarray(spent + np.where(count > 1, asleep, 0.0))
+    least = np.maximum(0.0, (count - busiest) // (cores - 1))
+    waiting = (busiest - least) * each
+    return np.asarray(busiest * each + _ASLEEP_S * np.clip(waiting / _SPIN_S - 1.0, 0.0, 1.0))

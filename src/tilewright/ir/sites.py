@@ -135,7 +135,7 @@ class _Sites:
             yield groups, chain, moved
             if sums_windows(alone):
                 yield from self._bands(value, groups, moved)
-            elif not has_window(alone):
+            elif has_product(alone):
                 yield from self._gated(value, groups, moved)
         yield self._grow(value, last, alone, chain_of(alone))
 

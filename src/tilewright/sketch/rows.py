@@ -35,8 +35,9 @@ from tilewright.trial import Configuration, Value
 
 ALONG, ACROSS = "along", "across"
 # Seconds: what a piece of parallel work and the parts of a reduction in lanes cost besides the
-# elements; an operation on a vector register, and a function such as exp.
-_PIECE_S, _LANES_S, _VECTOR_S, _FUNCTION_S = 1e-6, 4e-9, 0.4e-9, 6e-9
+# elements; an operation on a vector register, and a function such as exp; reading one register's
+# elements once, which in a program another core may have written.
+_PIECE_S, _LANES_S, _VECTOR_S, _FUNCTION_S, _READ_S = 1e-6, 4e-9, 0.4e-9, 6e-9, 1.5e-9
 
 
 class RowsSketch(Sketch):
@@ -200,7 +201,7 @@ class _Cost:
         used = length / (-(-length // chunk) * chunk)
         work = self._operations * _VECTOR_S * (1 + 1 / vectors)
         work += self._functions[bool(values["keep"])] * _FUNCTION_S
-        total = work / width / max(0.3, used)
+        total = work / width / max(0.3, used) + self.rows * self.columns / self.lanes * _READ_S
         if lanes == ALONG:
             total += self.rows * self._reductions * _LANES_S * (2 + vectors / 4)
             groups = -(-self.rows // int(str(values["rows"])))

@@ -263,7 +263,7 @@ def _emitted(
     # One of them does something, so that the runtime hands out one such at a time.
     dispatched = (spread * counts[0], *counts[1:])
     # Or the first of them do, and the others keep the workers awake.
-    few = not processor.is_gpu and processor.cores > 1 and prod(counts) < AWAKE
+    few = bool(loops) and not processor.is_gpu and processor.cores > 1 and prod(counts) < AWAKE
     if few:
         dispatched = (-(-AWAKE // prod(counts[1:])), *counts[1:])
     block = [kernel.block.get(tag, 1) for tag in THREAD_TAGS]
@@ -286,7 +286,7 @@ def _emitted(
         ids = _ids(loops)
         busy = _one_of(spread, ids) if spread > 1 else None
         if few:
-            busy = _first_of(counts[0])
+            busy = _first_of(counts[0], ids)
         parts = [
             _own(own, size // prod(counts), ids, grid)
             for own, (size, _) in zip(memory[len(buffers) :], scratch, strict=True)
@@ -350,10 +350,9 @@ def _one_of(spread: int, ids: dict[str, ir.Value]) -> ir.Value:
     return arith.CmpIOp(arith.CmpIPredicate.eq, rest, index(0)).result
 
 
-def _first_of(count: int) -> ir.Value:
+def _first_of(count: int, ids: Mapping[str, ir.Value]) -> ir.Value:
     """Whether a workgroup does something: the first ones along x do."""
-    number = hal.InterfaceWorkgroupIDOp(0).result
-    return arith.CmpIOp(arith.CmpIPredicate.ult, number, index(count)).result
+    return arith.CmpIOp(arith.CmpIPredicate.ult, ids[BLOCK_TAGS[0]], index(count)).result
 
 
 def _flat(size: int, dtype: str) -> ir.MemRefType:

@@ -79,7 +79,7 @@ def bitcode_of(
                 op.attributes[_OBJECTS] = ir.Attribute.parse(_UNREADABLE)
             if op.name == "llvm.func" and string_attribute(op, "sym_name") == name:
                 # What is exported is not seen by a linker: the code gets a name of its own.
-                ir.SymbolTable.set_symbol_name(op, _code(name))
+                ir.SymbolTable.set_symbol_name(op, code_of(name))
                 calls = _calls(name)
                 _, calling = calls.body.operations
                 calling.operation.clone(ip=ir.InsertionPoint(op))
@@ -139,13 +139,18 @@ def as_bytecode(executable: ir.Operation) -> bytes:
         return written.getvalue()
 
 
-def _code(name: str) -> str:
+def code_of(name: str) -> str:
+    """What the function with the code is called that an executable's function calls.
+
+    Args:
+        name: of the executable.
+    """
     return f"{name}_code"
 
 
 def _calls(name: str) -> ir.Module:
     """The code's function as another module has it, and the function that calls it."""
-    return ir.Module.parse(_CALLS.format(name=name, code=_code(name)))
+    return ir.Module.parse(_CALLS.format(name=name, code=code_of(name)))
 
 
 def _for_target(source: ir.Operation, name: str, target: ir.Attribute) -> ir.Module:

@@ -6,7 +6,7 @@ generation as it is; `flow.dispatch` calls it from the host's code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -82,9 +82,7 @@ def executable(
     Returns:
         The executable, without code.
     """
-    flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
-    listed = [attribute("#hal.pipeline.binding", "storage_buffer", flag) for flag in flags]
-    layout = attribute_of(attribute("#hal.pipeline.layout", bindings=listed))
+    layout = layout_of(bindings)
     with ir.InsertionPoint(_place(name, target)):
         export = hal.ExecutableExportOp(
             name,
@@ -113,6 +111,17 @@ def executable(
             )
             func.ReturnOp([])
     return Executable(ir.SymbolRefAttr.get([name, name]), block, buffers)
+
+
+def layout_of(bindings: Iterable[Binding]) -> ir.Attribute:
+    """The layout of a pipeline that has some buffers; the context is entered.
+
+    Args:
+        bindings: in their order.
+    """
+    flags = (_READ_ONLY if binding.read_only else _WRITTEN for binding in bindings)
+    listed = [attribute("#hal.pipeline.binding", "storage_buffer", flag) for flag in flags]
+    return attribute_of(attribute("#hal.pipeline.layout", bindings=listed))
 
 
 def _place(name: str, target: ir.Attribute | None) -> ir.Block:

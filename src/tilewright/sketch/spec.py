@@ -34,7 +34,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, linalg, tensor
 
 from tilewright.errors import UserError
-from tilewright.ir.walk import iterator_types, symbols
+from tilewright.ir.bitcode import code_of
+from tilewright.ir.claims import claim
+from tilewright.ir.walk import iterator_types, symbols, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (
     EmittedKernel,
@@ -154,8 +156,12 @@ class _Written:
         }
         store(function, texts, code)
         if compiled is not None:
-            for one in code:
-                compiled(one.parent.parent)
+            for one, kernel in zip(code, kernels, strict=True):
+                whole, pieces = one.parent.parent, kernel.pieces
+                compiled(whole)
+                if pieces is not None and pieces.can_be_claimed:
+                    calls = _calls(function, kernel)
+                    claim(whole, code_of(kernel.name), kernel.bindings, pieces, calls)
         self.pattern.define_matcher(self.symbols.matcher)
         handles = [library.any_op(), library.any_value(), library.any_value()]
 
@@ -205,6 +211,15 @@ class _Written:
                 f"kernel '{self.kernel.name}': '{buffer.name}' is {new}, in the site {old}"
             )
         return flow.TensorReshapeOp(new, value, [], []).result
+
+
+def _calls(function: ir.Operation, kernel: EmittedKernel) -> list[ir.Operation]:
+    """The dispatches of a kernel in a function."""
+    return [
+        op
+        for op in walk(function)
+        if op.name == "flow.dispatch" and op.attributes["entry_points"][0] == kernel.executable.entry
+    ]
 
 
 def _packed(value: ir.Value, packing: Packing) -> ir.Value:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal, scf
 
+from tilewright.ir.claims import Pieces
 from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
 from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
@@ -138,7 +139,7 @@ class EmittedKernel:
 
     scratch: for each buffer that a workgroup has no room for, elements and type of what all
         workgroups together need. workgroups: in x, y and z. unaligned: of its buffers, those that
-        may begin at any element.
+        may begin at any element. pieces: of its work, where workers share them.
     """
 
     name: str
@@ -148,6 +149,7 @@ class EmittedKernel:
     workgroups: tuple[int, ...]
     executable: Executable
     unaligned: Collection[Buffer] = ()
+    pieces: Pieces | None = None
 
     @property
     def bindings(self) -> list[Binding]:
@@ -309,7 +311,9 @@ def _emitted(
                 scf.YieldOp([])
     large = tuple((_part(size, dtype) * prod(counts), dtype) for size, dtype in emitter.large)
     writes = tuple(kernel.writes)
-    emitted = EmittedKernel(name, reads, writes, scratch, dispatched, made, unaligned)
+    shared = not processor.is_gpu and processor.cores > 1
+    pieces = Pieces((counts[0], counts[1], counts[2]), spread) if shared else None
+    emitted = EmittedKernel(name, reads, writes, scratch, dispatched, made, unaligned, pieces)
     return emitted, large
 
 

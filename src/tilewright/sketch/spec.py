@@ -6,7 +6,8 @@ them, a matcher of the site and the rewrite that puts the function's body in its
     hal.executable.source private @tilewright_1f0c… <objects = … LLVM bitcode …> { … calls it … }
     util.func private @tilewright_1f0c…_call(%x: …, %w: …) -> … attributes {tilewright.kernel = …} {
       %0 = tensor.pad %w …   %1 = tensor.expand_shape %0 …   %2 = linalg.transpose ins(%1 …
-      %3 = flow.dispatch @tilewright_1f0c…::@tilewright_1f0c…(%x, %2)
+      %claims = flow.tensor.splat %zero   // where workers share the work, see ir/claims
+      %3, %4 = flow.dispatch @tilewright_1f0c…::@tilewright_1f0c…(%claims, %x, %2)
       util.return %3
     }
     transform.named_sequence @__transform_main(%module) {
@@ -218,7 +219,8 @@ def _calls(function: ir.Operation, kernel: EmittedKernel) -> list[ir.Operation]:
     return [
         op
         for op in walk(function)
-        if op.name == "flow.dispatch" and op.attributes["entry_points"][0] == kernel.executable.entry
+        if op.name == "flow.dispatch"
+        and op.attributes["entry_points"][0] == kernel.executable.entry
     ]
 
 

@@ -31,6 +31,9 @@ _ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
 _MOST_UNROLLED = 512
 # Windows of so many elements are short.
 _SHORT = 9
+# Channels of a picture, of which an element is as quickly read where it is: a first layer of 16, 32
+# and 64 channels took 0.045, 0.068 and 0.69 ms in place, 0.058, 0.089 and 0.74 with a copy.
+_FEW = 4
 # Of the stack, for the sums of a tile.
 _STACK_SHARE = 4
 
@@ -128,6 +131,8 @@ class WindowsSketch(Sketch):
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
         strewn = found.dims[-1].slides and self._vector in found.outputs
+        if strewn and prod(map(extent, found.channels)) <= _FEW:
+            return False
         return bool(found.channels) and (found.is_padded or strewn)
 
     @property

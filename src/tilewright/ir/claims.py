@@ -1,11 +1,11 @@
 """Pieces of work that stay with a worker from one dispatch to the next.
 
 The runtime hands out the workgroups of a dispatch in the order in which workers ask, so that what a
-worker reads was as often as not written by another, and comes from that one's cache. Here workgroups
-claim their piece instead: each worker has a part of the pieces, the same one in every dispatch, which
-it takes first from the front; when it has none left it takes those of others from behind. Which
-pieces are taken is a bit each in a tensor of zeros that belongs to one dispatch alone, so that calls
-at the same time do not meet.
+worker reads was as often as not written by another, and comes from that one's cache. Here
+workgroups claim their piece instead: each worker has a part of the pieces, the same one in every
+dispatch, which it takes first from the front; when it has none left it takes those of others from
+behind. Which pieces are taken is a bit each in a tensor of zeros that belongs to one dispatch
+alone, so that calls at the same time do not meet.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MOST = 63
 # A cache line, of which the first number is used.
 _NUMBERS = 8
 _LAYOUT, _TIED = "layout", "tied_operands"
-# What a function of an executable gets, by `iree/hal/local/executable_library.h`: of a workgroup its
-# places, from byte 0 on, and the worker; of the dispatch how many workers there are, the bindings
-# and their lengths.
+# What a function of an executable gets, by `iree/hal/local/executable_library.h`: of a workgroup
+# its places, from byte 0 on, and the worker; of the dispatch how many workers there are, the
+# bindings and their lengths.
 _PROCESSOR, _WORKERS, _BINDINGS, _LENGTHS = 12, 22, 32, 40
 _WORKGROUP_BYTES, _DISPATCH_BYTES, _POINTER_BYTES = 32, 48, 8
 _CLAIMING = """

@@ -131,7 +131,7 @@ class WindowsSketch(Sketch):
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
         strewn = found.dims[-1].slides and self._vector in found.outputs
-        if strewn and prod(map(extent, found.channels)) <= _FEW:
+        if self._vector in found.outputs and prod(map(extent, found.channels)) <= _FEW:
             return False
         return bool(found.channels) and (found.is_padded or strewn)
 

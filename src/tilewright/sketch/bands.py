@@ -87,7 +87,7 @@ class BandsSketch(ChannelWindowsSketch):
     def _knobs(self) -> list[Knob]:
         knobs = [k for k in super()._knobs() if k.name != "image"]
         lanes, registers = self._lanes, self._target.vector_registers
-        wide = max(lanes, min(4 * lanes, extent(self._vector)) // lanes * lanes)
+        wide = tiles_of(min(4 * lanes, extent(self._vector)), lanes) * lanes
         return [
             *knobs,
             ChoiceKnob("image", ("copied",)),

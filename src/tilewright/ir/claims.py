@@ -22,7 +22,7 @@ from tilewright.ir.walk import string_attribute, walk
 
 # Bits of the claims that can be told apart by shifts of a 64-bit number.
 _MOST = 63
-# A cache line, of which the first number is used.
+# A cache line, of which the first number is used. (Read with ordering 2: monotonic.)
 _NUMBERS = 8
 _LAYOUT, _TIED = "layout", "tied_operands"
 # What a function of an executable gets, by `iree/hal/local/executable_library.h`: of a workgroup

@@ -1,4 +1,5 @@
-"""Which dispatches belong together as one kernel, by their loops: chains over rows, attention.
+"""Which dispatches belong together as one kernel, by their loops: chains over rows, attention,
+products with what is elementwise around them, windows over what a product makes.
 
 A chain over rows reduces one or several times over the same rows, with elementwise ops between:
 layer norm, softmax. What it reads of a row can stay in a cache, or in registers, from one op to the

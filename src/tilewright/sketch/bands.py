@@ -8,7 +8,7 @@ computed twice. (The fused layer of Alwani et al., "Fused-layer CNN accelerators
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -39,7 +39,7 @@ from tilewright.sketch.structure import computed_stages, extent, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.sketch.window_cost import made_width
 from tilewright.sketch.window_rewriting import Computed, Element
-from tilewright.sketch.windows import ChannelWindowsSketch
+from tilewright.sketch.windows import ChannelWindowsSketch, numbers_of
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Unfit
@@ -135,7 +135,7 @@ class BandsSketch(ChannelWindowsSketch):
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         chosen = dict(super()._start(knobs).items)
         lanes, most = self._lanes, self._target.vector_registers - 1
-        channels, numbers = extent(self._vector), _numbers(chosen.items())
+        channels, numbers = extent(self._vector), numbers_of(chosen)
         together = numbers["piece_panels"] * numbers["width"]
         best, _ = made_width(np.array([min(together, channels)]), lanes)
         width = int(best[0])
@@ -154,7 +154,7 @@ class BandsSketch(ChannelWindowsSketch):
         """See :meth:`Sketch.schedule`."""
         kernel = super().schedule(configuration)
         inputs, packings = list(kernel.arguments[:-2]), dict(kernel.packings)
-        weights = self._packed(_numbers(configuration.items))
+        weights = self._packed(numbers_of(dict(configuration.items)))
         if weights is not None:
             inputs[weights.position] = weights.packed
             packings[weights.position] = weights.packing
@@ -212,7 +212,7 @@ class BandsSketch(ChannelWindowsSketch):
         )
 
     def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
-        numbers = _numbers(values.items())
+        numbers = numbers_of(values)
         (band,) = (
             tensor
             for tensor in image.compute.input_tensors
@@ -289,10 +289,6 @@ class _Weights:
     packed: Tensor
     data: IterVar
     channels: int
-
-
-def _numbers(items: Iterable[tuple[str, Value]]) -> dict[str, int]:
-    return {name: value for name, value in items if isinstance(value, int)}
 
 
 def _first_sums(site: SiteExpression) -> tuple[ComputeOp, Tensor]:

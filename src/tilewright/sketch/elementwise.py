@@ -36,10 +36,10 @@ from tilewright.trial import Configuration, Value
 # Vectors of a row up to which it is written out as a whole.
 _ROW_VECTORS = 8
 _MOST_UNROLLED = 128
-# Seconds: a piece of parallel work, a turn of a loop, a vector, a function of it, an element that
+# Seconds: a turn of a loop, a vector, a function of it, an element that
 # is moved alone. A vector is read where another core may have written it: what a dispatch reads in
 # a program comes from further away than where it is measured over and over.
-_PIECE_S, _TURN_S, _VECTOR_S, _FUNCTION_S, _MOVE_S = 1e-6, 1e-9, 2.4e-9, 4e-9, 0.6e-9
+_TURN_S, _VECTOR_S, _FUNCTION_S, _MOVE_S = 1e-9, 2.4e-9, 4e-9, 0.6e-9
 
 
 class ElementwiseSketch(Sketch):
@@ -140,7 +140,7 @@ class ElementwiseSketch(Sketch):
         """Of a configuration, estimated."""
         turns = -(-prod(self._site.output.shape) // self._width(values))
         pieces = min(turns, piece_count(values["pieces"], self._target))
-        return shared_seconds(self._one_core(values), pieces, self._target, _PIECE_S)
+        return shared_seconds(self._one_core(values), pieces, self._target)
 
     def _width(self, values: Mapping[str, int]) -> int:
         return min(self._length, values["vectors"] * self._lanes)

@@ -34,10 +34,10 @@ from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
 ALONG, ACROSS = "along", "across"
-# Seconds: what a piece of parallel work and the parts of a reduction in lanes cost besides the
-# elements; an operation on a vector register, and a function such as exp; reading one register's
-# elements once, which in a program another core may have written.
-_PIECE_S, _LANES_S, _VECTOR_S, _FUNCTION_S, _READ_S = 1e-6, 4e-9, 0.4e-9, 6e-9, 1.5e-9
+# Seconds: what the parts of a reduction in lanes cost besides the elements; an operation on a vector
+# register, and a function such as exp; reading one register's elements once, which in a program
+# another core may have written.
+_LANES_S, _VECTOR_S, _FUNCTION_S, _READ_S = 4e-9, 0.4e-9, 6e-9, 1.5e-9
 
 
 class RowsSketch(Sketch):
@@ -190,7 +190,7 @@ class _Cost:
         """Of a configuration."""
         total, groups = self.one_core(values)
         pieces = min(groups, piece_count(int(str(values["pieces"])), self.target))
-        return shared_seconds(total, pieces, self.target, _PIECE_S)
+        return shared_seconds(total, pieces, self.target)
 
     def one_core(self, values: Mapping[str, Value]) -> tuple[float, int]:
         """Seconds on one core, and how many groups of rows can be shared out."""

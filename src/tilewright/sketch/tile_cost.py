@@ -61,7 +61,7 @@ _WAITING = 0.4
 _WORKGROUP_CYCLES = 1500.0
 _DISPATCH_CYCLES = 12000.0
 # Of sharing out work, as in `pieces`.
-_WAKE_CYCLES = 4500.0
+_SHARED_CYCLES = 4500.0
 # Work beyond which the last piece is waited for, and the part of a piece that is expected of that.
 _LONG_CYCLES = 3e5
 _HELD_UP = 0.1
@@ -191,7 +191,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     waves = turns(blocks, target.cores)
     total = waves * block + _DISPATCH_CYCLES
     if target.cores > 1:
-        total = total + np.where(blocks > 1, _WAKE_CYCLES, 0.0)
+        total = total + np.where(blocks > 1, _SHARED_CYCLES, 0.0)
     # What holds up a core holds up all that wait for its last piece.
     total = total + _HELD_UP * np.where(waves * block > _LONG_CYCLES, block, 0.0)
     # Parts apart are written, and read when they are added up.
@@ -199,7 +199,7 @@ def seconds(facts: ContractionFacts, choice: Mapping[str, Any]) -> FloatArray:
     small, large = _TENSOR_COPY_BYTES_PER_CYCLE
     added = 2 * chunks * result / np.where(chunks * result > 0.5 * target.l2_bytes, large, small)
     added = added / target.cores
-    more = _DISPATCH_CYCLES + _WAKE_CYCLES * (target.cores > 1)
+    more = _DISPATCH_CYCLES + _SHARED_CYCLES * (target.cores > 1)
     total = total + np.where(apart, added + more, 0.0)
     total = total + _first(facts, choice, more)
     return np.asarray(total / _FREQUENCY)

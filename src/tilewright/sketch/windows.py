@@ -271,7 +271,7 @@ class WindowsSketch(Sketch):
         """See :meth:`Sketch.schedule`."""
         found = self._found
         values = dict(configuration.items)
-        numbers = {name: value for name, value in values.items() if isinstance(value, int)}
+        numbers = numbers_of(values)
         tile = {axis: numbers[self._knob_of(axis)] for axis in self._tiled}
         by_windows = values["reduction"] == "windows"
         *outer, inner = found.channels or (None,)
@@ -456,6 +456,15 @@ class ColumnWindowsSketch(WindowsSketch):
         self._column = None
         self._row = rows[-1] if rows else None
         self._block = found.outputs[-1] if found.outputs else None
+
+
+def numbers_of(values: Mapping[str, Value]) -> dict[str, int]:
+    """Those of a configuration's values that are numbers.
+
+    Args:
+        values: by their knobs.
+    """
+    return {name: value for name, value in values.items() if isinstance(value, int)}
 
 
 def _size(axis: IterVar | None) -> int:

@@ -34,9 +34,9 @@ from tilewright.target import Target
 from tilewright.trial import Configuration, Value
 
 ALONG, ACROSS = "along", "across"
-# Seconds: what the parts of a reduction in lanes cost besides the elements; an operation on a vector
-# register, and a function such as exp; reading one register's elements once, which in a program
-# another core may have written.
+# Seconds: what the parts of a reduction in lanes cost besides the elements; an operation on a
+# vector register, and a function such as exp; reading one register's elements once, which in a
+# program another core may have written.
 _LANES_S, _VECTOR_S, _FUNCTION_S, _READ_S = 4e-9, 0.4e-9, 6e-9, 1.5e-9
 
 

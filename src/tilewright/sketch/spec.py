@@ -6,7 +6,7 @@ them, a matcher of the site and the rewrite that puts the function's body in its
     hal.executable.source private @tilewright_1f0c… <objects = … LLVM bitcode …> { … calls it … }
     util.func private @tilewright_1f0c…_call(%x: …, %w: …) -> … attributes {tilewright.kernel = …} {
       %0 = tensor.pad %w …   %1 = tensor.expand_shape %0 …   %2 = linalg.transpose ins(%1 …
-      %claims = flow.tensor.splat %zero   // where workers share the work, see ir/claims
+      %claims = flow.tensor.splat %zero   // where workers share the work, see ir/piece_claims
       %3, %4 = flow.dispatch @tilewright_1f0c…::@tilewright_1f0c…(%claims, %x, %2)
       util.return %3
     }
@@ -36,7 +36,7 @@ from iree.compiler.dialects import arith, flow, linalg, tensor
 
 from tilewright.errors import UserError
 from tilewright.ir.bitcode import code_of
-from tilewright.ir.claims import claim
+from tilewright.ir.piece_claims import claim
 from tilewright.ir.walk import iterator_types, symbols, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal, scf
 
-from tilewright.ir.claims import Pieces
 from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
+from tilewright.ir.piece_claims import Pieces
 from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars

@@ -12,7 +12,7 @@ import pytest
 
 from kernel_specs import TARGET, Compiler, function, pointwise, programs, random, same, spec_kernel
 from tilewright import te
-from tilewright.ir.claims import Pieces
+from tilewright.ir.piece_claims import Pieces
 from tilewright.measure.jobs import WorkerState
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.spec import write_kernel_spec

@@ -14,8 +14,7 @@ import dispatch_corpus as corpus
 import site_programs
 from tilewright.ir.dispatches import find_dispatches
 from tilewright.ir.reference.interpreter import evaluate
-from tilewright.ir.session import CompilerSession
-from tilewright.ir.site_dispatches import SITE_PHASE
+from tilewright.ir.session import SITE_PHASE, CompilerSession
 from tilewright.ir.site_module import isolate_value
 from tilewright.ir.sites import find_program_sites
 from tilewright.ir.walk import walk

@@ -15,7 +15,7 @@ from dispatch_corpus import STABLEHLO, flow_module, session
 from tilewright.argument import ArgumentType
 from tilewright.ir.dispatches import find_dispatches, isolate
 from tilewright.ir.reference import evaluate
-from tilewright.ir.site_dispatches import SITE_PHASE
+from tilewright.ir.session import SITE_PHASE
 from tilewright.ir.sites import find_program_sites
 from tilewright.sketch.translate import translate_function
 from tilewright.sketch.untranslatable import Untranslatable

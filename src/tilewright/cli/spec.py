@@ -189,6 +189,7 @@ def show(spec: Path, as_json: bool) -> None:
                 "header": dict(report.header),
                 "entries": report.entries,
                 "kernels": [dict(kernel) for kernel in report.kernels],
+                "sequences": [list(names) for names in report.sequences],
                 "evidence": dict(report.evidence),
             }
         )
@@ -209,6 +210,8 @@ def show(spec: Path, as_json: bool) -> None:
             f"{known.target}, IREE {known.compiler}, {known.date}; results compared with "
             f"{known.verified or 'nothing'}"
         )
+    for names in report.sequences:
+        click.echo(f"one dispatch where they follow each other: {', '.join(names)}")
     for kernel in report.kernels:
         click.echo(
             f"\nkernel {kernel['name']}, for {kernel['target']}\n{kernel['loops'].rstrip()}\n"

@@ -9,16 +9,27 @@ code that comes out is the same.
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from iree.compiler import ir
 from iree.compiler.dialects import hal
 
-from tilewright.attributes import TYPED, attribute_in_braces, quoted
+from tilewright.attributes import (
+    ATTRIBUTE,
+    BODY,
+    TYPED,
+    Tree,
+    attribute_in_braces,
+    items_of,
+    parse_attribute,
+    quoted,
+    unquoted,
+)
 from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.ir.target_info import family_target
-from tilewright.ir.walk import attribute_of, string_attribute, walk
+from tilewright.ir.walk import attribute_of, attribute_tree, string_attribute, walk
 
 #: The flag that names the folder into which a session writes the code that it hands to LLVM.
 FOLDER_FLAG = "--iree-hal-dump-executable-intermediates-to"
@@ -120,10 +131,48 @@ def link(executable: ir.Operation, bitcode: Bitcode, target: ir.Attribute) -> No
         bytes_ = f'dense<"0x{bitcode.data.hex().upper()}">'
         data = {TYPED: [bytes_, f"vector<{len(bitcode.data)}xi8>"]}
         linked = {"path": quoted(f"{name}.bc"), "data": data}
-        objects = {str(family_target(target)): [attribute_in_braces(_OBJECT, linked)]}
-        executable.attributes[_OBJECTS] = attribute_of(
-            attribute_in_braces("#hal.executable.objects", objects)
+        put_objects(
+            executable, {str(family_target(target)): [attribute_in_braces(_OBJECT, linked)]}
         )
+
+
+def objects_of(executable: ir.Operation) -> dict[str, list[Tree]]:
+    """What an executable links.
+
+    Args:
+        executable: a `hal.executable.source`.
+
+    Returns:
+        Its objects by the text of the target that they are for; {} where it has none.
+    """
+    if _OBJECTS not in executable.attributes:
+        return {}
+    objects = attribute_tree(executable.attributes[_OBJECTS])
+    return {name: list(tree) for name, tree in objects.items() if name not in (ATTRIBUTE, BODY)}
+
+
+def put_objects(executable: ir.Operation, objects: Mapping[str, Sequence[Tree]]) -> None:
+    """Have an executable link objects.
+
+    Args:
+        executable: a `hal.executable.source`.
+        objects: as :func:`objects_of` returns them.
+    """
+    given = {name: list(tree) for name, tree in objects.items()}
+    executable.attributes[_OBJECTS] = attribute_of(
+        attribute_in_braces("#hal.executable.objects", given)
+    )
+
+
+def family_of(executable: ir.Operation) -> str:
+    """The family of the processors that an executable's objects are for, as their triple begins.
+
+    Args:
+        executable: one with objects.
+    """
+    (target,) = objects_of(executable)
+    config = items_of(parse_attribute(target))[-1]
+    return unquoted(config["target_triple"]).partition("-")[0]
 
 
 def as_bytecode(executable: ir.Operation) -> bytes:

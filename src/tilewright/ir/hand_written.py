@@ -151,10 +151,40 @@ def dispatch(
     Returns:
         The tensors that it makes.
     """
-    entries = ir.ArrayAttr.get([executable.entry])
-    return list(
-        flow.DispatchOp(list(results), [], entries, list(arguments), [], []).operation.results
+    return call_executable(executable.entry, results, arguments)
+
+
+def call_executable(
+    entry: ir.Attribute,
+    results: Sequence[ir.Type],
+    arguments: Sequence[ir.Value],
+    ties: Sequence[int] = (),
+) -> list[ir.Value]:
+    """A `flow.dispatch` at the insertion point.
+
+    Args:
+        entry: of the executable, as `Executable.entry`.
+        results: types of the tensors that it makes.
+        arguments: the tensors that it gets.
+        ties: for each result the number of the argument whose memory it is, -1 where it is of its
+            own; by default all are.
+
+    Returns:
+        The tensors that it makes.
+    """
+    index = ir.IndexType.get()
+    # Written out where none is tied, too: so it is in programs that were read from their text.
+    tied = [ir.IntegerAttr.get(index, tie) for tie in ties or [-1] * len(results)]
+    op = flow.DispatchOp(
+        list(results),
+        [],
+        ir.ArrayAttr.get([entry]),
+        list(arguments),
+        [],
+        [],
+        tied_operands=ir.ArrayAttr.get(tied),
     )
+    return list(op.operation.results)
 
 
 def _translation(workgroup_size: Sequence[int] | None, subgroup_size: int | None) -> ir.Attribute:

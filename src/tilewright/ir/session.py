@@ -38,6 +38,9 @@ PHASES = (
     "vm",
 )
 
+SITE_PHASE = "preprocessing"
+"""Where sites are found, and of which their modules are."""
+
 CONFIGURED_PHASE = "executable-configurations"
 """Where the compiler has chosen a configuration for every dispatch: candidates start there."""
 

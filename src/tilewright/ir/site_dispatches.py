@@ -13,12 +13,9 @@ from iree.compiler import ir
 
 from tilewright.ir.dispatches import called_entries, count_calls
 from tilewright.ir.locations import first_place, places
-from tilewright.ir.session import CompilerSession
+from tilewright.ir.session import SITE_PHASE, CompilerSession
 from tilewright.ir.site_ops import ProgramOps, is_cheap, is_elementwise, program_ops
 from tilewright.ir.walk import walk
-
-SITE_PHASE = "preprocessing"
-"""The phase at which sites are found, and of which their modules are."""
 
 _FORMED_PHASE, _OUTLINED_PHASE = "dispatch-creation", "flow"
 _FORMED, _CALL = "flow.dispatch.workgroups", "flow.dispatch"

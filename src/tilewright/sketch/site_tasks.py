@@ -62,8 +62,8 @@ def find_on_the_way(
     Raises:
         CompileError: the program does not compile.
     """
+    from tilewright.ir.session import SITE_PHASE
     from tilewright.ir.signature import argument_type
-    from tilewright.ir.site_dispatches import SITE_PHASE
     from tilewright.ir.sites import find_program_sites
 
     compiler = session(state, request.flags)

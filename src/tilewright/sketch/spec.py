@@ -35,8 +35,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, linalg, tensor
 
 from tilewright.errors import UserError
-from tilewright.ir.bitcode import code_of
+from tilewright.ir.bitcode import code_of, family_of
 from tilewright.ir.piece_claims import claim
+from tilewright.ir.sequences import note_pieces
 from tilewright.ir.walk import iterator_types, symbols, walk
 from tilewright.schedule.codegen.machine import machine_for
 from tilewright.schedule.codegen.module import (
@@ -159,10 +160,19 @@ class _Written:
         if compiled is not None:
             for one, kernel in zip(code, kernels, strict=True):
                 whole, pieces = one.parent.parent, kernel.pieces
+                if pieces is not None:
+                    note_pieces(one, pieces, pieces.can_be_claimed)
                 compiled(whole)
                 if pieces is not None and pieces.can_be_claimed:
                     calls = _calls(function, kernel)
-                    claim(whole, code_of(kernel.name), kernel.bindings, pieces, calls)
+                    claim(
+                        whole,
+                        code_of(kernel.name),
+                        kernel.bindings,
+                        pieces,
+                        family_of(whole),
+                        calls,
+                    )
         self.pattern.define_matcher(self.symbols.matcher)
         handles = [library.any_op(), library.any_value(), library.any_value()]
 

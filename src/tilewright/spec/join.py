@@ -7,7 +7,7 @@ earlier is kept, since nothing would be left for the later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
@@ -15,7 +15,16 @@ from iree.compiler import ir
 from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
-from tilewright.spec.kernels import StoredKernel, code_functions, store, stored_kernels
+from tilewright.spec.kernels import (
+    KERNELS,
+    StoredKernel,
+    StoredSequence,
+    code_functions,
+    store,
+    store_sequence,
+    stored_kernels,
+    stored_sequences,
+)
 from tilewright.spec.merge import MergeResult, merge_specs
 from tilewright.spec.read import (
     check_spec,
@@ -25,9 +34,6 @@ from tilewright.spec.read import (
     parse_preprocessing,
     symbols,
 )
-
-# Steps that hand on what they consume.
-_HANDS_ON = frozenset({"transform.apply_registered_pass", "transform.foreach_match"})
 
 
 def merge_any(texts: Sequence[tuple[str, str]]) -> MergeResult:
@@ -108,11 +114,13 @@ class _Join:
 
     def _take_apart(self, source: str, spec: ir.Operation) -> None:
         """Leave in a spec what no earlier one has, under names that no earlier one uses."""
+        names: dict[str, str] = {}
         for kernel in stored_kernels(spec):
             if kernel.symbols.call in self._taken:
                 self._drop(source, spec, kernel)
             else:
-                self._name(source, spec, kernel)
+                names[kernel.name] = self._name(source, spec, kernel)
+        _rename_in_sequences(spec, names)
         own = symbols(spec)
         renamed: dict[str, str] = {}
         for name, op in own.items():
@@ -139,14 +147,9 @@ class _Join:
             f"{source}: kernel '{kernel.name}' is for a site that an earlier spec has a kernel "
             "for; kept that of the earlier"
         )
-        pair = (kernel.symbols.matcher, kernel.symbols.action)
-        for op in list(walk(spec)):
-            if op.name == "transform.foreach_match":
-                _keep_pairs(op, [one for one in foreach_pairs(op) if one != pair])
-        for op in kernel.parts(spec):
-            op.erase()
+        _leave_out(spec, kernel)
 
-    def _name(self, source: str, spec: ir.Operation, kernel: StoredKernel) -> None:
+    def _name(self, source: str, spec: ir.Operation, kernel: StoredKernel) -> str:
         """Give a kernel a name that no earlier one has."""
         old = kernel.name
         new, number = old, 2
@@ -159,6 +162,7 @@ class _Join:
             code = [f for op in kernel.parts(spec) for f in code_functions(op)]
             store(kernel.function, {**kernel.texts, "name": new}, code)
             self.notes.append(f"{source}: kernel '{old}' is called '{new}' now")
+        return new
 
 
 def _take_steps(source: str, main: ir.Operation, handle: ir.Value) -> ir.Value:
@@ -168,9 +172,7 @@ def _take_steps(source: str, main: ir.Operation, handle: ir.Value) -> ir.Value:
     *steps, _ = [op.operation for op in block.operations]
     for step in steps:
         ir.InsertionPoint.current.block.append(step)
-        if handle in list(step.operands) and step.name in _HANDS_ON:
-            handle = step.results[0]
-    return handle
+    return library.handed_on(handle, steps)
 
 
 def _only_reads(main: ir.Operation) -> bool:
@@ -178,6 +180,27 @@ def _only_reads(main: ir.Operation) -> bool:
         return False
     (argument,) = ir.ArrayAttr(main.attributes["arg_attrs"])
     return "transform.readonly" in ir.DictAttr(argument)
+
+
+def _rename_in_sequences(spec: ir.Operation, names: Mapping[str, str]) -> None:
+    """Call kernels by new names; sequences of which one is not there any more are taken out."""
+    for sequence in stored_sequences(spec):
+        if not names.keys() >= set(sequence.kernels):
+            _leave_out(spec, sequence)
+            continue
+        code = [f for op in sequence.parts(spec) for f in code_functions(op)]
+        noted = (f for f in code if KERNELS in f.attributes)
+        store_sequence([names[one] for one in sequence.kernels], sequence.function, *noted)
+
+
+def _leave_out(spec: ir.Operation, one: StoredKernel | StoredSequence) -> None:
+    """Take a kernel or a sequence out of a spec, with what tries its matcher."""
+    pair = (one.symbols.matcher, one.symbols.action)
+    for op in list(walk(spec)):
+        if op.name == "transform.foreach_match":
+            _keep_pairs(op, [other for other in foreach_pairs(op) if other != pair])
+    for op in one.parts(spec):
+        op.erase()
 
 
 def _keep_pairs(step: ir.Operation, pairs: Sequence[tuple[str, str]]) -> None:

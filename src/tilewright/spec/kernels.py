@@ -13,6 +13,9 @@ from tilewright.spec import library
 #: On the function that stands for a kernel: a dictionary of strings (:class:`StoredKernel`). On the
 #: functions of its executables: its name.
 KERNEL = "tilewright.kernel"
+#: On the function that stands for a sequence of kernels, and on that of its executable: their
+#: names, in the order in which they run.
+KERNELS = "tilewright.kernels"
 
 _PREFIX = "tilewright_"
 _CALL = "_call"
@@ -112,22 +115,77 @@ def stored_kernels(module: ir.Operation) -> list[StoredKernel]:
     return found
 
 
-def executables_of(module: ir.Operation) -> dict[str, str]:
+@dataclass(frozen=True)
+class StoredSequence:
+    """Kernels of a spec that are one dispatch where they follow each other.
+
+    function: what stands for them. kernels: their names, in the order in which they run.
+    """
+
+    function: ir.Operation
+    kernels: tuple[str, ...]
+
+    @property
+    def symbols(self) -> KernelSymbols:
+        """Its symbols."""
+        return KernelSymbols(library.symbol(self.function).removesuffix(_CALL))
+
+    def parts(self, module: ir.Operation) -> list[ir.Operation]:
+        """All top-level operations of a spec that belong to it.
+
+        Args:
+            module: the spec.
+        """
+        own = self.symbols.executable
+        return [op for name, op in symbols(module).items() if name.startswith(own)]
+
+
+def store_sequence(names: Sequence[str], *functions: ir.Operation) -> None:
+    """Note on functions of a sequence which kernels it has.
+
+    Args:
+        names: of the kernels, in the order in which they run.
+        functions: what stands for the sequence, and what has its code.
+    """
+    for one in functions:
+        one.attributes[KERNELS] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
+
+
+def stored_sequences(module: ir.Operation) -> list[StoredSequence]:
+    """The sequences of a spec, in the order in which they stand there.
+
+    Args:
+        module: the spec.
+    """
+    return [
+        StoredSequence(op, _names(op))
+        for op in symbols(module).values()
+        if op.name == library.FUNCTION and KERNELS in op.attributes
+    ]
+
+
+def _names(function: ir.Operation) -> tuple[str, ...]:
+    """The kernels whose code a function has, or stands for."""
+    if KERNELS in function.attributes:
+        return tuple(map(library.text, ir.ArrayAttr(function.attributes[KERNELS])))
+    name = string_attribute(function, KERNEL)
+    return (name,) if name else ()
+
+
+def executables_of(module: ir.Operation) -> dict[str, tuple[str, ...]]:
     """The executables that are kernels of ours, in a spec or in a program compiled with one.
 
     Args:
         module: the spec; or the program, until its executables are code.
 
     Returns:
-        The kernels' names by those of the executables.
+        The kernels' names by those of the executables; several of a sequence.
     """
     found = {}
     for symbol, op in symbols(module).items():
         if op.name.startswith("hal.executable"):
-            found[symbol] = next(
-                filter(None, (string_attribute(one, KERNEL) for one in code_functions(op))), ""
-            )
-    return {symbol: name for symbol, name in found.items() if name}
+            found[symbol] = next(filter(None, map(_names, code_functions(op))), ())
+    return {symbol: names for symbol, names in found.items() if names}
 
 
 def code_functions(executable: ir.Operation) -> list[ir.Operation]:

@@ -17,7 +17,7 @@ dispatch. Ours looks like this (the entries are built in :mod:`tilewright.spec.w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
@@ -45,6 +45,9 @@ FUNCTION_OP = "func.func"
 #: A program's functions at the preprocessing phase.
 FUNCTION = "util.func"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
+
+# Steps that hand on what they consume.
+_HANDS_ON = frozenset({"transform.apply_registered_pass", "transform.foreach_match"})
 
 #: Attributes that configure an op. They are no part of what an op computes.
 CONFIGURATION_ATTRS = ("lowering_config", "compilation_info", "root_op")
@@ -349,6 +352,19 @@ def foreach_match(root: ir.Value, pairs: Sequence[tuple[str, str]]) -> ir.Value:
         for names in zip(*pairs, strict=True)
     )
     return transform.ForeachMatchOp(any_op(), [], root, [], matchers, actions).updated
+
+
+def handed_on(handle: ir.Value, steps: Iterable[ir.Operation]) -> ir.Value:
+    """What stands for the same ops behind some steps, of which some consume a handle.
+
+    Args:
+        handle: before them.
+        steps: one after the other.
+    """
+    for step in steps:
+        if handle in list(step.operands) and step.name in _HANDS_ON:
+            handle = step.results[0]
+    return handle
 
 
 def include(name: str, operands: Sequence[ir.Value]) -> None:

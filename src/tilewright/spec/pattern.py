@@ -30,6 +30,7 @@ from tilewright.spec.read import describe_type
 
 _CONSTANT = "arith.constant"
 _PAD = "tensor.pad"
+_DISPATCH = "flow.dispatch"
 _SAME_INPUTS, _SAME_RESULTS = "_inputs", "_results"
 
 
@@ -149,6 +150,7 @@ class SitePattern:
         if len(end.operands) != 1 or isinstance(end.operands[0].owner, ir.Block):
             raise UserError("it does not compute one result")
         self.root = _owner(end.operands[0])
+        self._result = ir.OpResult(end.operands[0]).result_number
         self.arguments = list(block.arguments)
         for op in list(self.ops):
             _check(op)
@@ -157,7 +159,7 @@ class SitePattern:
         self._drop_unused()
         if self.root.name == _CONSTANT:
             raise UserError("it is a constant")
-        if len(self.root.results) > 1:
+        if len(self.root.results) > 1 and self.root.name != _DISPATCH:
             raise UserError(f"its last op, {self.root.name}, has several results")
         for op in self.ops:
             _check_captures(op)
@@ -192,7 +194,7 @@ class SitePattern:
     @property
     def output_type(self) -> ir.Type:
         """That of the site's result."""
-        return self.root.results[0].type
+        return self.root.results[self._result].type
 
     def describe(self) -> str:
         """The site in words: its ops on tensors, and the types of its inputs and its result."""
@@ -228,10 +230,16 @@ class SitePattern:
         if repeated:
             library.define(name + _SAME_INPUTS, [library.any_value()], self._check_inputs)
         several = list(self._uses_of_several())
-        if several:
-            library.define(
-                name + _SAME_RESULTS, [library.any_op()], lambda root: _check_results(root, several)
-            )
+
+        def check_results(root: ir.Value) -> None:
+            if len(self.root.results) > 1:
+                preprocessing_transform.MatchCastCompatibleTypesOp(
+                    self.result(root), self.output_type
+                )
+            _check_results(root, several)
+
+        if several or len(self.root.results) > 1:
+            library.define(name + _SAME_RESULTS, [library.any_op()], check_results)
         types = [library.any_op(), library.any_value(), library.any_value()]
 
         def match(root: ir.Value) -> list[ir.Value]:
@@ -239,10 +247,11 @@ class SitePattern:
                 library.any_value(), library.any_value(), root
             )
             self._copy(found.operation.regions[0])
-            preprocessing_transform.MatchCastCompatibleTypesOp(found.outputs, self.output_type)
+            if len(self.root.results) == 1:
+                preprocessing_transform.MatchCastCompatibleTypesOp(found.outputs, self.output_type)
             if repeated:
                 library.include(name + _SAME_INPUTS, [found.inputs])
-            if several:
+            if several or len(self.root.results) > 1:
                 library.include(name + _SAME_RESULTS, [root])
             return [root, found.inputs, found.outputs]
 
@@ -262,6 +271,17 @@ class SitePattern:
         uses = library.split(matched, len(self._uses))
         firsts = [uses[self._uses.index(number)] for number in range(len(self.arguments))]
         return transform.merge_handles(firsts) if len(firsts) > 1 else firsts[0]
+
+    def result(self, root: ir.Value) -> ir.Value:
+        """The site's result, where its last op has several.
+
+        Args:
+            root: a handle to the op that was matched.
+
+        Returns:
+            A handle.
+        """
+        return transform.GetResultOp(library.any_value(), root, [self._result]).result
 
     def _uses_of_several(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Where results of ops with several are used: the operand's numbers on the way there from

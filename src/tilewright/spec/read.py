@@ -12,7 +12,7 @@ from tilewright.errors import UserError
 from tilewright.ir.walk import walk
 from tilewright.spec import library
 from tilewright.spec.evidence import EntryEvidence
-from tilewright.spec.kernels import stored_kernels
+from tilewright.spec.kernels import stored_kernels, stored_sequences
 from tilewright.spec.report import SpecReport, SpecRow
 
 
@@ -53,6 +53,7 @@ def check_spec(text: str, name: str = "tuning spec") -> SpecReport:
                 is_preprocessing=True,
                 kernels=tuple(kernels),
                 evidence=evidence_of(module),
+                sequences=tuple(one.kernels for one in stored_sequences(module)),
             )
         module = parse_spec(text, name)
         return SpecReport(

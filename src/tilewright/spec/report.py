@@ -27,7 +27,8 @@ class SpecReport:
 
     is_preprocessing: whether it acts on programs before dispatches are formed, and not on these.
     kernels: of ours that it has, each as texts (`spec.kernels.StoredKernel`); entries too.
-    evidence: what is known of entries, by their names.
+    evidence: what is known of entries, by their names. sequences: the names of kernels that are
+    one dispatch where they follow each other.
     """
 
     entries: tuple[SpecRow, ...]
@@ -36,3 +37,4 @@ class SpecReport:
     is_preprocessing: bool = False
     kernels: tuple[Mapping[str, str], ...] = ()
     evidence: Mapping[str, EntryEvidence] = field(default_factory=dict)
+    sequences: tuple[tuple[str, ...], ...] = ()

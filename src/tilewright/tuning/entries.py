@@ -237,8 +237,8 @@ class KernelEntry:
         for op in walk(program.operation) if names else ():
             if op.name == "stream.cmd.dispatch":
                 called = str(op.attributes["entry_points"][0].value[0])
-                if called in names:
-                    found[names[called]] = (*found.get(names[called], ()), called)
+                for name in names.get(called, ()):
+                    found[name] = (*found.get(name, ()), called)
         return found
 
 

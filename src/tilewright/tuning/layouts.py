@@ -197,7 +197,7 @@ def write_all_channels_last(state: WorkerState, request: ChannelsLastRequest) ->
 
 def _preprocessed(state: WorkerState, program: Path, flags: tuple[str, ...]) -> ir.Module:
     """A program at the phase at which specs find it."""
-    from tilewright.ir.site_dispatches import SITE_PHASE
+    from tilewright.ir.session import SITE_PHASE
 
     compiler = session(state, flags)
     text = compiler.compile(

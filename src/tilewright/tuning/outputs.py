@@ -29,9 +29,10 @@ from tilewright.tuning.extraction import extract
 from tilewright.tuning.how_to_run import lines, measure_ways, parameter_flags
 from tilewright.tuning.install import install_folder
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Build, Programs, end_s
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
+from tilewright.tuning.sequencing import in_sequence
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     preprocessing_spec,
@@ -161,6 +162,7 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
     context = programs.context
     rivals = list({c.build.vmfb: c for c in outcome.companies}.values())
     rivals = [c for c in rivals if c.build.vmfb != outcome.default.vmfb]
+    rivals += _in_sequence(programs, rivals)
     for company, comparison in _faster(programs, outcome, rivals):
         final = _prove(programs, company, comparison)
         if not final.wrong:
@@ -178,6 +180,18 @@ def _choose(programs: Programs, outcome: Outcome) -> Final:
             warning=True,
         )
     return Final(None, outcome.default, wrong=wrong)
+
+
+def _in_sequence(programs: Programs, rivals: Sequence[Company]) -> list[Company]:
+    """Rivals with kernels that follow each other as one dispatch, as many as there is time for."""
+    context = programs.context
+    made: list[Company] = []
+    for company in rivals:
+        left = context.left_for("finish")
+        if left is None or left >= end_s(context, kernels=True)[1]:
+            one = in_sequence(programs, company)
+            made += [one] if one is not None else []
+    return made
 
 
 def _tell_dispatches(context: RunContext, prepared: PreparedVariant) -> None:

@@ -308,8 +308,9 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
 
     reached = {name: tuple(filter(is_new, where)) for name, where in places.items()}
     changes += [
-        ConfigurationChange(place, entries[place], _OF_THE_COMPILER, _KERNEL)
-        for place in entries
+        ConfigurationChange(place, name, _OF_THE_COMPILER, _KERNEL)
+        for name, where in places.items()
+        for place in dict.fromkeys(where)
         if place in new and place not in without and is_new(place) and place not in told
     ]
     return Proof(tuple(new), tuple(changes), reached, compiled, constant_dispatches(after))

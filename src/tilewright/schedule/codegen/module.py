@@ -12,7 +12,14 @@ from types import MappingProxyType
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, func, gpu, hal, scf
 
-from tilewright.ir.hand_written import ALIGNMENT, Binding, Executable, executable, index
+from tilewright.ir.hand_written import (
+    ALIGNMENT,
+    Binding,
+    Executable,
+    call_executable,
+    executable,
+    index,
+)
 from tilewright.ir.piece_claims import Pieces
 from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
@@ -479,10 +486,6 @@ def _dispatch(
     for size, dtype in kernel.scratch:
         types.append(ir.RankedTensorType.get([size], scalars.memory_element(dtype)))
         ties.append(-1)
-    tied = None
-    if any(tie >= 0 for tie in ties):
-        tied = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), tie) for tie in ties])
-    entries = ir.ArrayAttr.get([kernel.executable.entry])
-    made = flow.DispatchOp(types, [], entries, operands, [], [], tied_operands=tied)
-    for buffer, value in zip(kernel.writes, made.operation.results, strict=False):
+    made = call_executable(kernel.executable.entry, types, operands, ties)
+    for buffer, value in zip(kernel.writes, made, strict=False):
         values[buffer] = value

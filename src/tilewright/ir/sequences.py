@@ -1,0 +1,313 @@
+"""Kernels of a program that can be one dispatch, one after the other.
+
+Between two dispatches the runtime ends one, begins the next, and wakes workers that have fallen
+asleep: of small networks that is a tenth of the time. Kernels whose results only each other use,
+but for the last one's, can be stages of one dispatch instead (`ir/piece_claims`), and what they
+hand to each other is memory of that dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from tilewright.ir.bitcode import code_of, objects_of
+from tilewright.ir.hand_written import ALIGNMENT
+from tilewright.ir.piece_claims import Pieces, Place, Stage
+from tilewright.ir.site_module import IsolatedSite, isolate_value
+from tilewright.ir.site_ops import size_in_bits
+from tilewright.ir.walk import symbols, walk
+
+#: On the function of an executable: how many pieces it has along x, y and z, the workgroups from
+#: one to the next, and 1 where its workgroups claim them.
+PIECES = "tilewright.pieces"
+
+_DISPATCH = "flow.dispatch"
+_TIED = "tied_operands"
+# Other ways to look at the same data.
+_VIEWS = ("flow.tensor.reshape", "tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
+_MOST_PIECES = 63
+# `iree/hal/local/executable_library.h` and the runtime's checks of dispatches.
+_MOST_BINDINGS = 32
+
+
+@dataclass(frozen=True)
+class StageKernel:
+    """An executable that can be a stage. claimed: whether claims are the first that it binds."""
+
+    code: str
+    pieces: Pieces
+    claimed: bool
+
+
+def note_pieces(function: ir.Operation, pieces: Pieces, claimed: bool) -> None:
+    """Note on the function of an executable what a stage of it takes.
+
+    Args:
+        function: with or without code.
+        pieces: of its work.
+        claimed: whether its workgroups claim them.
+    """
+    numbers = [*pieces.counts, pieces.apart, int(claimed)]
+    function.attributes[PIECES] = ir.DenseI64ArrayAttr.get(numbers)
+
+
+def stage_kernels(module: ir.Operation) -> dict[str, StageKernel]:
+    """The executables of a program or a spec that can be stages, by their names.
+
+    Args:
+        module: where executables are sources still.
+    """
+    found = {}
+    for name, op in symbols(module).items():
+        if op.name != "hal.executable.source" or len(objects_of(op)) != 1:
+            continue
+        for function in walk(op, lambda o: o.name != "llvm.func"):
+            if PIECES in function.attributes:
+                *counts, apart, claimed = ir.DenseI64ArrayAttr(function.attributes[PIECES])
+                x, y, z = counts
+                pieces = Pieces((x, y, z), apart)
+                if pieces.number <= _MOST_PIECES:
+                    found[name] = StageKernel(code_of(name), pieces, bool(claimed))
+    return found
+
+
+def find_sequences(module: ir.Operation) -> list[ir.Module]:
+    """The calls of kernels in a program that can be one dispatch.
+
+    Those of the last result come first, and take with them what makes their inputs, as long as
+    nothing else uses it. Where a dispatch could not bind all that they read, a sequence begins
+    behind the earliest point at which one value is all that is needed of what comes before.
+
+    Args:
+        module: the program with kernels at the preprocessing phase.
+
+    Returns:
+        A module for each that differs from the others: `main` has the calls, takes what they need
+        and returns the last one's first result.
+    """
+    kernels = stage_kernels(module)
+    found: dict[str, ir.Module] = {}
+    for function in symbols(module).values():
+        if function.name != "util.func" or not len(function.regions[0].blocks):
+            continue
+        calls = _Calls(function, kernels)
+        for members in calls.sequences():
+            alone = calls.isolated(members)
+            if not alone.obstacle:
+                found.setdefault(alone.digest, alone.module)
+    return list(found.values())
+
+
+class _Calls:
+    """The calls of kernels of a function."""
+
+    def __init__(self, function: ir.Operation, kernels: Mapping[str, StageKernel]) -> None:
+        blocks = list(function.regions[0].blocks)
+        ops = [op.operation for op in blocks[0].operations] if len(blocks) == 1 else []
+        self._place = {op: n for n, op in enumerate(ops)}
+        # What each call reads.
+        self._reads = {
+            op: list(op.operands)[int(kernels[_called(op)].claimed) :]
+            for op in ops
+            if _is_stage(op, kernels)
+        }
+
+    def sequences(self) -> Iterator[set[ir.Operation]]:
+        """Sets of calls that can be one dispatch each, of two at least."""
+        left = set(self._reads)
+        for op in sorted(self._reads, key=self._place.__getitem__, reverse=True):
+            if op in left:
+                members = self._grown(op, left)
+                left -= members
+                if len(members) > 1:
+                    yield members
+
+    def isolated(self, members: set[ir.Operation]) -> IsolatedSite:
+        """A sequence as a module of its own.
+
+        Args:
+            members: its calls.
+        """
+        last = max(members, key=self._place.__getitem__)
+
+        def inside(op: ir.Operation) -> bool:
+            return op in members or (op.name in _VIEWS and self._source(op.results[0]) in members)
+
+        return isolate_value(last.results[0], inside)
+
+    def _grown(self, last: ir.Operation, left: set[ir.Operation]) -> set[ir.Operation]:
+        """A call with those before it whose results only they use."""
+        order, members, best = [last], {last}, 1
+        while True:
+            before = [
+                op
+                for op in self._needed(members)
+                if op in left and self._users(op.results[0]) <= members
+            ]
+            if not before:
+                return members
+            members.add(max(before, key=self._place.__getitem__))
+            if self._bindings(members) > _MOST_BINDINGS:
+                return set(order[:best])
+            order.append(max(before, key=self._place.__getitem__))
+            # Where one value is all that is needed of what comes before, it can be cut.
+            if len(self._needed(members)) <= 1 or best == 1:
+                best = len(order)
+
+    def _needed(self, members: set[ir.Operation]) -> set[ir.Operation]:
+        """The other calls whose results some calls read."""
+        makers = {self._source(value) for one in members for value in self._reads[one]}
+        return {op for op in makers if op in self._reads} - members
+
+    def _bindings(self, members: set[ir.Operation]) -> int:
+        """What a dispatch of some calls binds: claims, what they read, result and memory."""
+        return 3 + len(
+            {v for one in members for v in self._reads[one] if self._source(v) not in members}
+        )
+
+    def _source(self, value: ir.Value) -> ir.Operation | None:
+        """The op that makes what a value is another view of."""
+        owner = value.owner
+        while not isinstance(owner, ir.Block) and owner.operation.name in _VIEWS:
+            owner = owner.operation.operands[0].owner
+        return None if isinstance(owner, ir.Block) else owner.operation
+
+    def _users(self, value: ir.Value) -> set[ir.Operation]:
+        """The ops that use a value, or other views of it."""
+        found: set[ir.Operation] = set()
+        values = [value]
+        while values:
+            for use in values.pop().uses:
+                op = use.owner.operation
+                if op.name in _VIEWS:
+                    values += op.results
+                else:
+                    found.add(op)
+        return found
+
+
+def _is_stage(op: ir.Operation, kernels: Mapping[str, StageKernel]) -> bool:
+    """Whether an op calls a kernel that can be a stage: its first result alone is used, and is
+    memory of its own."""
+    kernel = kernels.get(_called(op)) if op.name == _DISPATCH else None
+    if kernel is None:
+        return False
+    others = list(op.results)[1:]
+    given = ir.ArrayAttr(op.attributes[_TIED]) if _TIED in op.attributes else ()
+    ties = [ir.IntegerAttr(one).value for one in given] or [-1] * len(op.results)
+    own = [0] if kernel.claimed else []
+    return ties == [-1] * (len(op.results) - len(own)) + own and not any(
+        list(value.uses) for value in others
+    )
+
+
+def _called(op: ir.Operation) -> str:
+    entries = ir.ArrayAttr(op.attributes["entry_points"])
+    return ir.SymbolRefAttr(entries[0]).value[0] if len(entries) == 1 else ""
+
+
+@dataclass(frozen=True)
+class SequencePlan:
+    """What a dispatch of several kernels binds, and its stages.
+
+    inputs: numbers of the arguments of `main` that are bound behind the claims, in this order;
+    behind them come the result and, where kernels hand over anything, memory of `scratch` bytes.
+    names: of the executables that the stages are.
+    """
+
+    stages: tuple[Stage, ...]
+    inputs: tuple[int, ...]
+    scratch: int
+    names: tuple[str, ...]
+
+
+def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) -> SequencePlan:
+    """Where the kernels of a sequence find what they read and write.
+
+    Memory is given to a result from its own stage to the last that reads it, to larger ones first,
+    each at the lowest place that is free then.
+
+    Args:
+        function: `main` of a sequence.
+        kernels: those that it calls, by the names of their executables.
+    """
+    block = function.regions[0].blocks[0]
+    calls = [op.operation for op in block.operations if op.operation.name == _DISPATCH]
+    made = {op: n for n, op in enumerate(calls)}
+    bound: dict[int, None] = {}
+    last_use = list(range(len(calls)))
+    read: list[list[tuple[int, bool]]] = []
+    for n, op in enumerate(calls):
+        values = list(op.operands)[int(kernels[_called(op)].claimed) :]
+        read.append([_origin(value, made) for value in values])
+        for number, is_input in read[-1]:
+            if is_input:
+                bound.setdefault(number)
+            else:
+                last_use[number] = n
+    # What a kernel has of its own, beside its result, is memory for the time of its stage.
+    wanted = [
+        (size_in_bits(value), n, last_use[n] if not k else n)
+        for n, op in enumerate(calls)
+        for k, value in enumerate(list(op.results)[: _own_results(op, kernels)])
+        if k or n < len(calls) - 1
+    ]
+    offsets, scratch = _memory(wanted)
+    inputs = tuple(bound)
+    memory = iter(offsets)
+    results: list[Place] = []
+    stages = []
+    for n, op in enumerate(calls):
+        is_last = n == len(calls) - 1
+        own = [
+            Place(1 + len(inputs)) if is_last and not k else Place(2 + len(inputs), next(memory))
+            for k in range(_own_results(op, kernels))
+        ]
+        results.append(own[0])
+        places = [
+            Place(1 + inputs.index(number)) if is_input else results[number]
+            for number, is_input in read[n]
+        ]
+        kernel = kernels[_called(op)]
+        stages.append(Stage(kernel.code, kernel.pieces, (*places, *own)))
+    return SequencePlan(tuple(stages), inputs, scratch, tuple(map(_called, calls)))
+
+
+def _own_results(op: ir.Operation, kernels: Mapping[str, StageKernel]) -> int:
+    """How many results a call has but for the claims."""
+    return len(op.results) - kernels[_called(op)].claimed
+
+
+def _origin(value: ir.Value, made: Mapping[ir.Operation, int]) -> tuple[int, bool]:
+    """The number of the argument, or of the call, that a value is a view of; whether it is one."""
+    while isinstance(value, ir.Value) and not isinstance(value.owner, ir.Block):
+        owner = value.owner.operation
+        if owner in made:
+            return made[owner], False
+        value = owner.operands[0]
+    return ir.BlockArgument(value).arg_number, True
+
+
+def _memory(wanted: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
+    """Where memory is, in bytes, and how many bytes that is in all.
+
+    wanted: for each part its bits, and the first and the last stage that it is for.
+    """
+    sizes = [-(-bits // (8 * ALIGNMENT)) * ALIGNMENT for bits, *_ in wanted]
+    offsets: dict[int, int] = {}
+    for one in sorted(range(len(wanted)), key=lambda n: -sizes[n]):
+        _, first, last = wanted[one]
+        begin = 0
+        for at, other in sorted((at, other) for other, at in offsets.items()):
+            _, its_first, its_last = wanted[other]
+            if its_first > last or its_last < first:
+                continue
+            if begin + sizes[one] <= at:
+                break
+            begin = max(begin, at + sizes[other])
+        offsets[one] = begin
+    whole = max((at + sizes[one] for one, at in offsets.items()), default=0)
+    return [offsets[one] for one in range(len(wanted))], whole

@@ -188,7 +188,7 @@ class Compiler:
             for op in walk(module.operation)
             if op.name == "flow.dispatch"
         ]
-        return Counter(names[one] for one in entries if one in names)
+        return Counter(name for one in entries for name in names.get(one, ()))
 
     def run(
         self,

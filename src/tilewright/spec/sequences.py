@@ -17,6 +17,7 @@ occur in a program leaves the kernels there as they are.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from iree.compiler import ir
@@ -57,17 +58,16 @@ def add_sequences(text: str, sequences: Sequence[bytes], cores: int) -> str:
         kernels = stage_kernels(module.operation)
         names = executables_of(module.operation)
         modules = [ir.Module.parse(one) for one in sequences]
-        pairs: dict[str, tuple[int, tuple[str, str]]] = {}
+        levels: dict[int, dict[str, str]] = defaultdict(dict)
         with ir.InsertionPoint(main):
             for one in modules:
                 pattern = SitePattern(symbols(one)[_FUNCTION])
                 made = KernelSymbols.of(f"{pattern.digest}_sequence")
-                if made.executable not in pairs:
+                if made.matcher not in levels[len(pattern.ops)]:
                     _define(module.operation, made, pattern, kernels, names, cores)
-                    pairs[made.executable] = (len(pattern.ops), (made.matcher, made.action))
-        # Longer ones first: a sequence may be a part of another.
-        ordered = [pair for _, pair in sorted(pairs.values(), key=lambda one: -one[0])]
-        _extend(main, ordered)
+                    levels[len(pattern.ops)][made.matcher] = made.action
+        # Longer ones first, each length in a walk of its own: a sequence may be a part of another.
+        _extend(main, [list(levels[size].items()) for size in sorted(levels, reverse=True)])
         shared_sequences.add_helpers(module)
         return library.checked_text(module, "sequences")
 
@@ -160,16 +160,17 @@ def _link(module: ir.Operation, whole: Executable, plan: SequencePlan) -> None:
     put_in_place(function, name, claiming_code(name, plan.stages, family_of(source)))
 
 
-def _extend(main: ir.Operation, pairs: Sequence[tuple[str, str]]) -> None:
+def _extend(main: ir.Operation, levels: Sequence[Sequence[tuple[str, str]]]) -> None:
     """Have an entry point try matchers on every function, after all that it does."""
     block = main.regions[0].blocks[0]
     *steps, end = [op.operation for op in block.operations]
     handle = library.handed_on(block.arguments[0], steps)
 
     def convert(function: ir.Value) -> None:
-        after = library.foreach_match(function, pairs)
-        ir.Operation.create("transform.apply_dce", operands=[after])
+        for pairs in levels:
+            function = library.foreach_match(function, pairs)
+            ir.Operation.create("transform.apply_dce", operands=[function])
 
-    if pairs:
+    if levels:
         with ir.InsertionPoint(end):
             library.foreach(library.match(handle, [library.FUNCTION]), convert)

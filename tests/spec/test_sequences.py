@@ -1,0 +1,302 @@
+"""Kernels of a spec that are one dispatch where they follow each other."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import iree.runtime as rt
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+from kernel_specs import TARGET, Compiler, function, pointwise, programs, random, same, spec_kernel
+from tilewright import te
+from tilewright.ir.sequences import find_sequences, plan_sequence, stage_kernels
+from tilewright.ir.walk import symbols, walk
+from tilewright.measure.jobs import WorkerState
+from tilewright.sketch.interface import SketchedKernel
+from tilewright.sketch.spec import write_kernel_spec
+from tilewright.sketch.spec_code import compile_into
+from tilewright.spec import library
+from tilewright.spec.join import join_specs
+from tilewright.spec.read import check_spec
+from tilewright.spec.sequences import add_sequences
+
+SHAPE = (48, 32)
+TEXT = "x".join(map(str, SHAPE))
+TYPE = f"tensor<{TEXT}xf32>"
+SUM = "%r = arith.addf %p, %q : f32"
+
+
+@pytest.fixture(scope="module")
+def state() -> WorkerState:
+    return WorkerState()
+
+
+def added(name: str, left: str, right: str) -> str:
+    """The sum of two matrices, as an op of the program."""
+    return f"""
+      %{name}_e = tensor.empty() : {TYPE}
+      %{name} = linalg.generic {{
+          indexing_maps = [{", ".join(["affine_map<(i, j) -> (i, j)>"] * 3)}],
+          iterator_types = ["parallel", "parallel"]}}
+        ins({left}, {right} : {TYPE}, {TYPE}) outs(%{name}_e : {TYPE}) {{
+      ^bb0(%p: f32, %q: f32, %o: f32):
+        {SUM}
+        linalg.yield %r : f32
+      }} -> {TYPE}"""
+
+
+def sums(pieces: int) -> tuple[str, SketchedKernel]:
+    """A site that adds two matrices, and a kernel for it with so many pieces."""
+    site = function(f"%x: {TYPE}, %y: {TYPE}", "%z", TYPE, added("z", "%x", "%y"))
+    x, y = (te.placeholder(SHAPE, "f32", name=name) for name in "xy")
+    z = te.compute(SHAPE, lambda i, j: x[i, j] + y[i, j], name="z")
+    schedule = te.create_schedule(z)
+    outer, _ = schedule[z].split(z.op.axis[0], -(-SHAPE[0] // pieces))
+    schedule[z].parallel(outer)
+    return site, SketchedKernel(schedule, (x, y, z), {})
+
+
+def doubled(pieces: int, length: int = 1) -> tuple[str, SketchedKernel]:
+    """A site that doubles a matrix; its kernel takes about `length` times as long as it must."""
+    site = function(
+        f"%x: {TYPE}", "%y", TYPE, pointwise("y", "%x", "%r = arith.addf %p, %p : f32", TEXT)
+    )
+    x = te.placeholder(SHAPE, "f32", name="x")
+    k = te.reduce_axis(length, "k")
+    scale = 2.0 / length
+    y = te.compute(SHAPE, lambda i, j: te.sum(x[i, j] * scale, axis=k), name="y")
+    schedule = te.create_schedule(y)
+    outer, _ = schedule[y].split(y.op.axis[0], -(-SHAPE[0] // pieces))
+    schedule[y].parallel(outer)
+    return site, SketchedKernel(schedule, (x, y), {})
+
+
+def spec_with(state: WorkerState, *kernels: tuple[str, SketchedKernel]) -> str:
+    return write_kernel_spec(
+        [spec_kernel(f"kernel {n}", *one) for n, one in enumerate(kernels)],
+        {"target": TARGET.key},
+        partial(compile_into, state, TARGET.flags),
+    )
+
+
+def sequences_of(compiler: Compiler, program: str, spec: str) -> list[ir.Module]:
+    return find_sequences(compiler.module(program, spec, "preprocessing").operation)
+
+
+def in_sequence(compiler: Compiler, program: str, spec: str) -> str:
+    """The spec with the sequences of a program."""
+    found = []
+    for one in sequences_of(compiler, program, spec):
+        written = io.BytesIO()
+        one.operation.write_bytecode(written)
+        found.append(written.getvalue())
+    return add_sequences(spec, found, 2)
+
+
+def calls(compiler: Compiler, program: str, spec: str) -> list[str]:
+    """The executables that a program dispatches."""
+    module = compiler.module(program, spec, "flow")
+    return [
+        library.text(ir.ArrayAttr(op.attributes["entry_points"])[0]).partition("::")[0]
+        for op in walk(module.operation)
+        if op.name == "flow.dispatch"
+    ]
+
+
+def doubling(name: str, source: str) -> str:
+    return pointwise(name, source, "%r = arith.addf %p, %p : f32", TEXT)
+
+
+def chain(length: int) -> str:
+    """A program that doubles a matrix and adds what it was before, `length` times: times 3."""
+    body, last = [], "%x"
+    for n in range(length):
+        body += [doubling(f"d{n}", last), added(f"s{n}", f"%d{n}", last)]
+        last = f"%s{n}"
+    return programs(body, f"%x: {TYPE}", last, TYPE)
+
+
+@pytest.fixture(scope="module")
+def spec(state: WorkerState) -> str:
+    return spec_with(state, doubled(4), sums(5))
+
+
+@pytest.mark.parametrize("driver", ["local-sync", "local-task"])
+def test_kernels_that_follow_each_other_are_one_dispatch(
+    tmp_path: Path, spec: str, driver: str
+) -> None:
+    compiler, program = Compiler(tmp_path), chain(3)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len(calls(compiler, program, spec)) == 6
+    assert len(calls(compiler, program, sequenced)) == 1
+    # Each kernel counts as often as it runs.
+    assert compiler.dispatched(program, sequenced) == {"kernel 0": 3, "kernel 1": 3}
+    main = runner(compiler.compiled(program, sequenced), driver)
+    for seed in range(20):
+        x = random(*SHAPE, seed=seed)
+        same(np.asarray(main(x).to_host()), 27 * x)
+
+
+def runner(binary: bytes, driver: str) -> rt.VmFunction:
+    config = rt.Config(driver)
+    module = rt.VmModule.copy_buffer(config.vm_instance, binary)
+    return rt.SystemContext(vm_modules=[module], config=config).modules.module.main
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 16])
+def test_any_number_of_workers_computes_the_same(
+    tmp_path: Path, state: WorkerState, spec: str, workers: int
+) -> None:
+    compiler, program = Compiler(tmp_path), chain(4)
+    compiler.compiled(program, in_sequence(compiler, program, spec))
+    x = random(*SHAPE)
+    same(by_workers(tmp_path, x, workers), 81 * x)
+
+
+def by_workers(folder: Path, x: np.ndarray, workers: int) -> np.ndarray:
+    """What a compiled program computes with so many workers, whatever the machine has."""
+    np.save(folder / "x.npy", x)
+    subprocess.run(
+        [
+            str(Path(sys.executable).with_name("iree-run-module")),
+            f"--module={folder / 'out'}",
+            "--device=local-task",
+            f"--task_topology_group_count={workers}",
+            "--function=main",
+            f"--input=@{folder / 'x.npy'}",
+            f"--output=@{folder / 'y.npy'}",
+        ],
+        check=True,
+        timeout=60,
+    )
+    return np.load(folder / "y.npy")
+
+
+def test_who_waits_too_long_leaves_the_rest_to_others(tmp_path: Path, state: WorkerState) -> None:
+    # One piece that takes many times what a worker waits; then there is more to do.
+    spec = spec_with(state, doubled(1, length=16_384), sums(8))
+    compiler, program = Compiler(tmp_path), chain(2)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len(calls(compiler, program, sequenced)) == 1
+    compiler.compiled(program, sequenced)
+    x = random(*SHAPE)
+    for workers in (1, 2, 4):
+        same(by_workers(tmp_path, x, workers), 9 * x, 1e-2)
+
+
+def test_calls_at_the_same_time_do_not_meet(tmp_path: Path, spec: str) -> None:
+    compiler, program = Compiler(tmp_path), chain(3)
+    main = runner(compiler.compiled(program, in_sequence(compiler, program, spec)), "local-task")
+
+    def some(number: int) -> None:
+        for seed in range(50):
+            x = random(*SHAPE, seed=100 * number + seed)
+            same(np.asarray(main(x).to_host()), 27 * x)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(some, range(4)))
+
+
+def test_what_others_use_is_a_result_of_its_own(tmp_path: Path, spec: str) -> None:
+    body = [
+        doubling("a", "%x"),
+        doubling("b", "%a"),
+        doubling("c", "%b"),
+        added("d", "%c", "%b"),
+        f"""
+      %e = util.optimization_barrier %b : {TYPE}""",
+        added("f", "%d", "%e"),
+    ]
+    compiler, program = Compiler(tmp_path), programs(body, f"%x: {TYPE}", "%f", TYPE)
+    sequenced = in_sequence(compiler, program, spec)
+    # a and b; c, d and f.
+    assert len(calls(compiler, program, sequenced)) == 2
+    x = random(*SHAPE)
+    same(compiler.run(program, sequenced, x)[0], 16 * x)
+
+
+def test_a_dispatch_binds_no_more_than_the_runtime_takes(tmp_path: Path, spec: str) -> None:
+    count = 60
+    body, last = [], "%x0"
+    for n in range(1, count):
+        body.append(added(f"s{n}", last, f"%x{n}"))
+        last = f"%s{n}"
+    inputs = ", ".join(f"%x{n}: {TYPE}" for n in range(count))
+    compiler, program = Compiler(tmp_path), programs(body, inputs, last, TYPE)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len(calls(compiler, program, sequenced)) == 3
+    values = [random(*SHAPE, seed=n) for n in range(count)]
+    same(compiler.run(program, sequenced, *values)[0], sum(values), 1e-4)
+
+
+def test_what_is_still_read_is_not_written_to(tmp_path: Path, spec: str) -> None:
+    compiler, program = Compiler(tmp_path), chain(5)
+    module = compiler.module(program, spec, "preprocessing")
+    (found,) = find_sequences(module.operation)
+    plan = plan_sequence(symbols(found)["main"], stage_kernels(module.operation))
+    assert len(plan.stages) == 10
+    size = 4 * SHAPE[0] * SHAPE[1]
+    memory = 2 + len(plan.inputs)
+    written: dict[int, int] = {}
+    for number, stage in enumerate(plan.stages):
+        *read, own = stage.buffers
+        for place in read:
+            # Nobody has written over what is read since it was made.
+            made = written.get(place.offset) if place.binding == memory else None
+            assert place.binding != memory or made is not None
+            assert not any(
+                abs(place.offset - other) < size and at > (made or 0)
+                for other, at in written.items()
+                if place.binding == memory and other != place.offset
+            )
+        assert own not in read
+        written[own.offset] = number if own.binding == memory else -1
+    # A residual, what is added to it, and their sum: no more at a time.
+    assert plan.scratch == 3 * size
+
+
+def test_other_programs_keep_their_kernels(tmp_path: Path, spec: str) -> None:
+    compiler = Compiler(tmp_path)
+    sequenced = in_sequence(compiler, chain(3), spec)
+    body = [doubling("a", "%x"), doubling("b", "%a")]
+    other = programs(body, f"%x: {TYPE}", "%b", TYPE)
+    assert len(calls(compiler, other, sequenced)) == 2
+    x = random(*SHAPE)
+    same(compiler.run(other, sequenced, x)[0], 4 * x)
+
+
+def test_specs_with_sequences_are_joined(tmp_path: Path, state: WorkerState, spec: str) -> None:
+    compiler, program = Compiler(tmp_path), chain(3)
+    sequenced = in_sequence(compiler, program, spec)
+    assert check_spec(sequenced).sequences == (("kernel 0", "kernel 1") * 3,)
+    x = random(*SHAPE)
+    # A kernel that an earlier spec has in its own way is left out, and the sequence with it.
+    other = spec_with(state, doubled(2))
+    joined = join_specs([other, sequenced])
+    assert check_spec(joined.text).sequences == ()
+    same(compiler.run(program, joined.text, x)[0], 27 * x)
+    # Under other names it stays.
+    named = join_specs([spec_with(state, foreign()), sequenced]).text
+    assert check_spec(named).sequences == (("kernel 0 (2)", "kernel 1") * 3,)
+    assert compiler.dispatched(program, named) == {"kernel 0 (2)": 3, "kernel 1": 3}
+    same(compiler.run(program, named, x)[0], 27 * x)
+
+
+def foreign() -> tuple[str, SketchedKernel]:
+    """A site of another shape with a kernel."""
+    type_ = "tensor<8x8xf32>"
+    site = function(
+        f"%x: {type_}", "%y", type_, pointwise("y", "%x", "%r = arith.addf %p, %p : f32", "8x8")
+    )
+    x = te.placeholder((8, 8), "f32", name="x")
+    y = te.compute((8, 8), lambda i, j: x[i, j] + x[i, j], name="y")
+    schedule = te.create_schedule(y)
+    schedule[y].parallel(y.op.axis[0])
+    return site, SketchedKernel(schedule, (x, y), {})

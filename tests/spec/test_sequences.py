@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import iree.runtime as rt
 import numpy as np
@@ -16,9 +18,11 @@ from iree.compiler import ir
 
 from kernel_specs import TARGET, Compiler, function, pointwise, programs, random, same, spec_kernel
 from tilewright import te
+from tilewright.ir.piece_claims import Place
 from tilewright.ir.sequences import find_sequences, plan_sequence, stage_kernels
 from tilewright.ir.walk import symbols, walk
 from tilewright.measure.jobs import WorkerState
+from tilewright.schedule.in_place import replaceable
 from tilewright.sketch.interface import SketchedKernel
 from tilewright.sketch.spec import write_kernel_spec
 from tilewright.sketch.spec_code import compile_into
@@ -243,23 +247,48 @@ def test_what_is_still_read_is_not_written_to(tmp_path: Path, spec: str) -> None
     plan = plan_sequence(symbols(found)["main"], stage_kernels(module.operation))
     assert len(plan.stages) == 10
     size = 4 * SHAPE[0] * SHAPE[1]
-    memory = 2 + len(plan.inputs)
-    written: dict[int, int] = {}
+    inside = 2 + len(plan.inputs)
+    # What is in each place: the stage that made it; -1 is the program's input.
+    there = {Place(1): -1}
     for number, stage in enumerate(plan.stages):
         *read, own = stage.buffers
-        for place in read:
-            # Nobody has written over what is read since it was made.
-            made = written.get(place.offset) if place.binding == memory else None
-            assert place.binding != memory or made is not None
-            assert not any(
-                abs(place.offset - other) < size and at > (made or 0)
-                for other, at in written.items()
-                if place.binding == memory and other != place.offset
-            )
-        assert own not in read
-        written[own.offset] = number if own.binding == memory else -1
-    # A residual, what is added to it, and their sum: no more at a time.
-    assert plan.scratch == 3 * size
+        wanted = [number - 1, number - 2 if number > 1 else -1] if number % 2 else [number - 1]
+        assert [there[place] for place in read] == wanted
+        assert own.binding != inside or own.offset % size == 0
+        there[own] = number
+    # The last one's is the sequence's result.
+    assert there[Place(inside - 1)] == 9
+    # A sum takes the place of what it reads for the last time: the residual, and what is added.
+    assert plan.scratch == 2 * size or plan.scratch == size
+    assert all(one.buffers[-1] in one.buffers[:-1] for one in plan.stages[3::2])
+
+
+def test_a_result_takes_the_place_of_what_is_read_at_the_same_places_alone() -> None:
+    def kernel_of(write: Callable[..., Any]) -> list[str]:
+        x, y = (te.placeholder(SHAPE, "f32", name=name) for name in "xy")
+        z = te.compute(SHAPE, lambda i, j: write(x, y, i, j), name="z")
+        schedule = te.create_schedule(z)
+        outer, _ = schedule[z].split(z.op.axis[0], 7)
+        schedule[z].parallel(outer)
+        schedule[z].vectorize(schedule[z].split(z.op.axis[1], 16)[1])
+        (kernel,) = SketchedKernel(schedule, (x, y, z), {}).lower().program.kernels
+        return [buffer.name for buffer in replaceable(kernel)]
+
+    last = SHAPE[0] - 1
+    assert kernel_of(lambda x, y, i, j: x[i, j] + y[i, j]) == ["x", "y"]
+    assert kernel_of(lambda x, y, i, j: x[i, j] * x[i, j] + y[0, j]) == ["x"]
+    # Read at other places, or at others as well.
+    assert kernel_of(lambda x, y, i, j: x[last - i, j] + y[i, j]) == ["y"]
+    assert kernel_of(lambda x, y, i, j: x[i, j] + x[i, 0] + y[i, j]) == ["y"]
+    assert kernel_of(lambda x, y, i, j: te.if_then_else(i > 3, x[i, j], 0.0) + y[0, 0]) == ["x"]
+
+
+def test_sums_that_are_stored_part_by_part_take_no_place() -> None:
+    x, w = te.placeholder((32, 32), "f32", name="x"), te.placeholder((32, 32), "f32", name="w")
+    k = te.reduce_axis(32, "k")
+    y = te.compute((32, 32), lambda i, j: te.sum(x[i, j] * w[k, j], axis=k), name="y")
+    (kernel,) = SketchedKernel(te.create_schedule(y), (x, w, y), {}).lower().program.kernels
+    assert replaceable(kernel) == []
 
 
 def test_other_programs_keep_their_kernels(tmp_path: Path, spec: str) -> None:

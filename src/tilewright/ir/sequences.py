@@ -21,7 +21,8 @@ from tilewright.ir.site_ops import size_in_bits
 from tilewright.ir.walk import symbols, walk
 
 #: On the function of an executable: how many pieces it has along x, y and z, the workgroups from
-#: one to the next, and 1 where its workgroups claim them.
+#: one to the next, 1 where its workgroups claim them; and the numbers of the tensors that it reads
+#: whose memory its result can have.
 PIECES = "tilewright.pieces"
 
 _DISPATCH = "flow.dispatch"
@@ -35,22 +36,30 @@ _MOST_BINDINGS = 32
 
 @dataclass(frozen=True)
 class StageKernel:
-    """An executable that can be a stage. claimed: whether claims are the first that it binds."""
+    """An executable that can be a stage.
+
+    claimed: whether claims are the first that it binds. replaceable: numbers of the tensors that it
+    reads, claims not counted, whose memory its result can have.
+    """
 
     code: str
     pieces: Pieces
     claimed: bool
+    replaceable: tuple[int, ...] = ()
 
 
-def note_pieces(function: ir.Operation, pieces: Pieces, claimed: bool) -> None:
+def note_pieces(
+    function: ir.Operation, pieces: Pieces, claimed: bool, replaceable: Sequence[int]
+) -> None:
     """Note on the function of an executable what a stage of it takes.
 
     Args:
         function: with or without code.
         pieces: of its work.
         claimed: whether its workgroups claim them.
+        replaceable: numbers of the tensors that it reads whose memory its result can have.
     """
-    numbers = [*pieces.counts, pieces.apart, int(claimed)]
+    numbers = [*pieces.counts, pieces.apart, int(claimed), *replaceable]
     function.attributes[PIECES] = ir.DenseI64ArrayAttr.get(numbers)
 
 
@@ -66,11 +75,13 @@ def stage_kernels(module: ir.Operation) -> dict[str, StageKernel]:
             continue
         for function in walk(op, lambda o: o.name != "llvm.func"):
             if PIECES in function.attributes:
-                *counts, apart, claimed = ir.DenseI64ArrayAttr(function.attributes[PIECES])
-                x, y, z = counts
+                numbers = ir.DenseI64ArrayAttr(function.attributes[PIECES])
+                x, y, z, apart, claimed, *replaceable = numbers
                 pieces = Pieces((x, y, z), apart)
                 if pieces.number <= _MOST_PIECES:
-                    found[name] = StageKernel(code_of(name), pieces, bool(claimed))
+                    found[name] = StageKernel(
+                        code_of(name), pieces, bool(claimed), tuple(replaceable)
+                    )
     return found
 
 
@@ -228,7 +239,8 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
     """Where the kernels of a sequence find what they read and write.
 
     Memory is given to a result from its own stage to the last that reads it, to larger ones first,
-    each at the lowest place that is free then.
+    each at the lowest place that is free then. Where a kernel reads a result for the last time and
+    its own can take the place of that, both have the same.
 
     Args:
         function: `main` of a sequence.
@@ -248,22 +260,25 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
                 bound.setdefault(number)
             else:
                 last_use[number] = n
+    home = _homes(calls, kernels, read, last_use)
+    of_result = home[-1]
     # What a kernel has of its own, beside its result, is memory for the time of its stage.
-    wanted = [
-        (size_in_bits(value), n, last_use[n] if not k else n)
+    wanted = {
+        (n, k): (size_in_bits(value), n, n if k else last_use[n])
         for n, op in enumerate(calls)
         for k, value in enumerate(list(op.results)[: _own_results(op, kernels)])
-        if k or n < len(calls) - 1
-    ]
-    offsets, scratch = _memory(wanted)
+        if k or (home[n] == n and n != of_result)
+    }
+    offsets, scratch = _memory(list(wanted.values()))
+    memory = dict(zip(wanted, offsets, strict=True))
     inputs = tuple(bound)
-    memory = iter(offsets)
     results: list[Place] = []
     stages = []
     for n, op in enumerate(calls):
-        is_last = n == len(calls) - 1
         own = [
-            Place(1 + len(inputs)) if is_last and not k else Place(2 + len(inputs), next(memory))
+            Place(1 + len(inputs))
+            if not k and home[n] == of_result
+            else Place(2 + len(inputs), memory[(n, k) if k else (home[n], 0)])
             for k in range(_own_results(op, kernels))
         ]
         results.append(own[0])
@@ -274,6 +289,29 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
         kernel = kernels[_called(op)]
         stages.append(Stage(kernel.code, kernel.pieces, (*places, *own)))
     return SequencePlan(tuple(stages), inputs, scratch, tuple(map(_called, calls)))
+
+
+def _homes(
+    calls: Sequence[ir.Operation],
+    kernels: Mapping[str, StageKernel],
+    read: Sequence[Sequence[tuple[int, bool]]],
+    last_use: list[int],
+) -> list[int]:
+    """For each call the first of those that have their results in the same memory, one after the
+    other; the uses of the others become uses of that one's."""
+    home = list(range(len(calls)))
+    for n, op in enumerate(calls):
+        size = size_in_bits(op.results[0])
+        for k in kernels[_called(op)].replaceable:
+            number, is_input = read[n][k]
+            if is_input or last_use[number] != n or read[n].count((number, False)) > 1:
+                continue
+            if size_in_bits(calls[number].results[0]) == size:
+                home[n] = home[number]
+                break
+    for n in reversed(range(len(calls))):
+        last_use[home[n]] = max(last_use[home[n]], last_use[n])
+    return home
 
 
 def _own_results(op: ir.Operation, kernels: Mapping[str, StageKernel]) -> int:

@@ -47,6 +47,7 @@ from tilewright.schedule.codegen.module import (
     emit_kernels,
     tensor_type,
 )
+from tilewright.schedule.in_place import replaceable
 from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
 from tilewright.sketch.interface import SketchedKernel
@@ -158,10 +159,11 @@ class _Written:
         }
         store(function, texts, code)
         if compiled is not None:
-            for one, kernel in zip(code, kernels, strict=True):
+            for one, kernel, nest in zip(code, kernels, program.kernels, strict=True):
                 whole, pieces = one.parent.parent, kernel.pieces
                 if pieces is not None:
-                    note_pieces(one, pieces, pieces.can_be_claimed)
+                    numbers = [kernel.reads.index(b) for b in replaceable(nest)]
+                    note_pieces(one, pieces, pieces.can_be_claimed, numbers)
                 compiled(whole)
                 if pieces is not None and pieces.can_be_claimed:
                     calls = _calls(function, kernel)

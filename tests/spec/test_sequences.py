@@ -14,11 +14,13 @@ from typing import Any
 import iree.runtime as rt
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from iree.compiler import ir
 
 from kernel_specs import TARGET, Compiler, function, pointwise, programs, random, same, spec_kernel
 from tilewright import te
-from tilewright.ir.piece_claims import Place
+from tilewright.cli.main import commands
+from tilewright.ir.piece_claims import BoundPlace
 from tilewright.ir.sequences import find_sequences, plan_sequence, stage_kernels
 from tilewright.ir.walk import symbols, walk
 from tilewright.measure.jobs import WorkerState
@@ -249,7 +251,7 @@ def test_what_is_still_read_is_not_written_to(tmp_path: Path, spec: str) -> None
     size = 4 * SHAPE[0] * SHAPE[1]
     inside = 2 + len(plan.inputs)
     # What is in each place: the stage that made it; -1 is the program's input.
-    there = {Place(1): -1}
+    there = {BoundPlace(1): -1}
     for number, stage in enumerate(plan.stages):
         *read, own = stage.buffers
         wanted = [number - 1, number - 2 if number > 1 else -1] if number % 2 else [number - 1]
@@ -257,7 +259,7 @@ def test_what_is_still_read_is_not_written_to(tmp_path: Path, spec: str) -> None
         assert own.binding != inside or own.offset % size == 0
         there[own] = number
     # The last one's is the sequence's result.
-    assert there[Place(inside - 1)] == 9
+    assert there[BoundPlace(inside - 1)] == 9
     # A sum takes the place of what it reads for the last time: the residual, and what is added.
     assert plan.scratch == 2 * size or plan.scratch == size
     assert all(one.buffers[-1] in one.buffers[:-1] for one in plan.stages[3::2])
@@ -299,6 +301,21 @@ def test_other_programs_keep_their_kernels(tmp_path: Path, spec: str) -> None:
     assert len(calls(compiler, other, sequenced)) == 2
     x = random(*SHAPE)
     same(compiler.run(other, sequenced, x)[0], 4 * x)
+
+
+def test_kernels_are_told_apart_again(tmp_path: Path, spec: str) -> None:
+    compiler, program = Compiler(tmp_path), chain(3)
+    sequenced = in_sequence(compiler, program, spec)
+    (tmp_path / "one.mlir").write_text(sequenced)
+    apart = tmp_path / "apart.mlir"
+    result = CliRunner().invoke(
+        commands, ["spec", "merge", str(tmp_path / "one.mlir"), "--apart", "-o", str(apart)]
+    )
+    assert result.exit_code == 0, result.output
+    assert check_spec(apart.read_text()).sequences == ()
+    assert len(calls(compiler, program, apart.read_text())) == 6
+    x = random(*SHAPE)
+    same(compiler.run(program, apart.read_text(), x)[0], 27 * x)
 
 
 def test_specs_with_sequences_are_joined(tmp_path: Path, state: WorkerState, spec: str) -> None:

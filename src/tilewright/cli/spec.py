@@ -41,14 +41,17 @@ def command() -> None:
 @click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=PATH)
 @click.option("-o", "--output", "out", required=True, metavar="FILE", type=PATH,
               help="The merged spec.")  # fmt: skip
-def merge(specs: tuple[Path, ...], out: Path) -> None:
+@click.option("--apart", is_flag=True,
+              help="Leave kernels that follow each other dispatches of their own, to be seen one "
+              "by one in a trace.")  # fmt: skip
+def merge(specs: tuple[Path, ...], out: Path, apart: bool) -> None:
     """Make one spec of any number; where two fit the same dispatch, the earlier one wins.
 
     Preprocessing specs, which have the kernels, are joined with each other.
     """
     from tilewright.sketch.spec_tasks import merge_files
 
-    merged = merge_files(specs)
+    merged = merge_files(specs, apart)
     write_text(out, merged.text)
     names = {f"spec {n}": str(path) for n, path in enumerate(specs, start=1)}
     for note in merged.notes:

@@ -232,7 +232,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Place:
+class BoundPlace:
     """Where a buffer is: a binding of the dispatch, and bytes from where that begins."""
 
     binding: int
@@ -240,7 +240,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ClaimedStage:
     """A kernel of a dispatch.
 
     code: the name of the function that does a piece, given what IREE gives a workgroup's. pieces:
@@ -250,7 +250,7 @@ class Stage:
 
     code: str
     pieces: Pieces
-    buffers: tuple[Place, ...]
+    buffers: tuple[BoundPlace, ...]
 
 
 def claims_type(stages: int) -> ir.RankedTensorType:
@@ -283,7 +283,7 @@ def no_claims(stages: int) -> ir.Value:
     return flow.TensorSplatOp(claims_type(stages), zero, []).result
 
 
-def claiming_code(name: str, stages: Sequence[Stage], family: str) -> ir.Module:
+def claiming_code(name: str, stages: Sequence[ClaimedStage], family: str) -> ir.Module:
     """The functions of a dispatch whose workgroups claim the pieces of its stages.
 
     Args:
@@ -344,14 +344,14 @@ def claim(
         family: of the processor, as its target's triple begins.
         calls: the `flow.dispatch` ops that call it; they are replaced.
     """
-    buffers = tuple(Place(1 + number) for number in range(len(bindings)))
+    buffers = tuple(BoundPlace(1 + number) for number in range(len(bindings)))
     with executable.context, ir.Location.unknown():
         for op in list(walk(executable, lambda o: o.name != "llvm.func")):
             if op.name == "hal.executable.export":
                 op.attributes[_LAYOUT] = layout_of([claims_binding(1), *bindings])
             if op.name == "llvm.func" and len(op.regions[0].blocks):
                 name = string_attribute(op, "sym_name")
-                made = claiming_code(name, [Stage(code, pieces, buffers)], family)
+                made = claiming_code(name, [ClaimedStage(code, pieces, buffers)], family)
                 put_in_place(op, name, made)
         for call in calls:
             _hand_over(call)

@@ -15,7 +15,7 @@ from iree.compiler import ir
 
 from tilewright.ir.bitcode import code_of, objects_of
 from tilewright.ir.hand_written import ALIGNMENT
-from tilewright.ir.piece_claims import Pieces, Place, Stage
+from tilewright.ir.piece_claims import BoundPlace, ClaimedStage, Pieces
 from tilewright.ir.site_module import IsolatedSite, isolate_value
 from tilewright.ir.site_ops import size_in_bits
 from tilewright.ir.walk import symbols, walk
@@ -229,7 +229,7 @@ class SequencePlan:
     names: of the executables that the stages are.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ClaimedStage, ...]
     inputs: tuple[int, ...]
     scratch: int
     names: tuple[str, ...]
@@ -272,22 +272,22 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
     offsets, scratch = _memory(list(wanted.values()))
     memory = dict(zip(wanted, offsets, strict=True))
     inputs = tuple(bound)
-    results: list[Place] = []
+    results: list[BoundPlace] = []
     stages = []
     for n, op in enumerate(calls):
         own = [
-            Place(1 + len(inputs))
+            BoundPlace(1 + len(inputs))
             if not k and home[n] == of_result
-            else Place(2 + len(inputs), memory[(n, k) if k else (home[n], 0)])
+            else BoundPlace(2 + len(inputs), memory[(n, k) if k else (home[n], 0)])
             for k in range(_own_results(op, kernels))
         ]
         results.append(own[0])
         places = [
-            Place(1 + inputs.index(number)) if is_input else results[number]
+            BoundPlace(1 + inputs.index(number)) if is_input else results[number]
             for number, is_input in read[n]
         ]
         kernel = kernels[_called(op)]
-        stages.append(Stage(kernel.code, kernel.pieces, (*places, *own)))
+        stages.append(ClaimedStage(kernel.code, kernel.pieces, (*places, *own)))
     return SequencePlan(tuple(stages), inputs, scratch, tuple(map(_called, calls)))
 
 

@@ -35,6 +35,7 @@ from tilewright.workload import Workload
 _MARK = "tilewright.compute_op"
 # Of dispatches; the second of those whose code is linked (`ir/bitcode`).
 _FUNCTIONS = ("func.func", "llvm.func")
+_LINKAGE, _INTERNAL = "linkage", "#llvm.linkage<internal>"
 
 _PROBE = f"""
 module attributes {{transform.with_named_sequence}} {{
@@ -100,8 +101,16 @@ def dispatch_functions(module: ir.Module) -> dict[str, ir.Operation]:
         f"{name}/{string_attribute(op, 'sym_name')}": op
         for name, executable in executables(module).items()
         for op in walk(executable, lambda o: o.name not in _FUNCTIONS)
-        if op.name in _FUNCTIONS and len(op.regions[0].blocks)
+        if op.name in _FUNCTIONS and len(op.regions[0].blocks) and not _is_internal(op)
     }
+
+
+def _is_internal(function: ir.Operation) -> bool:
+    """Whether only other functions of its executable call it."""
+    if _LINKAGE not in function.attributes:
+        return False
+    with function.context:
+        return bool(function.attributes[_LINKAGE] == ir.Attribute.parse(_INTERNAL))
 
 
 def executables(module: ir.Module) -> dict[str, ir.Operation]:

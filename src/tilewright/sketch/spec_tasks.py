@@ -6,7 +6,7 @@ A file that is not what it says can crash the parser: it takes a worker down and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +55,12 @@ def report_on(spec: Path) -> SpecReport:
     return _asked(report_on_file, spec, spec)
 
 
-def merge_files(specs: Sequence[Path]) -> MergeResult:
+def merge_files(specs: Sequence[Path], apart: bool = False) -> MergeResult:
     """One spec of several of one sort.
 
     Args:
         specs: their files; where two fit the same dispatch, the earlier one wins.
+        apart: leave out what makes kernels that follow each other one dispatch.
 
     Returns:
         The spec, with what was left out and what to know.
@@ -67,7 +68,7 @@ def merge_files(specs: Sequence[Path]) -> MergeResult:
     Raises:
         UserError: a file is no spec, or they are of both sorts.
     """
-    return _asked(merge_read, tuple(specs), *specs)
+    return _asked(merge_read, (tuple(specs), apart), *specs)
 
 
 def strip_file(program: Path) -> tuple[bytes, Mapping[str, int]]:
@@ -124,11 +125,13 @@ def report_on_file(_state: WorkerState, path: Path) -> SpecReport:
     return check_spec(read_text(path, "tuning spec"), str(path))
 
 
-def merge_read(_state: WorkerState, paths: tuple[Path, ...]) -> MergeResult:
+def merge_read(_state: WorkerState, request: tuple[tuple[Path, ...], bool]) -> MergeResult:
     """Task: see `merge_files`."""
-    from tilewright.spec.join import merge_any
+    from tilewright.spec.join import merge_any, without_sequences
 
-    return merge_any([(str(path), read_text(path, "tuning spec")) for path in paths])
+    paths, apart = request
+    merged = merge_any([(str(path), read_text(path, "tuning spec")) for path in paths])
+    return replace(merged, text=without_sequences(merged.text)) if apart else merged
 
 
 def strip_read(_state: WorkerState, path: Path) -> tuple[bytes, Mapping[str, int]]:

@@ -57,6 +57,20 @@ def merge_any(texts: Sequence[tuple[str, str]]) -> MergeResult:
     return (join_specs if True in sorts else merge_specs)([text for _, text in texts])
 
 
+def without_sequences(text: str) -> str:
+    """A spec whose kernels are dispatches of their own where they follow each other.
+
+    Args:
+        text: a spec of either sort.
+    """
+    with library.new_context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        sequences = stored_sequences(module.operation)
+        for one in sequences:
+            _leave_out(module.operation, one)
+        return library.checked_text(module, "merged") if sequences else text
+
+
 def join_specs(texts: Sequence[str]) -> MergeResult:
     """One preprocessing spec that does what several do.
 

@@ -1,0 +1,147 @@
+"""Kernels in sequence in a tuning run: built, checked, proven, handed back, or left alone.
+
+Verdicts are played, so that what is handed back does not hang on a machine's noise.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.measure.benchmark import Benchmark
+from tilewright.measure.comparison import Finalist
+from tilewright.measure.device_options import DeviceOptions
+from tilewright.measure.inputs import write_inputs
+from tilewright.measure.statistics import Interval, Measurement, Verdict
+from tilewright.spec.read import check_spec
+from tilewright.toolchain import Toolchain
+from tilewright.tuning import sequencing
+from tilewright.tuning.events import ignore
+from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.result import TuneResult
+from tilewright.tuning.session import TuningSession
+from tilewright.tuning.variants import DEFAULT_VARIANT
+
+PRODUCT = """
+  %{name}_f = linalg.fill ins(%zero : f32) outs(%none : tensor<48x48xf32>) -> tensor<48x48xf32>
+  %{name}_p = linalg.matmul ins({left}, %w : tensor<48x48xf32>, tensor<48x48xf32>)
+    outs(%{name}_f : tensor<48x48xf32>) -> tensor<48x48xf32>
+  %{name} = linalg.generic {{indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}}
+    ins(%{name}_p : tensor<48x48xf32>) outs(%none : tensor<48x48xf32>) {{
+  ^bb0(%p: f32, %o: f32):
+    %r = arith.maximumf %p, %zero : f32
+    linalg.yield %r : f32
+  }} -> tensor<48x48xf32>"""
+PROGRAM = f"""
+#id = affine_map<(i, j) -> (i, j)>
+func.func @main(%x: tensor<48x48xf32>, %w: tensor<48x48xf32>) -> tensor<48x48xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %none = tensor.empty() : tensor<48x48xf32>{PRODUCT.format(name="a", left="%x")}
+  {PRODUCT.format(name="b", left="%a")}
+  return %b : tensor<48x48xf32>
+}}
+"""
+
+
+def computed(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return np.maximum(np.maximum(x @ w, 0) @ w, 0)
+
+
+def sequences_are_fastest(self: Benchmark, vmfbs: object, *_: object, **__: object) -> object:
+    """Programs with kernels are faster than those without, in sequence most."""
+    found = []
+    times = []
+    for path in map(Path, vmfbs):  # type: ignore[call-overload]
+        kernels = path.with_name(f"{path.stem}.preprocessing.mlir").exists()
+        ahead = kernels or path.stem.startswith("finalist")
+        times.append(0.25 if path.stem.endswith("_in_sequence") else 0.5 if ahead else 1.0)
+    for time in times:
+        ratio = time / times[0]
+        verdict = Verdict.SAME
+        if ratio != 1.0:
+            verdict = Verdict.FASTER if ratio < 1.0 else Verdict.SLOWER
+        interval = Interval(ratio, ratio, ratio, 0.95)
+        found.append(Finalist(Measurement((time * 1e-3,) * 8), interval, verdict))
+    return found
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Benchmark, "compare_interleaved", sequences_are_fastest)
+    monkeypatch.setattr(
+        "tilewright.tuning.confirm._promising",
+        lambda context, task, selector: [
+            t for t in task.trials if t.ok and task.kernel(t.configuration)
+        ][:1],
+    )
+
+
+def tuned(folder: Path, threads: int) -> TuneResult:
+    program = folder / "products.mlir"
+    program.write_text(PROGRAM)
+    options = TuneOptions(
+        effort="quick",
+        max_trials=4,
+        strategy="random",
+        variants=(DEFAULT_VARIANT,),
+        db=folder / "tilewright.db",
+        output=folder / "out",
+        threads=threads,
+        kernels="only",
+    )
+    return TuningSession(program, options, ignore).run()
+
+
+def run(vmfb: Path, folder: Path, *values: np.ndarray) -> np.ndarray:
+    from tilewright.argument import ArgumentType
+
+    types = tuple(ArgumentType("f32", value.shape) for value in values)
+    inputs = write_inputs(folder / "inputs", types, values)
+    with Benchmark(DeviceOptions.cpu(2)) as bench:
+        found = bench.run(str(vmfb), inputs, folder / "outputs.npz")
+    assert isinstance(found, list)
+    return found[0]
+
+
+@pytest.mark.usefixtures("played")
+def test_kernels_in_sequence_are_handed_back_and_proven(tmp_path: Path) -> None:
+    result = tuned(tmp_path, 2)
+    out = tmp_path / "out"
+    (sequence,) = check_spec((out / "preprocessing_spec.mlir").read_text()).sequences
+    # One site that occurs twice.
+    assert len(sequence) == 2
+    assert len(set(sequence)) == 1
+    assert [d.status for d in result.dispatches if d.entry] == ["tuned"]
+    assert result.program.verified
+    (out / "program.vmfb").unlink()
+    command = (out / "command.txt").read_text().splitlines()[0]
+    tools = Toolchain().iree_compile.parent
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, env=environment)
+    x, w = np.random.default_rng(0).standard_normal((2, 48, 48)).astype("f")
+    np.testing.assert_allclose(
+        run(out / "program.vmfb", tmp_path, x, w), computed(x, w), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.usefixtures("played")
+def test_one_thread_has_nobody_to_wait_for(tmp_path: Path) -> None:
+    tuned(tmp_path, 1)
+    assert check_spec((tmp_path / "out" / "preprocessing_spec.mlir").read_text()).sequences == ()
+
+
+@pytest.mark.usefixtures("played")
+def test_what_fails_leaves_the_program_with_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crashes(*_: object) -> int:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(sequencing, "write_sequences", crashes)
+    result = tuned(tmp_path, 2)
+    assert check_spec((tmp_path / "out" / "preprocessing_spec.mlir").read_text()).sequences == ()
+    assert any("not put in sequence" in note for note in result.notes)
+    assert [d.status for d in result.dispatches if d.entry] == ["tuned"]

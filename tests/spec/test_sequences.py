@@ -293,6 +293,53 @@ def test_sums_that_are_stored_part_by_part_take_no_place() -> None:
     assert replaceable(kernel) == []
 
 
+def test_truth_values_between_stages_have_a_byte_each(tmp_path: Path, state: WorkerState) -> None:
+    bits = f"tensor<{TEXT}xi1>"
+    maps = ", ".join(["affine_map<(i, j) -> (i, j)>"] * 2)
+    loops = 'iterator_types = ["parallel", "parallel"]'
+    asked = f"""
+      %m_e = tensor.empty() : {bits}
+      %m = linalg.generic {{indexing_maps = [{maps}], {loops}}}
+        ins(%x : {TYPE}) outs(%m_e : {bits}) {{
+      ^bb0(%p: f32, %o: i1):
+        %r = arith.cmpf ogt, %p, %zero : f32
+        linalg.yield %r : i1
+      }} -> {bits}"""
+    chosen = f"""
+      %y_e = tensor.empty() : {TYPE}
+      %y = linalg.generic {{
+          indexing_maps = [{maps}, affine_map<(i, j) -> (i, j)>], {loops}}}
+        ins(%m, %x : {bits}, {TYPE}) outs(%y_e : {TYPE}) {{
+      ^bb0(%q: i1, %p: f32, %o: f32):
+        %r = arith.select %q, %p, %zero : f32
+        linalg.yield %r : f32
+      }} -> {TYPE}"""
+    x = te.placeholder(SHAPE, "f32", name="x")
+    m = te.placeholder(SHAPE, "bool", name="m")
+    is_more = te.compute(SHAPE, lambda i, j: x[i, j] > 0.0, name="is_more")
+    y = te.compute(SHAPE, lambda i, j: te.select(m[i, j], x[i, j], 0.0), name="y")
+    kernels = []
+    for output, arguments in ((is_more, (x,)), (y, (m, x))):
+        schedule = te.create_schedule(output)
+        schedule[output].parallel(schedule[output].split(output.op.axis[0], 6)[0])
+        kernels.append(SketchedKernel(schedule, (*arguments, output), {}))
+    spec = spec_with(
+        state,
+        (function(f"%x: {TYPE}", "%m", bits, asked), kernels[0]),
+        (function(f"%m: {bits}, %x: {TYPE}", "%y", TYPE, chosen), kernels[1]),
+        sums(5),
+    )
+    compiler = Compiler(tmp_path)
+    program = programs([asked, chosen, added("z", "%y", "%y")], f"%x: {TYPE}", "%z", TYPE)
+    module = compiler.module(program, spec, "preprocessing")
+    (found,) = find_sequences(module.operation)
+    plan = plan_sequence(symbols(found)["main"], stage_kernels(module.operation))
+    assert plan.scratch >= SHAPE[0] * SHAPE[1]
+    x_ = random(*SHAPE)
+    sequenced = in_sequence(compiler, program, spec)
+    same(compiler.run(program, sequenced, x_)[0], 2 * np.maximum(x_, 0))
+
+
 def test_other_programs_keep_their_kernels(tmp_path: Path, spec: str) -> None:
     compiler = Compiler(tmp_path)
     sequenced = in_sequence(compiler, chain(3), spec)

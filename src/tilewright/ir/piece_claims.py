@@ -173,6 +173,16 @@ llvm.func @{{name}}(%env: !llvm.ptr, %dispatch: !llvm.ptr, %group: !llvm.ptr) ->
   %lengths = llvm.load %lengths_at : !llvm.ptr -> !llvm.ptr
   %claims = llvm.load %bindings : !llvm.ptr -> !llvm.ptr
 """
+# Workgroups for which nothing is left do not look through the stages.
+_LATE = f"""
+  %last_at = llvm.getelementptr %claims[{{last}}] : (!llvm.ptr) -> !llvm.ptr, i8
+  %last_taken = "llvm.load"(%last_at) <{{{{alignment = 8 : i64, ordering = {_MONOTONIC} : i64}}}}>
+      : (!llvm.ptr) -> i64
+  %last_all = llvm.mlir.constant({{all}} : i64) : i64
+  %late = llvm.icmp "eq" %last_taken, %last_all : i64
+  llvm.cond_br %late, ^end(%ok : i32), ^stage0
+^stage0:
+"""
 _BUFFER = """
   %p{n}_at = llvm.getelementptr %bindings[{binding}] : (!llvm.ptr) -> !llvm.ptr, i8
   %p{n}_begin = llvm.load %p{n}_at : !llvm.ptr -> !llvm.ptr
@@ -228,7 +238,12 @@ class Pieces:
     @property
     def can_be_claimed(self) -> bool:
         """Whether there are several, and not too many."""
-        return 1 < self.number <= _MOST
+        return self.number > 1 and self.can_be_marked
+
+    @property
+    def can_be_marked(self) -> bool:
+        """Whether a number has a bit for each."""
+        return self.number <= _MOST
 
 
 @dataclass(frozen=True)
@@ -310,6 +325,9 @@ def claiming_code(name: str, stages: Sequence[ClaimedStage], family: str) -> ir.
     if len(stages) > 1:
         text.append(_WAITING.format(name=name, pause=_PAUSES.get(family, "")))
     text.append(_BEGIN.format(name=name, most=max(len(one.buffers) for one in stages)))
+    if len(stages) > 1:
+        last = (len(stages) - 1) * _NUMBERS * 8
+        text.append(_LATE.format(last=last, all=(1 << stages[-1].pieces.number) - 1))
     for n, stage in enumerate(stages):
         for to, place in enumerate(stage.buffers):
             text.append(

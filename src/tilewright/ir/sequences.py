@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from iree.compiler import ir
 
 from tilewright.ir.bitcode import code_of, objects_of
+from tilewright.ir.classify import element_bits
 from tilewright.ir.hand_written import ALIGNMENT
 from tilewright.ir.piece_claims import BoundPlace, ClaimedStage, Pieces
 from tilewright.ir.site_module import IsolatedSite, isolate_value
-from tilewright.ir.site_ops import size_in_bits
 from tilewright.ir.walk import symbols, walk
 
 #: On the function of an executable: how many pieces it has along x, y and z, the workgroups from
@@ -29,7 +30,6 @@ _DISPATCH = "flow.dispatch"
 _TIED = "tied_operands"
 # Other ways to look at the same data.
 _VIEWS = ("flow.tensor.reshape", "tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
-_MOST_PIECES = 63
 # `iree/hal/local/executable_library.h` and the runtime's checks of dispatches.
 _MOST_BINDINGS = 32
 
@@ -78,7 +78,7 @@ def stage_kernels(module: ir.Operation) -> dict[str, StageKernel]:
                 numbers = ir.DenseI64ArrayAttr(function.attributes[PIECES])
                 x, y, z, apart, claimed, *replaceable = numbers
                 pieces = Pieces((x, y, z), apart)
-                if pieces.number <= _MOST_PIECES:
+                if pieces.can_be_marked:
                     found[name] = StageKernel(
                         code_of(name), pieces, bool(claimed), tuple(replaceable)
                     )
@@ -151,7 +151,7 @@ class _Calls:
 
     def _grown(self, last: ir.Operation, left: set[ir.Operation]) -> set[ir.Operation]:
         """A call with those before it whose results only they use."""
-        order, members, best = [last], {last}, 1
+        order, members, apart = [last], {last}, 1
         while True:
             before = [
                 op
@@ -160,13 +160,13 @@ class _Calls:
             ]
             if not before:
                 return members
-            members.add(max(before, key=self._place.__getitem__))
-            if self._bindings(members) > _MOST_BINDINGS:
-                return set(order[:best])
             order.append(max(before, key=self._place.__getitem__))
-            # Where one value is all that is needed of what comes before, it can be cut.
-            if len(self._needed(members)) <= 1 or best == 1:
-                best = len(order)
+            members.add(order[-1])
+            if self._bindings(members) > _MOST_BINDINGS:
+                # Best where one value is all that is needed of what comes before.
+                return set(order[:apart] if 2 * apart > len(order) else order[:-1])
+            if len(self._needed(members)) <= 1:
+                apart = len(order)
 
     def _needed(self, members: set[ir.Operation]) -> set[ir.Operation]:
         """The other calls whose results some calls read."""
@@ -264,7 +264,7 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
     of_result = home[-1]
     # What a kernel has of its own, beside its result, is memory for the time of its stage.
     wanted = {
-        (n, k): (size_in_bits(value), n, n if k else last_use[n])
+        (n, k): (_bytes(value), n, n if k else last_use[n])
         for n, op in enumerate(calls)
         for k, value in enumerate(list(op.results)[: _own_results(op, kernels)])
         if k or (home[n] == n and n != of_result)
@@ -301,17 +301,24 @@ def _homes(
     other; the uses of the others become uses of that one's."""
     home = list(range(len(calls)))
     for n, op in enumerate(calls):
-        size = size_in_bits(op.results[0])
+        size = _bytes(op.results[0])
         for k in kernels[_called(op)].replaceable:
             number, is_input = read[n][k]
             if is_input or last_use[number] != n or read[n].count((number, False)) > 1:
                 continue
-            if size_in_bits(calls[number].results[0]) == size:
+            if _bytes(calls[number].results[0]) == size:
                 home[n] = home[number]
                 break
     for n in reversed(range(len(calls))):
         last_use[home[n]] = max(last_use[home[n]], last_use[n])
     return home
+
+
+def _bytes(value: ir.Value) -> int:
+    """Bytes of a tensor in memory, where an element has one at least."""
+    type_ = ir.RankedTensorType(value.type)
+    elements: int = prod(type_.shape)
+    return elements * max(1, element_bits(type_.element_type) // 8)
 
 
 def _own_results(op: ir.Operation, kernels: Mapping[str, StageKernel]) -> int:
@@ -332,9 +339,9 @@ def _origin(value: ir.Value, made: Mapping[ir.Operation, int]) -> tuple[int, boo
 def _memory(wanted: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
     """Where memory is, in bytes, and how many bytes that is in all.
 
-    wanted: for each part its bits, and the first and the last stage that it is for.
+    wanted: for each part its bytes, and the first and the last stage that it is for.
     """
-    sizes = [-(-bits // (8 * ALIGNMENT)) * ALIGNMENT for bits, *_ in wanted]
+    sizes = [-(-size // ALIGNMENT) * ALIGNMENT for size, *_ in wanted]
     offsets: dict[int, int] = {}
     for one in sorted(range(len(wanted)), key=lambda n: -sizes[n]):
         _, first, last = wanted[one]

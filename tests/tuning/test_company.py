@@ -256,3 +256,13 @@ def test_nor_does_it_stay_where_it_was_only_for_being_there(run: PlayedRun) -> N
     outcome = in_doubt(run, 0.55)
     run.seconds |= {"start": 0.6, "default_company_0": 0.5}
     assert tried(run, outcome, base=started(run, a="kernel")).choices == {"a": "tiles"}
+
+
+def test_doubts_wait_where_there_is_no_time(run: PlayedRun) -> None:
+    outcome = in_doubt(run, 0.55)
+    run.seconds |= {"start": 0.6, "default_company_0": 0.5}
+    run.programs.seconds_each = 10.0
+    base = started(run, a="kernel")
+    known = list(run.compiled)
+    assert tried(run, outcome, base=base, within_s=5.0) is base
+    assert run.compiled == known

@@ -32,7 +32,7 @@ from tilewright.tuning.prepared_variant import PreparedVariant
 from tilewright.tuning.programs import Build, Programs, end_s
 from tilewright.tuning.proof import Claim, ProofFailure, prove, write_specs
 from tilewright.tuning.result import ProgramSummary, RunSummary, TuneResult
-from tilewright.tuning.sequencing import in_sequence
+from tilewright.tuning.sequencing import in_sequence, with_more_kernels
 from tilewright.tuning.variants import (
     PREPROCESSING_FLAG,
     preprocessing_spec,
@@ -186,11 +186,16 @@ def _in_sequence(programs: Programs, rivals: Sequence[Company]) -> list[Company]
     """Rivals with kernels that follow each other as one dispatch, as many as there is time for."""
     context = programs.context
     made: list[Company] = []
-    for company in rivals:
+    waiting = list(rivals)
+    for number, company in enumerate(waiting):
         left = context.left_for("finish")
-        if left is None or left >= end_s(context, kernels=True)[1]:
-            one = in_sequence(programs, company)
-            made += [one] if one is not None else []
+        if left is not None and left < end_s(context, kernels=True)[1]:
+            break
+        one = in_sequence(programs, company)
+        made += [one] if one is not None else []
+        if one is not None and number < len(rivals):
+            more = with_more_kernels(programs, company)
+            waiting += [more] if more is not None else []
     return made
 
 

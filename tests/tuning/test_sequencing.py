@@ -82,12 +82,12 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def tuned(folder: Path, threads: int, text: str = PROGRAM) -> TuneResult:
+def tuned(folder: Path, threads: int, text: str = PROGRAM, trials: int = 4) -> TuneResult:
     program = folder / "products.mlir"
     program.write_text(text)
     options = TuneOptions(
         effort="quick",
-        max_trials=4,
+        max_trials=trials,
         strategy="random",
         variants=(DEFAULT_VARIANT,),
         db=folder / "tilewright.db",
@@ -180,7 +180,6 @@ def test_kernels_almost_as_fast_alone_are_tried_between_others(
     monkeypatch.setattr(starts, "settle", products_alone)
     monkeypatch.setattr("tilewright.tuning.confirm._promising", lambda *_: [])
     monkeypatch.setattr("tilewright.tuning.starts._WORTH", 1e9)
-    tuned(tmp_path, 2, wider)
+    tuned(tmp_path, 2, wider, trials=12)
     (sequence,) = check_spec((tmp_path / "out" / "preprocessing_spec.mlir").read_text()).sequences
-    assert len(sequence) == 3
-    assert len(set(sequence)) == 2
+    assert [name.split("_")[0] for name in sequence] == ["contraction"] * 2 + ["reduction"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.measure.comparison import ComparisonPolicy, judge_all
@@ -15,12 +16,54 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement, Verdict
 from tilewright.measure.ways import WaysRequest, time_ways
 from tilewright.tuning.context import RunContext
-from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs
+from tilewright.tuning.opening import open_benchmark
+from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs, quick_timing
 from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 
+# A longer program earns back what it costs to wake a thread, which is less than a tenth of this.
+_SHORT_S = 1e-3
+# Of its time with all threads, what it takes with one at most to be tuned for one.
+_AHEAD = 0.9
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
 _MAX_S, _ROUNDS = 3.0, 9
+
+
+def leave_workers_out(programs: Programs, default: Build, default_s: float) -> float:
+    """Has a short program run by the calling thread alone from here on, where that is faster.
+
+    Waking the workers, and the caller behind them, took 55 to 75 us on one machine, as long as
+    products of 128 cubed take 1.5 times. What a schedule gains it gains in the rest, so that one
+    thread stays ahead.
+
+    Args:
+        programs: of the run, whose target, options and benchmark are changed.
+        default: the program as the compiler makes it.
+        default_s: its seconds with all threads.
+
+    Returns:
+        Its seconds, as it is run from here on.
+    """
+    context = programs.context
+    many = context.benchmark
+    cores = context.target.cores
+    if cores == 1 or default_s > _SHORT_S or not many.runs_on(cores):
+        return default_s
+    alone = replace(context.target, cores=1)
+    context.benchmark = open_benchmark(alone, context.options)
+    seconds = programs.time(default, quick_timing(1.0))
+    if isinstance(seconds, str) or seconds > _AHEAD * default_s:
+        context.benchmark.close()
+        context.benchmark = many
+        return default_s
+    many.close()
+    context.target = alone
+    context.options = replace(context.options, threads=1)
+    context.note(
+        f"by default the program takes {significant(seconds * 1e3)} ms in the calling thread "
+        f"alone, {significant(default_s * 1e3)} ms with {cores} threads: it is tuned for one thread"
+    )
+    return seconds
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:

@@ -183,7 +183,7 @@ class TuneOptions:
     threads: int | None = _option(
         None,
         "N",
-        "threads the program runs on (default: all cores)",
+        "threads the program may run on (default: all cores)",
         identifies=True,
         read=read_count,
     )

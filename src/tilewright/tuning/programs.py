@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.ir.program import choose_function
 from tilewright.ir.signature import Signature
+from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy, Finalist
 from tilewright.measure.device_options import Parameters
 from tilewright.measure.input_syntax import parse_input, resolve_inputs
@@ -94,7 +95,6 @@ class Programs:
         self.program = context.program
         self.toolchain = context.toolchain
         self.folder = context.work / "programs"
-        self.benchmark = context.benchmark
         self.function = function
         self.signature = signature
         self.inputs = inputs
@@ -105,6 +105,11 @@ class Programs:
         self.others: tuple[InputSet, Path] | None = None
         self.seconds_each = 0.0
         self.folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """What measures: the run's."""
+        return self.context.benchmark
 
     @property
     def each_s(self) -> float:

@@ -34,6 +34,7 @@ from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
 from tilewright.tuning.extraction import extract, use_given_arguments
 from tilewright.tuning.goals import GoalWatch, check_goals
+from tilewright.tuning.how_to_run import leave_workers_out
 from tilewright.tuning.opening import (
     OpenProgram,
     devices_of,
@@ -215,6 +216,9 @@ class TuningSession:
                 yield context
             except Stopped:
                 raise Interrupted("stopped while waiting for results of another machine") from None
+            finally:
+                # Another than it began with, where the program runs better so.
+                context.benchmark.close()
 
     @contextlib.contextmanager
     def _benchmark(
@@ -252,11 +256,12 @@ class TuningSession:
         if not any(d.count for d in extraction.dispatches):
             # No variant makes dispatches where there is nothing to compute.
             raise nothing_to_tune(self.source, [], self.options.only)
-        context.begin(self.options.digest(), "run of this program with these options")
+        with context.phase("measure", "the program by default"):
+            default_s = self._measure_default(programs, default)
+            default_s = leave_workers_out(programs, default, default_s)
+            context.emit(ProgramMeasured("default", default_s, True))
+        context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():
-            with context.phase("measure", "the program by default"):
-                default_s = self._measure_default(programs, default)
-                context.emit(ProgramMeasured("default", default_s, True))
             with context.phase("dispatches", "reading the dispatches"):
                 first = read_tasks(context, extraction)
                 context.suggested = suggestions(context, first)
@@ -305,7 +310,7 @@ class TuningSession:
         with context.phase("search"):
             prepared = [one.company.prepared for one in chosen]
             if self.stages.compiling is not None or self.stages.confirming is not None:
-                goals = self._goals(outcome.default_s)
+                goals = self._goals(context, outcome.default_s)
                 search(context, self.stages, prepared, [one.time_s for one in chosen], goals)
         if self.stages.searches:
             _say_if_nothing_was_tried(context, outcome)
@@ -326,11 +331,11 @@ class TuningSession:
             outcome.companies.append(company)
             record_choices(context, base.prepared, company.choices, confirmed)
 
-    def _goals(self, default_s: float) -> GoalWatch:
+    def _goals(self, context: RunContext, default_s: float) -> GoalWatch:
         goals = self.options.stop_at
         peak = None
         if any(goal.kind == "peak" for goal in goals):
-            peak = machine_peak(self.target.cores).gflops
+            peak = machine_peak(context.target.cores).gflops
         return GoalWatch(goals, default_s, peak)
 
     def _prepare(

@@ -67,7 +67,7 @@ class TunedProgram:
             raise UserError(
                 f"{self.folder}: the result cannot be read ({error}); tune the program again"
             ) from error
-        self._device = _device(_way(self.result, manifest, threads))
+        self._device = _device(way_to_run(self.result, manifest, threads))
         self._archives = Parameters(tuple(archives) if weights is None else ())
         self.reload(weights or {})
 
@@ -268,8 +268,19 @@ def _archive(flag: str, folder: Path) -> tuple[str, str]:
     return scope, str(beside if beside.is_file() else path)
 
 
-def _way(result: TuneResult, manifest: Mapping[str, Any], threads: int | None) -> DeviceOptions:
-    """How to run it: as advised, else on the threads that it was tuned for."""
+def way_to_run(
+    result: TuneResult, manifest: Mapping[str, Any], threads: int | None = None
+) -> DeviceOptions:
+    """How to run what a run on a CPU handed back: as advised, else on what it was tuned for.
+
+    Args:
+        result: the run's.
+        manifest: of its folder.
+        threads: instead of those that are advised.
+
+    Raises:
+        UserError: it was tuned for a GPU.
+    """
     options = manifest["options"]
     target = parse_target(options["target"], threads or options["threads"])
     if target.is_gpu:

@@ -98,7 +98,9 @@ def test_a_device_of_a_cluster_measures_as_one_of_this_machine(
             [programs["add"], programs["subtract"]], inputs, policy=policy
         )
         assert len(judged) == 2  # type: ignore[arg-type]
-        found = bench.ask(time_ways, WaysRequest(programs["add"], inputs, "main", 1, policy, 60.0))
+        found = bench.ask(
+            time_ways, WaysRequest(programs["add"], inputs, "main", 1, 1, policy, 60.0)
+        )
         assert not isinstance(found, WorkerFailure)
         assert found[0].device == DeviceOptions.cpu(1)
         assert found[0].samples

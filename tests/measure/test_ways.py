@@ -94,7 +94,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> Sequence[tuple[str, int | None]]:
 
 
 INPUTS = InputSet("k", (InputFile("a.npy", ArgumentType("f32", (4, 5))),))
-REQUEST = WaysRequest("p.vmfb", INPUTS, "net", 2, ComparisonPolicy(rounds=9, max_s=3.0), 5.0)
+REQUEST = WaysRequest("p.vmfb", INPUTS, "net", 2, 2, ComparisonPolicy(rounds=9, max_s=3.0), 5.0)
 
 
 def test_each_is_timed_in_every_round(timed: Sequence[tuple[str, int | None]]) -> None:

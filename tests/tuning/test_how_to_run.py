@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,10 @@ from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.ways import WaysRequest, WayTimes, time_ways
-from tilewright.tuning.how_to_run import lines, measure_ways, summarised
+from tilewright.target import Target, parse_target
+from tilewright.tuning import how_to_run
+from tilewright.tuning.how_to_run import leave_workers_out, lines, measure_ways, summarised
+from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
@@ -84,6 +88,7 @@ def programs(
     context = SimpleNamespace(
         target=SimpleNamespace(cores=cores),
         left_s=left_s,
+        more_threads=0,
         options=options,
         program=SimpleNamespace(parameters=(("imported", "/tmp/x/imported.irpa"),)),
         note=lambda text, warning: pytest.fail(text),
@@ -191,3 +196,86 @@ def test_where_there_is_nothing_to_measure(
     change(run)
     assert measure_ways(run, BUILD, tmp_path) == ()
     assert run.benchmark.asked == []
+
+
+def test_what_was_tuned_for_fewer_threads_is_timed_with_all(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(1), cores=1)
+    run.context.more_threads = 2
+    assert len(measure_ways(run, BUILD, tmp_path)) == 2
+    (asked,) = run.benchmark.asked
+    assert (asked.threads, asked.tuned_for) == (2, 1)
+
+
+class Short:
+    """As much of a run as is asked when it is found how its program is best run."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, alone: float | str, device: DeviceOptions
+    ) -> None:
+        self.open = [device]
+        self.said: list[str] = []
+        self.target = parse_target("cpu", 2)
+        self.options = TuneOptions(threads=2)
+        self.more_threads = 0
+        self.benchmark: Any = self._device(device)
+        self._alone = alone
+        monkeypatch.setattr(how_to_run, "open_benchmark", self._opened)
+
+    @property
+    def context(self) -> Short:
+        return self
+
+    def _opened(self, target: Target, options: TuneOptions) -> object:
+        self.open.append(DeviceOptions.cpu(target.cores))
+        return self._device(DeviceOptions.cpu(target.cores))
+
+    def _device(self, device: DeviceOptions) -> object:
+        return SimpleNamespace(
+            close=lambda: self.open.remove(device),
+            runs_on=lambda threads: device == DeviceOptions.cpu(threads),
+            device=device,
+        )
+
+    def time(self, build: Build, policy: object) -> float | str:
+        assert self.benchmark.device == DeviceOptions.cpu(1)
+        return self._alone
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+    def decided(self, default_s: float) -> tuple[float, int]:
+        found = leave_workers_out(self, BUILD, default_s)  # type: ignore[arg-type]
+        # Nothing is left open but what measures from here on.
+        assert self.open == [self.benchmark.device]
+        return found, self.target.cores
+
+
+def test_a_short_program_that_needs_no_workers_is_tuned_for_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Short(monkeypatch, 3e-5, DeviceOptions.cpu(2))
+    assert run.decided(1e-4) == (3e-5, 1)
+    assert (run.options.threads, run.more_threads) == (1, 2)
+    assert run.benchmark.device == DeviceOptions.cpu(1)
+    (said,) = run.said
+    assert "0.0300 ms in the calling thread alone, 0.100 ms with 2 threads" in said
+
+
+@pytest.mark.parametrize(
+    ("alone", "device", "default_s"),
+    [
+        (0.95e-4, DeviceOptions.cpu(2), 1e-4),
+        ("it crashed", DeviceOptions.cpu(2), 1e-4),
+        (1e-5, DeviceOptions.cpu(2), 1e-2),
+        (1e-5, DeviceOptions("local-task"), 1e-4),
+        (1e-5, DeviceOptions("cuda://0"), 1e-4),
+    ],
+    ids=["hardly faster", "fails", "long", "a device that was asked for", "a GPU"],
+)
+def test_others_keep_their_workers(
+    monkeypatch: pytest.MonkeyPatch, alone: float | str, device: DeviceOptions, default_s: float
+) -> None:
+    run = Short(monkeypatch, alone, device)
+    assert run.decided(default_s) == (default_s, 2)
+    assert (run.options.threads, run.more_threads, run.said) == (2, 0, [])
+    assert run.benchmark.device == device

@@ -22,7 +22,7 @@ from tilewright.measure.ways import ways_to_run
 from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
-from tilewright.tuning import reuse
+from tilewright.tuning import how_to_run, reuse
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
 from tilewright.tuning.options import TuneOptions
@@ -182,6 +182,19 @@ class TestResultFolder:
             if dispatch.status == "tuned":
                 assert dispatch.speedup_ci is not None
                 assert dispatch.speedup_ci[0] > 1.0
+
+
+def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(how_to_run, "_SHORT_S", 1e9)
+    monkeypatch.setattr(how_to_run, "_AHEAD", 1e9)
+    result = tune(program, options(tmp_path, threads=2))
+    assert any("it is tuned for one thread" in note for note in result.notes)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["options"]["threads"] == 1
+    # The other way is measured all the same.
+    assert {one.device for one in result.runs} == {"local-sync", "local-task"}
 
 
 def test_wrong_results_are_quarantined_and_never_shipped(

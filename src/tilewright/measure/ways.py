@@ -32,15 +32,16 @@ _SAMPLE_S = 0.02
 
 @dataclass(frozen=True)
 class WaysRequest:
-    """Time `function` with each of the runtime's choices for so many threads, in rounds.
+    """Time `function` with each of the runtime's choices for so many threads at most, in rounds.
 
-    timeout_s: of a sample.
+    tuned_for: threads that the program was made for. timeout_s: of a sample.
     """
 
     vmfb: str
     inputs: InputSet
     function: str
     threads: int
+    tuned_for: int
     policy: ComparisonPolicy
     timeout_s: float
     parameters: Parameters = NO_PARAMETERS
@@ -95,7 +96,7 @@ def time_ways(state: WorkerState, request: WaysRequest) -> list[WayTimes]:
     Raises:
         WorkerStartError: a device cannot be opened.
     """
-    tuned_for = DeviceOptions.cpu(request.threads)
+    tuned_for = DeviceOptions.cpu(request.tuned_for)
     ways = [tuned_for, *(one for one in ways_to_run(request.threads) if one != tuned_for)]
     with ExitStack() as stack:
         workers = [

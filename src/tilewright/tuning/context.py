@@ -29,6 +29,7 @@ class RunContext(OpenProgram):
     what its measurements hold for (None: it is not known). `phase_s` collects seconds by phase,
     `deadlines` says by when phases must end. `suggested`: by the key of a workload what is tried of
     it before anything else; `settled`: keys of those of which nothing more is tried.
+    `more_threads`: how many there are where the program is tuned for fewer; else 0.
     """
 
     benchmark: Benchmark
@@ -40,6 +41,7 @@ class RunContext(OpenProgram):
     measured_on: MeasurementKey | None = None
     suggested: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
     settled: frozenset[str] = frozenset()
+    more_threads: int = 0
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:

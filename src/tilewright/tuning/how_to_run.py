@@ -57,7 +57,7 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
         context.benchmark = many
         return default_s
     many.close()
-    context.target = alone
+    context.target, context.more_threads = alone, cores
     context.options = replace(context.options, threads=1)
     context.note(
         f"by default the program takes {significant(seconds * 1e3)} ms in the calling thread "
@@ -89,6 +89,7 @@ def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSumma
         str(build.vmfb),
         programs.inputs,
         programs.function,
+        max(threads, context.more_threads),
         threads,
         policy,
         RUN_TIMEOUT_S,

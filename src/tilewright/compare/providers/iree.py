@@ -18,7 +18,7 @@ from tilewright.compare.providers.interface import (
 )
 from tilewright.compare.workloads import ComparedWorkload, ProviderTask
 from tilewright.errors import UserError
-from tilewright.measure.device_options import Parameters
+from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.in_flight import IN_FLIGHT_FLAG, InFlight
 from tilewright.measure.runtime import Device
 from tilewright.target import Target
@@ -31,7 +31,10 @@ _WORKER_NAME = "iree-worker"
 
 
 class Iree(Provider):
-    """`iree-compile` with the flags of the target and the user's own, run by IREE's runtime."""
+    """`iree-compile` with the flags of the target and the user's own, run by IREE's runtime.
+
+    An artifact is the program's path, or that and how to run it where it is not the place's way.
+    """
 
     name = "iree"
     about = "IREE with its default flags"
@@ -61,6 +64,7 @@ class Iree(Provider):
     def open(self, place: Place) -> None:
         self._is_gpu = place.is_gpu
         self._device = Device(place.options)
+        self._others = {place.options: self._device}
 
     def version(self) -> str:
         return " ".join(
@@ -79,11 +83,15 @@ class Iree(Provider):
         return Threads(workers or None, f"{options.uri}: its threads named {_WORKER_NAME}-N")
 
     def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
-        task = request.task
-        program = self._device.load(request.built.artifact, Parameters(task.parameters))
-        on_device = self._device.arguments(task.inputs)
+        task, artifact = request.task, request.built.artifact
+        vmfb, way = artifact if isinstance(artifact, tuple) else (artifact, self._device.options)
+        if way not in self._others:
+            self._others[way] = Device(way)
+        device = self._others[way]
+        program = device.load(vmfb, Parameters(task.parameters))
+        on_device = device.arguments(task.inputs)
         if self._is_gpu:
-            calls = InFlight(self._device, program, task.function, on_device)
+            calls = InFlight(device, program, task.function, on_device)
             return PreparedTask(calls.call, program.outputs, kept=(program,), timed=calls.timed)
         return PreparedTask(
             program.bind(task.function, on_device),
@@ -115,7 +123,9 @@ class IreeTuned(Iree):
 
     def build(self, task: ProviderTask, options: CompareOptions, folder: Path) -> Built:
         from tilewright import api
+        from tilewright.tuned import way_to_run
         from tilewright.tuning.apply import apply
+        from tilewright.tuning.outputs import read_manifest
 
         start = time.perf_counter()
         best: dict[str, Any] = {"whole": None, "trials": 0}
@@ -158,14 +168,21 @@ class IreeTuned(Iree):
             on_event=listen,
         )
         vmfb = output / "program.vmfb"
+        way = ""
+        artifact: str | tuple[str, DeviceOptions] = str(vmfb)
         if options.place.is_gpu:
             # The same once more, to be called without the host waiting.
             vmfb = folder / "program.vmfb"
             apply(task.mlir, output, vmfb, iree_flags=in_flight_flags(options))
+            artifact = str(vmfb)
+        else:
+            advised = way_to_run(result, read_manifest(output))
+            if advised.uri != options.place.options.uri:
+                artifact, way = (str(vmfb), advised), f", run by {advised.uri}"
         note = f"variant {result.program.variant}, {len(result.changed)} dispatches changed"
         if options.budget:
             note += f", {result.trials_total} trials in {result.wall_s:.0f} s"
-        return Built(str(vmfb), note, tuple(progress))
+        return Built(artifact, note + way, tuple(progress))
 
 
 class IreeConfigured(IreeTuned):

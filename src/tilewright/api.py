@@ -76,7 +76,8 @@ def tune(
     accuracy: `"relaxed"` lets kernels compute by other algorithms with other rounding (Winograd's
         for convolutions), still within the bound that every result is checked against.
     only: a regular expression; other dispatches are left alone.
-    threads: threads that the program runs on (default: all cores).
+    threads: threads that the program may run on (default: all cores); a short program that the
+        calling thread runs faster alone is tuned for one.
     config: a configuration file of the system that this project succeeds.
     db: the database, a file or a server's URL (default: `$TILEWRIGHT_DB`, else the user's data
         directory).

@@ -16,6 +16,7 @@ from tilewright.schedule.types import numpy_type
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.tiles import TilesSketch
+from tilewright.space.generators import DispatchSpace
 from tilewright.space.pipeline import Unfit
 from tilewright.target import parse_target
 from tilewright.trial import Configuration
@@ -281,7 +282,28 @@ def test_what_another_took_for_best_is_not_looked_for_again(
 ) -> None:
     site = product((96, 64), (64, 80), "mk,kn->mn")
     first, second = TilesSketch(site, TARGET), TilesSketch(site, TARGET)
-    second.best = first.space.default
+    second.best = first.space.anchors
     monkeypatch.setattr("tilewright.sketch.tiles._climbed", lambda space: pytest.fail("climbed"))
     assert second.space.default == first.space.default
     assert second.space.order_size == first.space.order_size
+    assert second.space.anchors == first.space.anchors
+
+
+def test_each_way_to_read_operands_that_come_with_a_call_is_worth_a_trial() -> None:
+    site = product((784, 1152), (1152, 128), "mk,kn->mn")
+    caches = {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20, "l3_bytes": 32 << 20}
+    space = TilesSketch(site, replace(TARGET, vector_bytes=64, vector_registers=32, **caches)).space
+    ways = [(dict(one.items)["left"], dict(one.items)["right"]) for one in space.anchors]
+    assert space.anchors[0] == space.default
+    assert len(set(ways)) == len(ways) > 2
+    heights = space.prior_many(space.anchors)
+    assert list(heights) == sorted(heights, reverse=True)
+    assert heights[0] - heights[-1] < np.log(1.25)
+    member = DispatchSpace([], "", None, {"tiles": space}).space
+    assert [dict(one.items)["left"] for one in member.anchors[1:]] == [left for left, _ in ways]
+
+
+def test_where_an_operand_is_known_ahead_one_way_is_tried() -> None:
+    site = product((784, 1152), (1152, 128), "mk,kn->mn", constant=(False, True))
+    space = TilesSketch(site, TARGET).space
+    assert space.anchors == (space.default,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -77,14 +77,14 @@ class Sketch(ABC):
     is not for. `space` has the rule's knobs, with constraints and a prior; its default is what the
     rule takes for best. A sketch looks at loops and reads, never at names of operations.
     `is_exact`: whether it computes the same sums of the same products, in whatever order. `best`:
-    what another of its kind took for best, for an equal expression and target, which need not be
-    looked for again.
+    what another of its kind took for best, and for worth a trial, for an equal expression and
+    target, which need not be looked for again.
     """
 
     name: ClassVar[str]
     is_exact: ClassVar[bool] = True
     space: SearchSpace
-    best: Configuration | None = None
+    best: Sequence[Configuration] = ()
 
     @abstractmethod
     def __init__(self, site: SiteExpression, target: Target) -> None: ...

@@ -99,12 +99,14 @@ class DispatchSpace:
         return Configuration.of({MEMBER_KNOB: pipeline})
 
     def _best_of_sketches(self, searched: Sequence[Space]) -> list[Configuration]:
-        """What each sketch takes for best."""
-        return [
-            Configuration.of({**dict(space.default.items), MEMBER_KNOB: space.name})
+        """What each sketch takes for best, then what else each has a trial for."""
+        found = [
+            (rank, Configuration.of({**dict(one.items), MEMBER_KNOB: space.name}))
             for space in searched
             if space.name in self._sketches
+            for rank, one in enumerate(space.anchors)
         ]
+        return [one for _, one in sorted(found, key=lambda ranked: min(ranked[0], 1))]
 
     @property
     def default(self) -> Configuration:

@@ -48,6 +48,7 @@ class SearchSpace(Space):
         descriptors: Descriptors | None = None,
         computed: Mapping[str, Computed] | None = None,
         default_outside: bool = False,
+        also: Sequence[Configuration] = (),
     ) -> None:
         """The space of the knobs' combinations that satisfy the constraints.
 
@@ -63,6 +64,7 @@ class SearchSpace(Space):
             descriptors: what configurations amount to; without them the features say it.
             computed: numbers that follow from knobs, which a user may restrict as well.
             default_outside: whether the default need not be a member.
+            also: others that are worth a trial before anything is known.
 
         Raises:
             ValueError: for two knobs or constraints of one name, a constraint on a knob that there
@@ -78,6 +80,7 @@ class SearchSpace(Space):
         self._prior = prior_many
         self._descriptors = descriptors
         self._computed = dict(computed or {})
+        self._also = tuple(also)
         self._codes: dict[str, dict[tuple[type, Value], tuple[float, ...]]] = {
             k.name: {} for k in knobs
         }
@@ -97,6 +100,10 @@ class SearchSpace(Space):
                 f"search space '{name}': the compiler's own choice must be a member, but "
                 + "; ".join(map(str, wrong))
             )
+
+    @property
+    def anchors(self) -> tuple[Configuration, ...]:
+        return (self.default, *(one for one in self._also if self.contains(one)))
 
     # -- what is varied ------------------------------------------------------------------------
 
@@ -433,6 +440,7 @@ class SearchSpace(Space):
             descriptors=self._descriptors,
             computed=self._computed,
             default_outside=True,
+            also=self._also,
         )
 
     def _with(self, knobs: Sequence[Knob], constraints: Sequence[Constraint]) -> SearchSpace:
@@ -445,6 +453,7 @@ class SearchSpace(Space):
             descriptors=self._descriptors,
             computed=self._computed,
             default_outside=True,
+            also=self._also,
         )
 
     def _is_empty(self) -> bool:

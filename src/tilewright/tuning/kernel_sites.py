@@ -6,7 +6,7 @@ What cannot be found or translated keeps the compiler's code: a reason, never th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -46,7 +46,8 @@ class TunableSite:
 
     expression: what it computes. target: what for. digest: equal for sites that compute the same,
     in whatever program, with as much of it known ahead. exact: whether kernels must compute the
-    same sums as it does. best: what each sketch takes for best, by its name, as far as it is known.
+    same sums as it does. best: what each sketch takes for best, and for worth a trial, by its name,
+    as far as it is known.
     pads: it makes larger tensors of others, which is in no time of the compiler's dispatches.
     """
 
@@ -55,7 +56,7 @@ class TunableSite:
     target: Target
     digest: str
     exact: bool = True
-    best: Mapping[str, Configuration] = field(default_factory=dict)
+    best: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
     pads: bool = False
 
     @cached_property
@@ -63,7 +64,7 @@ class TunableSite:
         """The sketches that fit, by name."""
         fitting = sketches(self.expression, self.target, exact=self.exact)
         for one in fitting:
-            one.best = self.best.get(one.name)
+            one.best = self.best.get(one.name, ())
         return {one.name: one for one in fitting}
 
     @cached_property
@@ -219,12 +220,12 @@ class ReadSiteRequest:
 @dataclass(frozen=True)
 class ReadSite:
     """A site's ops, and what they compute; `reason` says why that cannot be said. `best`: what each
-    sketch that fits takes for best."""
+    sketch that fits takes for best, and for worth a trial."""
 
     ops: tuple[str, ...]
     expression: SiteExpression | None = None
     reason: str = ""
-    best: Mapping[str, Configuration] = field(default_factory=dict)
+    best: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
 
 
 def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
@@ -259,4 +260,4 @@ def read_site(state: WorkerState, request: ReadSiteRequest) -> ReadSite:
         return ReadSite(ops, reason=str(error))
     # Looking for it takes a tenth of a second and more: here, as many at a time as there are cores.
     fitting = sketches(expression, request.target, exact=request.exact)
-    return ReadSite(ops, expression, best={one.name: one.space.default for one in fitting})
+    return ReadSite(ops, expression, best={one.name: one.space.anchors for one in fitting})

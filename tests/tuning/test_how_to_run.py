@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tilewright.argument import ArgumentType
+from tilewright.cluster.handing_out import ClusterBenchmark
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import ComparisonPolicy
 from tilewright.measure.device_options import DeviceOptions, Parameters
@@ -259,6 +260,15 @@ def test_a_short_program_that_needs_no_workers_is_tuned_for_one_thread(
     assert run.benchmark.device == DeviceOptions.cpu(1)
     (said,) = run.said
     assert "0.0300 ms in the calling thread alone, 0.100 ms with 2 threads" in said
+
+
+def test_what_is_measured_elsewhere_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Short(monkeypatch, 1e-5, DeviceOptions.cpu(2))
+    elsewhere = ClusterBenchmark.__new__(ClusterBenchmark)
+    elsewhere.device, elsewhere._threads = DeviceOptions.cpu(2), 2
+    run.benchmark = elsewhere
+    assert elsewhere.runs_on(2)
+    assert run.decided(1e-4) == (1e-4, 2)
 
 
 @pytest.mark.parametrize(

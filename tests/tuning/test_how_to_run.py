@@ -275,12 +275,20 @@ def test_what_is_measured_elsewhere_keeps_its_workers(monkeypatch: pytest.Monkey
     ("alone", "device", "default_s"),
     [
         (0.95e-4, DeviceOptions.cpu(2), 1e-4),
+        (3e-4, DeviceOptions.cpu(2), 6e-4),
         ("it crashed", DeviceOptions.cpu(2), 1e-4),
         (1e-5, DeviceOptions.cpu(2), 1e-2),
         (1e-5, DeviceOptions("local-task"), 1e-4),
         (1e-5, DeviceOptions("cuda://0"), 1e-4),
     ],
-    ids=["hardly faster", "fails", "long", "a device that was asked for", "a GPU"],
+    ids=[
+        "hardly faster",
+        "enough to share",
+        "fails",
+        "long",
+        "a device that was asked for",
+        "a GPU",
+    ],
 )
 def test_others_keep_their_workers(
     monkeypatch: pytest.MonkeyPatch, alone: float | str, device: DeviceOptions, default_s: float

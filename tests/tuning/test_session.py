@@ -188,6 +188,7 @@ def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(how_to_run, "_SHORT_S", 1e9)
+    monkeypatch.setattr(how_to_run, "_TRIED_S", 1e9)
     monkeypatch.setattr(how_to_run, "_AHEAD", 1e9)
     result = tune(program, options(tmp_path, threads=2))
     assert any("it is tuned for one thread" in note for note in result.notes)

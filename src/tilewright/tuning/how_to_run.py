@@ -22,8 +22,9 @@ from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs, quick_tim
 from tilewright.tuning.result import RunSummary
 from tilewright.words import plural, significant
 
-# A longer program earns back what it costs to wake a thread, which is less than a tenth of this.
-_SHORT_S = 1e-3
+# What one thread does in this is not worth waking others for, whom the default may leave without
+# work; and what a program takes with all of them at most for that to be found out.
+_SHORT_S, _TRIED_S = 1e-4, 1e-3
 # Of its time with all threads, what it takes with one at most to be tuned for one.
 _AHEAD = 0.9
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
@@ -34,8 +35,7 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     """Has a short program run by the calling thread alone from here on, where that is faster.
 
     Waking the workers, and the caller behind them, took 55 to 75 us on one machine, where a product
-    of 128 cubed takes one thread 25. Schedules make the computing faster, not the waking: one
-    thread stays ahead.
+    of 128 cubed takes one thread 25. Schedules make the computing faster, not the waking.
 
     Args:
         programs: of the run, whose target, options and benchmark are changed.
@@ -49,12 +49,12 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     many = context.benchmark
     cores = context.target.cores
     elsewhere = isinstance(many, RemoteBenchmark)
-    if cores == 1 or default_s > _SHORT_S or elsewhere or not many.runs_on(cores):
+    if cores == 1 or default_s > _TRIED_S or elsewhere or not many.runs_on(cores):
         return default_s
     alone = replace(context.target, cores=1)
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
-    if isinstance(seconds, str) or seconds > _AHEAD * default_s:
+    if isinstance(seconds, str) or seconds > min(_SHORT_S, _AHEAD * default_s):
         context.benchmark.close()
         context.benchmark = many
         return default_s

@@ -96,6 +96,14 @@ def brief() -> None:
 STARTED_ANEW = TESTS / "measure"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def threads_as_given() -> Iterator[None]:
+    """Whether a short program is tuned for one thread hangs on times, on which no test must."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tilewright.tuning.session.leave_workers_out", lambda *given: given[-1])
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """Workers are forked from a process that has imported everything."""

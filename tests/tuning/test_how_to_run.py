@@ -277,7 +277,7 @@ def test_what_is_measured_elsewhere_keeps_its_workers(monkeypatch: pytest.Monkey
         (0.95e-4, DeviceOptions.cpu(2), 1e-4),
         (3e-4, DeviceOptions.cpu(2), 6e-4),
         ("it crashed", DeviceOptions.cpu(2), 1e-4),
-        (1e-5, DeviceOptions.cpu(2), 1e-2),
+        (1e-5, DeviceOptions.cpu(2), 2e-2),
         (1e-5, DeviceOptions("local-task"), 1e-4),
         (1e-5, DeviceOptions("cuda://0"), 1e-4),
     ],

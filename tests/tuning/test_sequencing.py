@@ -73,8 +73,6 @@ def sequences_are_fastest(self: Benchmark, vmfbs: object, *_: object, **__: obje
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As small as it is, it is tuned for the threads that it is given.
-    monkeypatch.setattr("tilewright.tuning.session.leave_workers_out", lambda *given: given[-1])
     monkeypatch.setattr(Benchmark, "compare_interleaved", sequences_are_fastest)
     monkeypatch.setattr(
         "tilewright.tuning.confirm._promising",

@@ -187,6 +187,7 @@ class TestResultFolder:
 def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tilewright.tuning.session.leave_workers_out", how_to_run.leave_workers_out)
     monkeypatch.setattr(how_to_run, "_SHORT_S", 1e9)
     monkeypatch.setattr(how_to_run, "_TRIED_S", 1e9)
     monkeypatch.setattr(how_to_run, "_AHEAD", 1e9)

@@ -24,7 +24,7 @@ from tilewright.words import plural, significant
 
 # What one thread does in this is not worth waking others for, whom the default may leave without
 # work; and what a program takes with all of them at most for that to be found out.
-_SHORT_S, _TRIED_S = 1e-4, 1e-3
+_SHORT_S, _TRIED_S = 1e-4, 1e-2
 # Of its time with all threads, what it takes with one at most to be tuned for one.
 _AHEAD = 0.9
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.

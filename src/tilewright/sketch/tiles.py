@@ -41,8 +41,9 @@ _MOST_UNROLLED = 32
 _LEAST_DEPTH = 64
 # Of the second-level cache, for what a workgroup keeps in memory of its own.
 _CACHE_SHARE = 0.5
-# Of the prior's best, what the best of another way to read the operands takes to be tried: it is
-# wrong by as much. A product of 784x128x1152 took 0.64 ms by the way that it had third.
+# How many times the prior's time of its best another way to read the operands takes at most to be
+# tried: it is wrong by as much. A product of 784x128x1152 took 0.69 ms by its first, and 0.64 by
+# the one that it had third.
 _WORTH_A_TRIAL = 1.25
 # The knobs that say how the operands are read.
 _WAYS = ("left", "right")
@@ -81,9 +82,9 @@ class TilesSketch(Sketch):
         if not best:
             start = self._start(knobs)
             free = space_near(self.name, knobs, constraints, start, prior_many=self._prior)
-            best = _climbed(free)
-            # Copies cost what it takes to compute so little, and panels that are packed ahead
-            # nothing, that it is hard to tell which is best where neither operand is known ahead.
+            best = (_climbed(free),)
+            # Panels that are packed ahead cost a call nothing. Where neither operand is known ahead
+            # it is close whether copies pay, and the prior cannot tell.
             sides = self._contraction.left, self._contraction.right
             if all(one.position is None for one in sides):
                 best = (*best, *_other_ways(free, best[0]))
@@ -286,7 +287,7 @@ def _registers(rows: Any, vectors: Any) -> Any:
     return rows * vectors + np.where(rows > 1, vectors, 1) + 1
 
 
-def _climbed(space: SearchSpace) -> tuple[Configuration, ...]:
+def _climbed(space: SearchSpace) -> Configuration:
     """The best that the prior knows of: from the space's default and the best of random ones by
     another value of one knob, or steps of two. Of each way to read the operands, in each order,
     one begins: from one to the other there are many steps."""
@@ -295,7 +296,7 @@ def _climbed(space: SearchSpace) -> tuple[Configuration, ...]:
     seen: set[Configuration] = set()
     starts = (space.default, *(one for _, one in found[:_STARTS]))
     tops = [_top(space, one, rng, seen) for one in starts]
-    return (max(tops, key=lambda top: top[0])[1],)
+    return max(tops, key=lambda top: top[0])[1]
 
 
 def _other_ways(space: SearchSpace, best: Configuration) -> list[Configuration]:

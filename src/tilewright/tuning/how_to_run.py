@@ -34,8 +34,9 @@ _MAX_S, _ROUNDS = 3.0, 9
 def leave_workers_out(programs: Programs, default: Build, default_s: float) -> float:
     """Has a short program run by the calling thread alone from here on, where that is faster.
 
-    Waking the workers, and the caller behind them, took 55 to 75 us on one machine, where a product
-    of 128 cubed takes one thread 25. Schedules make the computing faster, not the waking.
+    On an idle machine a call of `iree-benchmark-module` that computes almost nothing took 55 to 75
+    us with workers, which are woken for it, and 2 without; a product of 128 cubed takes one thread
+    25. Schedules make the computing faster, not the waking.
 
     Args:
         programs: of the run, whose target, options and benchmark are changed.

@@ -217,8 +217,9 @@ class TuningSession:
             except Stopped:
                 raise Interrupted("stopped while waiting for results of another machine") from None
             finally:
-                # Another than it began with, where the program runs better so.
-                context.benchmark.close()
+                if context.benchmark is not benchmark:
+                    # Another than it began with: the program runs better so.
+                    context.benchmark.close()
 
     @contextlib.contextmanager
     def _benchmark(

@@ -64,7 +64,7 @@ class Iree(Provider):
     def open(self, place: Place) -> None:
         self._is_gpu = place.is_gpu
         self._device = Device(place.options)
-        self._others = {place.options: self._device}
+        self._devices = {place.options: self._device}
 
     def version(self) -> str:
         return " ".join(
@@ -85,9 +85,9 @@ class Iree(Provider):
     def prepare(self, request: PrepareRequest, arguments: Sequence[Any]) -> PreparedTask:
         task, artifact = request.task, request.built.artifact
         vmfb, way = artifact if isinstance(artifact, tuple) else (artifact, self._device.options)
-        if way not in self._others:
-            self._others[way] = Device(way)
-        device = self._others[way]
+        if way not in self._devices:
+            self._devices[way] = Device(way)
+        device = self._devices[way]
         program = device.load(vmfb, Parameters(task.parameters))
         on_device = device.arguments(task.inputs)
         if self._is_gpu:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tilewright import api
 from tilewright.compare import PROVIDERS, CompareOptions, ProviderOutcome, compare, find_providers
-from tilewright.compare.comparison_options import Budget
+from tilewright.compare.comparison_options import Budget, Place
+from tilewright.compare.providers.interface import Built, PrepareRequest
+from tilewright.compare.providers.iree import Iree
 from tilewright.compare.workloads import find_workloads
 from tilewright.errors import UserError
+from tilewright.measure.device_options import DeviceOptions
 from tilewright.target import parse_target
 
 OPTIONS = CompareOptions(
@@ -93,6 +98,43 @@ def test_tuned_says_what_was_searched(tmp_path: Path, monkeypatch: pytest.Monkey
     assert row.progress
     best = [point[2] for point in row.progress]
     assert min(best) <= best[0]
+
+
+def test_tuned_is_run_without_workers_where_that_was_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "tune", partial(api.tune, variants="default", effort="quick"))
+    monkeypatch.setattr("tilewright.tuned.way_to_run", lambda *_: DeviceOptions.cpu(1))
+    options = replace(OPTIONS, target=parse_target("cpu", 2), db=tmp_path / "database.db")
+    (row,) = compare(find_workloads(OPERATIONS[:1]), find_providers("iree-tuned"), options).rows
+    assert row.outcome is ProviderOutcome.OK, row.reason
+    assert row.note.endswith("run by local-sync")
+
+
+def test_a_program_is_loaded_by_the_device_that_it_is_run_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[tuple[str, DeviceOptions]] = []
+
+    class Played:
+        def __init__(self, options: DeviceOptions) -> None:
+            self.options = options
+
+        def load(self, vmfb: str, parameters: object) -> Any:
+            loaded.append((vmfb, self.options))
+            return SimpleNamespace(bind=lambda *_: None, outputs=None)
+
+        def arguments(self, inputs: object) -> None: ...
+
+    monkeypatch.setattr("tilewright.compare.providers.iree.Device", Played)
+    provider = Iree()
+    provider.open(Place(threads=2))
+    task: Any = SimpleNamespace(parameters=(), inputs=None, function="main")
+    alone = DeviceOptions.cpu(1)
+    for artifact in ("default.vmfb", ("tuned.vmfb", alone), "other.vmfb"):
+        provider.prepare(PrepareRequest(task, Built(artifact), Budget(trials=1)), [])
+    own = DeviceOptions.cpu(2)
+    assert loaded == [("default.vmfb", own), ("tuned.vmfb", alone), ("other.vmfb", own)]
 
 
 SCHEDULE = """

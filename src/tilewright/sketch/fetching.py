@@ -17,6 +17,9 @@ from tilewright.schedule.types import bits
 # About how many lines are asked for together, by loops around those of the sums: in the innermost
 # loop, one at a time, they would take registers from the sums.
 _LINES = 4
+# Multiply-adds of vectors beside which a line is asked for at most: about as long as it takes from
+# memory, of which all cores have a part.
+_WORK_PER_LINE = 8
 # Of the second-level cache, for the data that comes; as much is read meanwhile.
 _CACHE_SHARE = 0.3
 
@@ -31,6 +34,7 @@ def fetched_ahead(
     turns: int,
     share: int,
     cache_bytes: int,
+    work: int = _WORK_PER_LINE,
 ) -> tuple[IterVar, ...]:
     """Has what the next iteration of a loop over tiles reads fetched in this one, bit by bit.
 
@@ -43,6 +47,8 @@ def fetched_ahead(
         turns: how often `steps` runs in an iteration of `tiles`.
         share: in how many iterations of `tiles` all of the tensor is read.
         cache_bytes: of the second-level cache.
+        work: multiply-adds of vectors in an iteration of `steps`: with more of them there is time
+            for more lines.
 
     Returns:
         The loops that `steps` became: itself, where there is no next data, or it would come too
@@ -50,7 +56,8 @@ def fetched_ahead(
     """
     size = prod(tensor.shape) * bits(tensor.dtype) / 8 / share
     lines = ceil(size / LINE_BYTES)
-    if share == 1 or lines > turns * count or size > _CACHE_SHARE * cache_bytes:
+    most = turns * count * max(1, work // _WORK_PER_LINE)
+    if share == 1 or lines > most or size > _CACHE_SHARE * cache_bytes:
         return (steps,)
     each = lines / (turns * count)
     sizes = (size for size in range(1, count + 1) if count % size == 0)

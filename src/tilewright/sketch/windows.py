@@ -381,6 +381,7 @@ class WindowsSketch(Sketch):
                     turns=prod((*turns, *map(extent, found.op.reduce_axis))) // numbers["depth"],
                     share=prod(-(-extent(a) // tile[a]) for a in found.outputs if a in tile),
                     cache_bytes=self._target.l2_bytes,
+                    work=numbers["unroll"] * prod(tile.values()) // self._lanes,
                 )
         unrolled += windows[len(windows) - numbers["unroll_windows"] :]
         rest = [new for old, new in axes.items() if old not in tile]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.sketch.cook_toom import SIZES, WINDOW
+from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.structure import extent, tile_sizes
 from tilewright.sketch.winograd_stages import WinogradForm, winograd_stages
@@ -27,14 +28,18 @@ _UNROLLED = 4
 # What a piece of parallel work keeps at once may be as much as this many second-level caches.
 _MOST_CACHES = 3
 
-# For a guess of the time, in cycles: multiply-adds and loads in one; bytes that come from the
-# second and from the third cache; an element of a transformation, whose values are in registers
-# and the first cache; for a block of products, a piece of parallel work.
-_FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2.0, 1.5, 4.5
-_L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE = 32.0, 12.0
-_TRANSFORMED_CYCLES = 3.0
-_BLOCK_CYCLES, _PIECE_CYCLES = 12.0, 1500.0
-_HERTZ = 3e9
+# For a guess of the time, fitted to 190 kernels of a ResNet-50's four layers on two cores of an
+# AVX-512 Xeon, each with weights that were last read long ago. In cycles: multiply-adds and loads
+# in one; a vector of the image copied, transformed, and of the result; bytes from the second and
+# the third cache; bytes of filters, which come from wherever a network's are while others are
+# multiplied, with how much of the shorter of the two is not hidden behind the longer; a block of
+# products, a piece of parallel work.
+_FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2.0, 1.7, 5.5
+_COPIED_CYCLES, _TRANSFORMED_CYCLES, _RESULT_CYCLES = 1.4, 14.0, 21.0
+_L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE = 55.0, 6.4
+_FAR_BYTES_PER_CYCLE, _BESIDE = 2.8, 0.2
+_BLOCK_CYCLES, _PIECE_CYCLES = 11.0, 1400.0
+_HERTZ = 4.25e9
 
 
 class WinogradSketch(Sketch):
@@ -131,8 +136,13 @@ class WinogradSketch(Sketch):
         """What a piece keeps: the image's part, transformed and as it is, and products."""
         values, tiles = size + WINDOW - 1, piece_rows * self._form.tiles(size)[1]
         channels = extent(self._form.channels)
-        image = (piece_rows * size + WINDOW - 1) * (extent(self._form.columns) + size + WINDOW)
-        return _ELEMENT * (values * values * tiles * (channels + width) + image * channels)
+        image = self._image(size, piece_rows)
+        return _ELEMENT * (values * values * tiles * (channels + width) + image)
+
+    def _image(self, size: Any, piece_rows: Any) -> Any:
+        """Elements of the image that a piece reads."""
+        columns = extent(self._form.columns) + size + WINDOW
+        return (piece_rows * size + WINDOW - 1) * columns * extent(self._form.channels)
 
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         """The best by the prior."""
@@ -170,19 +180,24 @@ class WinogradSketch(Sketch):
         step = np.maximum(step, _FMA_LATENCY)
         cycles = values**2 * blocks * (channels * step + _BLOCK_CYCLES)
         # The image's transformation for each piece anew, the result's once in all.
-        moved = values * values * channels + values * size * panel
-        cycles += tiles * moved / self._lanes * _TRANSFORMED_CYCLES
-        # Filters come from the third cache where all of them are more than the second holds.
-        filters = values**2 * channels * panel * _ELEMENT
-        rate = np.where(filters <= target.l2_bytes, _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE)
-        cycles += filters / rate
+        moved = values * values * channels * _TRANSFORMED_CYCLES
+        moved = tiles * (moved + values * size * panel * _RESULT_CYCLES)
+        cycles += (moved + self._image(size, knobs["piece_rows"]) * _COPIED_CYCLES) / self._lanes
+        filters = values**2 * channels * _ELEMENT
+        cycles += filters * panel / _L2_BYTES_PER_CYCLE
         kept = self._bytes(size, knobs["piece_rows"], width)
         beyond = np.maximum(0, kept - target.l2_bytes // 2)
         cycles += beyond * panel / width / _L3_BYTES_PER_CYCLE
         pieces = np.ceil(rows / knobs["piece_rows"]) * np.ceil(outputs / panel)
         pieces = pieces * prod(extent(axis) for axis in form.others)
         waves = turns(pieces, target.cores, spread=True)
-        return np.asarray(waves * (cycles + _PIECE_CYCLES) / _HERTZ)
+        cycles = waves * (cycles + _PIECE_CYCLES)
+        # Each piece's filters come from far, unless the cache holds those of all.
+        stay = filters * outputs <= target.l2_bytes / 2
+        far = filters * np.where(stay, np.minimum(outputs, waves * panel), waves * panel)
+        far = far / _FAR_BYTES_PER_CYCLE
+        cycles = np.maximum(cycles, far) + _BESIDE * np.minimum(cycles, far)
+        return np.asarray(cycles / _HERTZ)
 
     # -- the schedule ------------------------------------------------------------------------------
 
@@ -245,7 +260,19 @@ class WinogradSketch(Sketch):
         *points, tile, channel = products.op.axis
         (step,) = products.op.reduce_axis
         step, unrolled = products.split(step, _UNROLLED)
-        products.reorder(*points, step, unrolled, tile, channel)
+        form = self._form
+        steps = fetched_ahead(
+            products,
+            made.arguments[form.position],
+            whole.op.axis[1],
+            step,
+            count=extent(form.channels) // _UNROLLED,
+            turns=-(-piece_rows * form.tiles(size)[1] // rows),
+            share=(size + WINDOW - 1) ** 2 * extent(form.outputs) // width,
+            cache_bytes=self._target.l2_bytes,
+            work=_UNROLLED * rows * (width // self._lanes),
+        )
+        products.reorder(*points, *steps, unrolled, tile, channel)
         products.unroll(unrolled)
         products.unroll(tile)
         products.vectorize(channel)

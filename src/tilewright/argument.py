@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -46,6 +47,11 @@ class ArgumentType:
     @property
     def dtype(self) -> np.dtype[Any]:
         return dtype_of(self.element_type)
+
+    @property
+    def bytes(self) -> int:
+        """Of a tensor whose sizes are known; a scalar counts as a tensor of rank 0."""
+        return prod(self.shape or ()) * self.dtype.itemsize
 
 
 def dtype_of(element_type: str) -> np.dtype[Any]:

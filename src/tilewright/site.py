@@ -36,6 +36,11 @@ class Site:
     reason: str = ""
     runs: tuple[int, ...] = ()
 
+    @property
+    def all_runs(self) -> tuple[int, ...]:
+        """`runs`, and where they are not known as if each dispatch ran as often as the site."""
+        return self.runs or (self.count,) * len(self.dispatches)
+
 
 def free_name(name: str, taken: Collection[str]) -> str:
     """A name that nothing else has.

@@ -116,7 +116,8 @@ def add_benchmark(
         if executable is None:
             submitted = [op for op in walk(copy) if op.name == _EXECUTE]
             once = rotations == 1 or len(submitted) != 1
-            if once or not rotate(copy, _commands(submitted[0])[:-1], repeats, rotations):
+            often = max(repeats, rotations)
+            if once or not rotate(copy, _commands(submitted[0])[:-1], often, rotations):
                 _repeat_submissions(submitted, repeats)
             return
         calls = [

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import abc
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -356,9 +355,7 @@ class Operation:
     @property
     def bytes(self) -> int:
         """Bytes of all arguments and the result, each once."""
-        return sum(
-            math.prod(t.shape or ()) * t.dtype.itemsize for t in (*self.arguments, self.result)
-        )
+        return sum(one.bytes for one in (*self.arguments, self.result))
 
 
 def grouped_dimensions(kind: OperationKind) -> Iterator[tuple[str, list[Dimension]]]:

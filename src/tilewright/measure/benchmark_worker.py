@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.argument import ArgumentType
 from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.device_options import (
     NO_PARAMETERS,
@@ -19,7 +20,7 @@ from tilewright.measure.device_options import (
     schedule_as_batch,
 )
 from tilewright.measure.guards import GUARDED, WroteOutside, without_guards
-from tilewright.measure.inputs import InputSet, read_outputs, write_outputs
+from tilewright.measure.inputs import InputFile, InputSet, read_outputs, write_outputs
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.measure.runtime import Device, LoadedProgram
 from tilewright.measure.statistics import Measurement
@@ -32,6 +33,8 @@ MAIN, BENCH = "main", "bench"
 _KEPT_INPUTS = 3
 _KEPT_PROGRAMS = 2
 _KEPT_SIZES = 64
+# Bytes of memory that stands in for constants, beside that of the latest program.
+_KEPT_CONSTANTS = 256 << 20
 
 Vmfb = str | bytes
 
@@ -131,7 +134,8 @@ class _Bench:
     """The open device, and what is kept on it and of it.
 
     arguments: of sets of inputs, by their keys. sizes: of references. copies: more sets of the
-    arguments of one set of inputs, with its key and their number.
+    arguments of one set of inputs, with its key and their number. constants: memory that stands in
+    for constants, by type; what was used last comes last.
     """
 
     def __init__(self, device: Device) -> None:
@@ -142,6 +146,7 @@ class _Bench:
         self.sizes: RecentlyUsed[tuple[str, int, tuple[str, ...]], list[float]]
         self.sizes = RecentlyUsed(_KEPT_SIZES)
         self.copies: tuple[tuple[str, int], list[Any]] | None = None
+        self.constants: dict[ArgumentType, list[Any]] = {}
 
 
 def setup(state: WorkerState, options: DeviceOptions) -> None:
@@ -357,16 +362,17 @@ def _timed_call(
 ) -> tuple[Callable[[], Any], int]:
     """The call that is timed, and how often it runs what is measured.
 
-    A `bench` that takes the arguments several times over uses copies of them in turn.
+    A `bench` that takes the arguments several times over uses copies of them in turn, each at least
+    once.
     """
     arguments = _arguments(state, inputs)
-    if repeats == 1:
+    sets = program.argument_count(BENCH) // len(arguments) if arguments else 1
+    if repeats == 1 and sets < 2:
         return program.bind(function, arguments), 1
-    taken = program.argument_count(BENCH)
-    sets = taken // len(arguments) if arguments else 1
     if sets > 1:
-        arguments = [*arguments, *_copies(state, inputs, sets - 1)]
-    return program.bind(BENCH, arguments), repeats
+        further = _with_other_constants if inputs.constant else _copies
+        arguments = [*arguments, *further(state, inputs, sets - 1)]
+    return program.bind(BENCH, arguments), max(repeats, sets)
 
 
 def _copies(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
@@ -378,6 +384,34 @@ def _copies(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
         copies = [one for _ in range(sets) for one in bench.device.arguments(inputs)]
         bench.copies = key, copies
     return list(bench.copies[1])
+
+
+def _with_other_constants(state: WorkerState, inputs: InputSet, sets: int) -> list[Any]:
+    """More sets of the arguments, whose constants lie in other memory.
+
+    What is in it may be another kernel's, of the same type: what is timed takes as long with it.
+    """
+    bench, arguments = state.get(_Bench), _arguments(state, inputs)
+    used: dict[ArgumentType, int] = {}
+    made: list[Any] = []
+    for _ in range(sets):
+        for i, given in enumerate(inputs.arguments):
+            if i not in inputs.constant or not isinstance(given, InputFile):
+                made.append(arguments[i])
+                continue
+            number = used.get(given.type, 0)
+            used[given.type] = number + 1
+            known = bench.constants.pop(given.type, [])
+            bench.constants[given.type] = known
+            if number == len(known):
+                known.append(bench.device.upload(given.load()))
+            made.append(known[number])
+    kept = 0
+    for kind in reversed(list(bench.constants)):
+        kept += len(bench.constants[kind]) * kind.bytes
+        if kept > _KEPT_CONSTANTS and kind not in used:
+            del bench.constants[kind]
+    return made
 
 
 def _time_baseline(state: WorkerState, request: TimeRequest) -> float:

@@ -25,6 +25,9 @@ from tilewright.errors import UserError
 _FLOAT_SIGMA = 0.5
 _FLOAT_LIMIT = 2.0
 _INT_LIMIT = 8
+# Bytes of constants that are worth being read from further away, and of all sets of them together.
+_LEAST_FAR, _MOST_FAR = 1 << 18, 128 << 20
+_MOST_TURNS = 16
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,31 @@ class ScalarInput:
 
 @dataclass(frozen=True)
 class InputSet:
-    """The arguments of a program. `key` names the data: equal keys, equal data."""
+    """The arguments of a program. `key` names the data: equal keys, equal data.
+
+    constant: positions of those that the program knows before it runs. beside: bytes of constants,
+    with these, that a call of the larger program reads that it is part of; 0: not said.
+    """
 
     key: str
     arguments: tuple[InputFile | ScalarInput, ...]
+    constant: tuple[int, ...] = ()
+    beside: int = 0
+
+    @property
+    def turns(self) -> int:
+        """On how many sets of constants, one after the other, it is timed.
+
+        A larger program reads each of its constants once in a call: they come from further away
+        than those of a call that is repeated alone. 1 where it makes no difference, and where
+        indices may be among them, for which nothing else can stand in.
+        """
+        given = (self.arguments[i] for i in self.constant)
+        types = [one.type for one in given if isinstance(one, InputFile)]
+        size = sum(one.bytes for one in types)
+        if size < _LEAST_FAR or any(t.dtype.kind in "iu" and t.dtype.itemsize > 1 for t in types):
+            return 1
+        return max(1, min(_MOST_TURNS, min(self.beside, _MOST_FAR) // size))
 
 
 def load_arguments(inputs: InputSet) -> list[Any]:

@@ -50,7 +50,8 @@ class KernelRequest:
     for, and all flags of `iree-compile`. keep: where the kernel's MLIR is written. programs: a
     folder for what candidates became: of one that becomes the same program as another before it
     only the digest is returned, and no vmfb is written. inputs: those of the site, which are packed
-    as the kernel has them, into files of the folder `packed`. site: what the expression was read
+    as the kernel has them, into files of the folder `packed`. beside: bytes of constants that a
+    call of the whole program reads; 0: not said. site: what the expression was read
     from, where it can be read again on another machine.
     """
 
@@ -65,6 +66,7 @@ class KernelRequest:
     programs: Path | None = None
     inputs: InputSet | None = None
     packed: Path | None = None
+    beside: int = 0
     site: Site | None = None
 
 
@@ -164,7 +166,11 @@ def rounded(size: int) -> int:
 
 
 def packed_inputs(
-    inputs: InputSet, constant: Sequence[bool], packings: Mapping[int, Packing], folder: Path
+    inputs: InputSet,
+    constant: Sequence[bool],
+    packings: Mapping[int, Packing],
+    folder: Path,
+    beside: int = 0,
 ) -> InputSet:
     """Inputs of a site as a kernel takes them. Equal packings of equal inputs share their files.
 
@@ -173,6 +179,7 @@ def packed_inputs(
         constant: which of them can be packed.
         packings: by position.
         folder: for the packed ones; made if it is not there.
+        beside: bytes of constants that a call of the whole program reads.
 
     Returns:
         The inputs; constant ones have one dimension, and packed ones zeros behind (`room`).
@@ -204,4 +211,5 @@ def packed_inputs(
         arguments.append(InputFile(str(path.resolve()), kind))
     if not any(constant):
         return inputs
-    return InputSet(f"{key.hexdigest()[:20]}", tuple(arguments))
+    positions = tuple(i for i, known in enumerate(constant) if known)
+    return InputSet(f"{key.hexdigest()[:20]}", tuple(arguments), positions, beside)

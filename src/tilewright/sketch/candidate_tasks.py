@@ -63,7 +63,9 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     clock.end("lower")
     inputs = request.inputs
     if inputs is not None and request.packed is not None:
-        inputs = packed_inputs(inputs, site.constant, kernel.packings, request.packed)
+        inputs = packed_inputs(
+            inputs, site.constant, kernel.packings, request.packed, request.beside
+        )
     clock.end("pack")
     target = with_processor(state, request.target)
     check_size(program, machine_for(target).widths)
@@ -80,6 +82,8 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     known = request.programs / digest if request.programs is not None else None
     if known is not None and known.exists():
         return CompiledKernel(digest, inputs, clock.seconds)
+    turns = max(request.rotations, 1 if inputs is None else inputs.turns)
+    request = replace(request, rotations=turns)
     host = _host(state, request, program, kernels, _shapes(site, kernel, program))
     clock.end("host")
     compiler.run(module.operation, "executable-sources", "executable-targets", verify=False)
@@ -253,7 +257,7 @@ def _host(
         # Passes that form dispatches find nothing to do in a host, which only calls kernels.
         compiler.run(module.operation, None, "abi", verify=False)
         compiler.run(module.operation, "dispatch-creation", CONFIGURED_PHASE, verify=False)
-        if request.repeats > 1:
+        if max(request.repeats, request.rotations) > 1:
             add_benchmark(module, None, request.repeats, request.rotations)
         host = SplicedHost(compiler, module, names)
         if known is not None:

@@ -130,9 +130,7 @@ def _runs(prepared: PreparedVariant, chain: DispatchTask) -> dict[str, int]:
     """How often one run of the program runs each of a chain's parts for it."""
     assert chain.site is not None
     site = chain.site.site
-    runs = dict(
-        zip(site.dispatches, site.runs or (site.count,) * len(site.dispatches), strict=True)
-    )
+    runs = dict(zip(site.dispatches, site.all_runs, strict=True))
     return {
         part.identity: sum(runs.get(name, 0) for name in part.names)
         for part in prepared.parts_of(chain)

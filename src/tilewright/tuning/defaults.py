@@ -188,11 +188,10 @@ def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
         return False
     if chain.data.reference.expected is None:
         return False
-    runs = site.runs or (site.count,) * len(parts)
     pads = chain.site.pads
     seconds = [
         count / site.count * ((part.default_s or 0.0) + (prepared.padding_s(part) if pads else 0.0))
-        for count, part in zip(runs, parts, strict=True)
+        for count, part in zip(site.all_runs, parts, strict=True)
     ]
     chain.default_s = sum(seconds)
     chain.compile_s = sum(part.compile_s for part in parts)

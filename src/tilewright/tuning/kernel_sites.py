@@ -76,7 +76,7 @@ class TunableSite:
     def is_one_dispatch(self) -> bool:
         """Whether one dispatch computes it, wherever it occurs; not always the same."""
         site = self.site
-        return sum(site.runs or (site.count,) * len(site.dispatches)) == site.count
+        return sum(site.all_runs) == site.count
 
     @property
     def is_padded_dispatch(self) -> bool:

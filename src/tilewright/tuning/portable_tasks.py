@@ -111,6 +111,7 @@ class PortableKernel(PortableTask):
             "repeats": request.repeats,
             "rotations": request.rotations,
             "known": request.programs is not None,
+            "beside": request.beside,
             "flags": _pack_flags(request.flags, files),
             "inputs": encode(request.inputs, files),
         }
@@ -135,6 +136,7 @@ class PortableKernel(PortableTask):
             programs=place / "programs" if shared["known"] else None,
             inputs=decode(shared["inputs"], files),
             packed=place / "packed",
+            beside=shared["beside"],
         )
         constant = tuple(bool(one) for one in shared["constant"])
         return TravelledKernel(kernel, files.path(shared["site"]), constant)

@@ -277,6 +277,7 @@ def _task(
         target=target,
         key=TaskKey(workload, target.key, opened.compiler_version, flags),
         repeats=repeats_for(workload, target.cores, target.is_gpu),
+        beside=0 if target.is_gpu else prepared.constant_bytes,
         site=site,
     )
     task.space_points = task.restricted.size_estimate(np.random.default_rng(0)).points

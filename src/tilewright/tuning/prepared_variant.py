@@ -50,6 +50,18 @@ class PreparedVariant:
         self.skipped.append(Skipped(dispatch.entry, dispatch.count, reason, workload))
 
     @property
+    def constant_bytes(self) -> int:
+        """Of the weights that a call reads, as far as they are operands of single dispatches."""
+        found: dict[str, int] = {}
+        single = (one.tunable for one in self.sites if one.tunable is not None)
+        for site in (one.site for one in single if one.is_one_dispatch):
+            known = zip(site.inputs, site.constant, strict=True)
+            size = sum(one.bytes for one, constant in known if constant)
+            for name, runs in zip(site.dispatches, site.all_runs, strict=True):
+                found[name] = max(found.get(name, 0), size * runs)
+        return sum(found.values())
+
+    @property
     def kinds(self) -> set[str]:
         return {task.workload.kind for task in self.tasks}
 

@@ -38,7 +38,8 @@ class DispatchTask:
     `dispatch` is the first of them, which is tuned for all. `count`: executions in one run of the
     program, over all of `names`. `restricted` is the space that is searched (narrowed by a
     configuration file), `space` the whole one. `repeats`: executions in one submission when it is
-    timed, `rotations`: on this many sets of operands. `key` is the database's: results are reused
+    timed, `rotations`: on this many sets of operands. `beside`: bytes of constants that a call of
+    the whole program reads. `key` is the database's: results are reused
     only where all of it is equal.
     Times are seconds of one execution.
 
@@ -60,6 +61,7 @@ class DispatchTask:
     key: TaskKey
     repeats: int = 1
     rotations: int = 1
+    beside: int = 0
     reference: Reference | None = None
     baseline: InterleavedBaseline | None = None
     default_s: float | None = None
@@ -196,6 +198,7 @@ class DispatchTask:
             programs=programs,
             inputs=self.data.reference.inputs if self.data is not None else None,
             packed=self.folder / "packed",
+            beside=self.beside,
             site=self.site.site,
         )
 

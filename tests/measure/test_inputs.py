@@ -14,6 +14,7 @@ from tilewright.measure.input_syntax import parse_input, resolve_inputs
 from tilewright.measure.inputs import (
     Bounds,
     InputFile,
+    InputSet,
     ScalarInput,
     random_array,
     random_inputs,
@@ -229,3 +230,34 @@ def test_example_files_are_not_touched(tmp_path):
     (given,) = parse_input(f"@{path}")
     given.values[:] = 0
     assert Path(path).read_bytes() == before
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("shape", "beside", "turns"),
+    [
+        ((512, 512), 8 * MIB, 8),
+        ((512, 512), 0, 1),
+        ((512, 512), 3 * MIB // 2, 1),
+        ((512, 512), 1000 * MIB, 16),
+        ((4096, 4096), 1000 * MIB, 2),
+        ((64, 64), 8 * MIB, 1),
+    ],
+    ids=["as many as are read", "not said", "no more", "many", "large ones", "small ones"],
+)
+def test_constants_take_turns_where_a_program_has_more_of_them(shape, beside, turns):
+    kept, given = InputFile("w.npy", tensor("f32", *shape)), InputFile("x.npy", tensor("f32", 8))
+    assert InputSet("k", (given, kept), (1,), beside).turns == turns
+
+
+def test_what_is_no_constant_takes_no_turns():
+    given = InputFile("x.npy", tensor("f32", 512, 512))
+    assert InputSet("k", (given, given), (), 64 * MIB).turns == 1
+
+
+def test_nothing_stands_in_for_indices():
+    weights, indices = (InputFile("a.npy", tensor(t, 1024, 1024)) for t in ("i8", "i32"))
+    assert InputSet("k", (weights,), (0,), 64 * MIB).turns == 16
+    assert InputSet("k", (weights, indices), (0, 1), 64 * MIB).turns == 1

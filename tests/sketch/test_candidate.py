@@ -134,6 +134,40 @@ def test_a_kernel_is_checked_and_timed_as_any_candidate(
         assert again.check(tmp_path / "kernel.vmfb").ok
 
 
+@pytest.mark.parametrize("repeats", [1, 6])
+def test_a_kernel_is_timed_on_constants_of_a_whole_program(
+    pool: WorkerPool, benchmark: Benchmark, tmp_path: Path, repeats: int
+) -> None:
+    """Each of as many sets as it reads in a call is used in turn, by whatever programs come."""
+    site = product(ROWS, 256, 512)
+    types = [ArgumentType("f32", (ROWS, 512)), ArgumentType("f32", (512, 256))]
+    inputs = random_inputs(tmp_path, types)
+    a, b = (np.asarray(one, np.float64) for one in load_arguments(inputs))
+    write_outputs(tmp_path / "expected.npz", [a @ b])
+    for columns in (8, 16):
+        found = compiled(
+            pool,
+            site,
+            panels(columns, 4, OUTSIDE),
+            inputs,
+            tmp_path,
+            repeats=repeats,
+            beside=4 * types[1].bytes,
+        )
+        assert isinstance(found, CompiledKernel), found
+        assert found.inputs is not None
+        assert found.inputs.turns == 4
+        reference = Reference(found.inputs, tmp_path / "expected.npz", ("f32",), 512)
+        tested = CandidateTester(benchmark, reference, repeats=repeats).test(
+            tmp_path / "kernel.vmfb", QUICK
+        )
+        assert tested.ok, tested.message
+        # What is timed takes all of them, and computes the same.
+        four = InputSet(found.inputs.key, found.inputs.arguments * 4)
+        again = CandidateTester(benchmark, replace(reference, inputs=four), function="bench")
+        assert again.check(tmp_path / "kernel.vmfb").ok
+
+
 def test_equal_programs_are_made_once(
     pool: WorkerPool, site: SiteExpression, reference: Reference, tmp_path: Path
 ) -> None:

@@ -136,20 +136,31 @@ def test_sums_of_a_piece_fit_the_cache_where_channels_are_added_up_in_parts() ->
     assert depth == 64 or rows * 224 * width * 4 <= parse_target("cpu", 2).l2_bytes
 
 
-@pytest.mark.parametrize(("rows", "fetched"), [(14, True), (1, False)])
+@pytest.mark.parametrize(("size", "fetched"), [(14, True), (2, False)])
 def test_the_filter_of_the_next_panel_is_fetched_while_rows_are_computed(
-    rows: int, fetched: bool
+    size: int, fetched: bool
 ) -> None:
-    """Not where a panel is read for one row alone: the next one would come too late."""
+    """Not where a panel is read for few elements: the next one would come too late."""
     target = parse_target("cpu", 2)
-    sketch = ChannelWindowsSketch(convolution((14, 14), 64, 128, pad=1), target)
+    sketch = ChannelWindowsSketch(convolution((size, size), 64, 128, pad=1), target)
     values = dict(sketch.space.default.items) | {
-        **{"columns": 4, "rows": 1, "width": target.lanes(32), "piece_rows": rows},
-        **{"depth": 64, "unroll": 2, "order": "panels rows columns", "reduction": "windows"},
+        **{"columns": 2, "rows": 1, "width": 4 * target.lanes(32), "piece_rows": size},
+        **{"depth": 64, "unroll": 1, "order": "panels rows columns", "reduction": "windows"},
     }
-    values |= {"columns": 14 if rows == 1 else 4, "unroll": 16 if rows == 1 else 2}
     text = str(sketch.schedule(Configuration.of(values)).lower())
     assert ("cache=2" in text) == fetched
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+def test_what_computes_longer_fetches_as_much_in_fewer_steps(unroll: int) -> None:
+    target = parse_target("cpu", 2)
+    sketch = ChannelWindowsSketch(convolution((7, 7), 128, 128, pad=1), target)
+    values = dict(sketch.space.default.items) | {
+        **{"columns": 7, "rows": 1, "width": 2 * target.lanes(32), "piece_rows": 7},
+        **{"depth": 128, "unroll": unroll, "order": "panels rows columns"},
+        **{"reduction": "windows"},
+    }
+    assert "cache=2" in str(sketch.schedule(Configuration.of(values)).lower())
 
 
 @pytest.mark.parametrize("last", [True, False])

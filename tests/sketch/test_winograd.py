@@ -53,6 +53,19 @@ def test_configurations_are_right(sizes: dict[str, Any]) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-4)
 
 
+def test_the_next_filters_are_fetched_while_products_are_added_up() -> None:
+    sketch = WinogradSketch(convolution((28, 28), 64, 64, pad=1), parse_target("cpu", 2))
+    assert "cache=2" in str(sketch.schedule(sketch.space.default).lower())
+
+
+def test_filters_that_come_from_far_count() -> None:
+    """Tiles of four have half of the multiplications, and more than twice the filter to read."""
+    sketch = WinogradSketch(convolution((7, 7), 512, 512, pad=1), parse_target("cpu", 2))
+    assert dict(sketch.space.default.items)["size"] == 2
+    sketch = WinogradSketch(convolution((56, 56), 64, 64, pad=1), parse_target("cpu", 2))
+    assert dict(sketch.space.default.items)["size"] == 4
+
+
 def test_what_the_compiler_makes_of_the_default_is_right() -> None:
     expression = convolution((8, 8), 16, 16, pad=1)
     inputs = arrays(expression)

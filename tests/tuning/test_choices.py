@@ -39,7 +39,7 @@ def chain(
     name: str, seconds: float, count: int = 1, pads: bool = False, cores: int = 1, **runs: int
 ) -> SimpleNamespace:
     """A site of several dispatches; `runs`: how often each of them runs for it."""
-    site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=count)
+    site = Site(name, tuple(runs), count, Path(), (), (), None, runs=tuple(runs.values()))
     made = dispatch(name, seconds, count)
     made.is_chain = True
     alone = len(site.dispatches) == 1

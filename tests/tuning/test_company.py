@@ -10,6 +10,7 @@ from played_programs import PlayedRun
 
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Interval, Measurement, Verdict
+from tilewright.site import Site
 from tilewright.trial import Status, Trial
 from tilewright.tuning.company import Company, affordable, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
@@ -146,7 +147,7 @@ def test_only_the_winners_are_tried_where_there_is_no_time(run: PlayedRun) -> No
 def chain(run: PlayedRun, name: str, winner: str, *parts: str) -> Confirmed:
     """A site of several dispatches with a kernel that takes their place."""
     outcome = confirmed(run, name, winner, share=0.9)
-    site = SimpleNamespace(dispatches=parts, module=Path(__file__), runs=(), count=1)
+    site = Site(name, parts, 1, Path(__file__), (), (), None)
     outcome.task.default_s = 1.5
     outcome.task.is_chain = True
     outcome.task.site = SimpleNamespace(

@@ -23,6 +23,7 @@ from tilewright.argument import ArgumentType
 from tilewright.measure.device_options import Parameters
 from tilewright.measure.inputs import InputSet, random_inputs, read_outputs
 from tilewright.measure.jobs import WorkerFailure, WorkerState
+from tilewright.site import Site
 from tilewright.store import Database
 from tilewright.target import parse_target
 from tilewright.toolchain import Toolchain
@@ -238,7 +239,7 @@ class SitePool(PlayedPool):
 
 def as_chain(task: Any, pads: bool, **runs: int) -> None:
     """Make a task one of a site that these dispatches compute, as often in two runs of it."""
-    site = SimpleNamespace(dispatches=tuple(runs), runs=tuple(runs.values()), count=2, name="c")
+    site = Site("c", tuple(runs), 2, Path(), (), (), None, runs=tuple(runs.values()))
     padded = pads and len(runs) == 1
     task.template = None
     task.site = SimpleNamespace(digest=task.name, site=site, pads=pads, is_padded_dispatch=padded)

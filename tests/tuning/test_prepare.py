@@ -91,9 +91,13 @@ def test_sites_that_one_dispatch_computes_are_tasks_of_different_names(tmp_path)
           %fill = linalg.fill ins(%zero : f32) outs(%empty : {MATRIX}) -> {MATRIX}{layers}
           return %s2 : {MATRIX}
         }}"""
-    tasks = take_apart(opened(tmp_path, source)).tasks
+    prepared = take_apart(opened(tmp_path, source))
+    tasks = prepared.tasks
     assert [(task.count, task.is_chain) for task in tasks] == [(3, False), (1, True)]
     assert tasks[1].name == f"{tasks[0].name}_2"
+    # Of sites that are one dispatch, those that read most.
+    assert prepared.constant_bytes == 2 * 64 * 64 * 4
+    assert {task.beside for task in tasks} == {prepared.constant_bytes}
 
 
 def test_what_cannot_be_isolated_is_said(tmp_path):

@@ -154,6 +154,17 @@ def test_checkpoints_and_measurements(store: Database) -> None:
     assert store.measurements(runs[1]) == []
 
 
+def test_the_last_run_of_a_program(store: Database) -> None:
+    assert store.last_run("p", ("cpu",), "3.13.0") is None
+    first, second = (store.begin_run(run_record()) for _ in range(2))
+    store.finish_run(first)
+    for other in [("q", ("cpu",), "3.13.0"), ("p", ("cuda",), "3.13.0"), ("p", ("cpu",), "3")]:
+        assert store.last_run(*other) is None
+    found = store.last_run("p", ("cuda", "cpu"), "3.13.0")
+    assert found is not None
+    assert (found.id, found.options) == (second, {"effort": "quick", "seed": 3})
+
+
 def test_an_unfinished_run_is_found_again_and_a_finished_one_is_not(store: Database) -> None:
     where = ("p", "cpu", "3.13.0", "o")
     assert store.find_resumable(*where) is None

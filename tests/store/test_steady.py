@@ -113,6 +113,7 @@ def test_a_run_begun_while_the_server_is_away_is_there_afterwards(
     with open_database(url, folder=tmp_path) as store:
         fragile.stop()
         try:
+            assert store.last_run("p", ("cpu",), "3.13.0") is None
             run_id, task_id = store.begin_run(run_record()), store.task_id(key())
             store.record_trials(run_id, task_id, [trial(n) for n in range(3)])
         finally:

@@ -21,8 +21,10 @@ from tilewright.measure.device_options import DeviceOptions, Parameters
 from tilewright.measure.inputs import InputFile, InputSet, ScalarInput
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.ways import WaysRequest, WayTimes, time_ways
+from tilewright.store import RunRecord
 from tilewright.target import Target, parse_target
 from tilewright.tuning import how_to_run
+from tilewright.tuning.context import MORE_THREADS
 from tilewright.tuning.how_to_run import leave_workers_out, lines, measure_ways, summarised
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build
@@ -214,6 +216,9 @@ class Short:
         self, monkeypatch: pytest.MonkeyPatch, alone: float | str, device: DeviceOptions
     ) -> None:
         self.open = [device]
+        self.program, self.compiler_version = SimpleNamespace(digest="p"), "3.13.0"
+        self.runs: list[RunRecord] = []
+        self.store = SimpleNamespace(last_run=self._last_run)
         self.said: list[str] = []
         self.target = parse_target("cpu", 2)
         self.options = TuneOptions(threads=2)
@@ -236,6 +241,12 @@ class Short:
             runs_on=lambda threads: device == DeviceOptions.cpu(threads),
             device=device,
         )
+
+    def _last_run(self, digest: str, targets: tuple[str, ...], compiler: str) -> RunRecord | None:
+        fitting = (
+            run for run in self.runs if (run.program_digest, run.compiler) == (digest, compiler)
+        )
+        return next((run for run in fitting if run.target in targets), None)
 
     def time(self, build: Build, policy: object) -> float | str:
         assert self.benchmark.device == DeviceOptions.cpu(1)
@@ -260,6 +271,70 @@ def test_a_short_program_that_needs_no_workers_is_tuned_for_one_thread(
     assert run.benchmark.device == DeviceOptions.cpu(1)
     (said,) = run.said
     assert "0.0300 ms in the calling thread alone, 0.100 ms with 2 threads" in said
+
+
+def earlier(
+    run: Short, cores: int, more: int | None, device: str | None = None, program: str = "p"
+) -> None:
+    """A run that was tuned for some cores, of more that there were; None: it does not say."""
+    options = {"device": device} | ({} if more is None else {MORE_THREADS: more})
+    key = parse_target("cpu", cores).key
+    run.runs.append(RunRecord("p.mlir", program, key, "3.13.0", options))
+
+
+@pytest.mark.parametrize("alone", [1e-5, 0.95e-4, 4e-4], ids=["faster", "hardly", "slower"])
+def test_what_the_run_before_decided_holds(monkeypatch: pytest.MonkeyPatch, alone: float) -> None:
+    run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
+    earlier(run, 1, 2)
+    assert run.decided(1e-4) == (alone, 1)
+    assert "as the run before" in run.said[0]
+    run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
+    earlier(run, 2, 0)
+    assert run.decided(1e-4) == (1e-4, 2)
+    assert run.said == []
+
+
+def test_one_thread_after_all_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Short(monkeypatch, "it crashed", DeviceOptions.cpu(2))
+    earlier(run, 1, 2)
+    assert run.decided(1e-4) == (1e-4, 2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "more", "others"),
+    [
+        (1, 0, {}),
+        (1, None, {}),
+        (2, None, {}),
+        (2, 0, {"device": "local-task"}),
+        (1, 4, {}),
+        (4, 0, {}),
+        (2, 0, {"program": "q"}),
+    ],
+    ids=[
+        "one thread was asked for",
+        "it does not say",
+        "nor that",
+        "a device was asked for",
+        "of others",
+        "for others",
+        "another program",
+    ],
+)
+def test_what_decided_nothing_is_no_decision(
+    monkeypatch: pytest.MonkeyPatch, cores: int, more: int | None, others: dict[str, Any]
+) -> None:
+    for alone, found in ((3e-5, (3e-5, 1)), (0.95e-4, (1e-4, 2))):
+        run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
+        earlier(run, cores, more, **others)
+        assert run.decided(1e-4) == found
+
+
+def test_what_is_tuned_anew_is_decided_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Short(monkeypatch, 0.95e-4, DeviceOptions.cpu(2))
+    earlier(run, 1, 2)
+    run.options = replace(run.options, fresh=True)
+    assert run.decided(1e-4) == (1e-4, 2)
 
 
 def test_what_is_measured_elsewhere_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:

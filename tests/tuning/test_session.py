@@ -197,6 +197,12 @@ def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
     assert manifest["options"]["threads"] == 1
     # The other way is measured all the same.
     assert {one.device for one in result.runs} == {"local-sync", "local-task"}
+    # On a machine that is busy by now the next run finds what this one did all the same.
+    monkeypatch.setattr(how_to_run, "_AHEAD", 0.0)
+    monkeypatch.setattr(reuse, "_SAME_DEFAULT", 1000.0)
+    again = tune(program, options(tmp_path, threads=2, output=tmp_path / "again"))
+    assert any("for one thread, as the run before" in note for note in again.notes)
+    assert again.trials_total == 0
 
 
 def test_wrong_results_are_quarantined_and_never_shipped(

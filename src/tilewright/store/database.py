@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -145,6 +145,18 @@ class Database:
         return runs.find_resumable(
             self.connection, program_digest, target, compiler, options_digest
         )
+
+    def last_run(
+        self, program_digest: str, targets: Collection[str], compiler: str
+    ) -> RunRecord | None:
+        """The newest run of a program for one of these targets, whatever became of it.
+
+        Args:
+            program_digest: as the run stored it.
+            targets: as the run stored them.
+            compiler: the version.
+        """
+        return runs.last_run(self.connection, program_digest, targets, compiler)
 
     def resume_run(self, run_id: int) -> RunRecord:
         """Take over an unfinished run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 import sqlalchemy as sa
 
@@ -67,6 +68,31 @@ def find_resumable(
         busy = going_on(connection)
     mine = owner.this_process()
     return min(runs, key=lambda run: run.id in busy and run.owner != mine, default=None)
+
+
+def last_run(
+    db: Connection, program_digest: str, targets: Collection[str], compiler: str
+) -> RunRecord | None:
+    """See :meth:`tilewright.store.Database.last_run`.
+
+    Args:
+        db: the database.
+        program_digest, targets, compiler: as the run stored them.
+    """
+    columns = RUNS.c
+    fitting = (
+        sa.select(RUNS.table)
+        .where(
+            columns.program_digest == program_digest,
+            columns.target.in_(targets),
+            columns.compiler == compiler,
+        )
+        .order_by(columns.id.desc())
+        .limit(1)
+    )
+    with db.snapshot() as connection:
+        row = connection.execute(fitting).first()
+    return None if row is None else run_of(row)
 
 
 def take_over(db: Connection, run_id: int) -> None:

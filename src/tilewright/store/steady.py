@@ -14,7 +14,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -230,6 +230,12 @@ class SteadyDatabase(Database):
         with self._file.connection.transaction() as connection:
             RUNS.insert(connection, {**fields, "id": run_id})
         return run_id
+
+    def last_run(
+        self, program_digest: str, targets: Collection[str], compiler: str
+    ) -> RunRecord | None:
+        ask = super().last_run
+        return self._ask(lambda: ask(program_digest, targets, compiler), None)
 
     def resume_run(self, run_id: int) -> RunRecord:
         run = super().resume_run(run_id)

@@ -15,6 +15,9 @@ from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import PhaseEnded, PhaseStarted
 from tilewright.tuning.opening import OpenProgram
 
+# Under what a run's record has `more_threads`, beside its options.
+MORE_THREADS = "more_threads"
+
 
 class Interrupted(Exception):
     """The user asked the run to stop, and nothing worth writing out has been found yet."""
@@ -63,7 +66,7 @@ class RunContext(OpenProgram):
             program_digest=self.program.digest,
             target=self.target.key,
             compiler=self.compiler_version,
-            options=self.options.to_json(),
+            options=self.options.to_json() | {MORE_THREADS: self.more_threads},
             options_digest=digest,
             seed=self.options.seed,
         )

@@ -4,6 +4,7 @@ that run it so.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,8 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.remote import RemoteBenchmark
 from tilewright.measure.statistics import Measurement, Verdict
 from tilewright.measure.ways import WaysRequest, time_ways
-from tilewright.tuning.context import RunContext
+from tilewright.target import Target
+from tilewright.tuning.context import MORE_THREADS, RunContext
 from tilewright.tuning.opening import open_benchmark
 from tilewright.tuning.programs import RUN_TIMEOUT_S, Build, Programs, quick_timing
 from tilewright.tuning.result import RunSummary
@@ -43,6 +45,9 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
         default: the program as the compiler makes it.
         default_s: its seconds with all threads.
 
+    What the last run of the same program decided is decided again, unless all is to be tuned anew:
+    on a busy machine it could come out otherwise, and nothing of that run would be found.
+
     Returns:
         Its seconds, as it is run from here on.
     """
@@ -53,9 +58,13 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     if cores == 1 or default_s > _TRIED_S or elsewhere or not many.runs_on(cores):
         return default_s
     alone = replace(context.target, cores=1)
+    before = _decided_before(context, alone)
+    if before is False:
+        return default_s
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
-    if isinstance(seconds, str) or seconds > min(_SHORT_S, _AHEAD * default_s):
+    most = math.inf if before else min(_SHORT_S, _AHEAD * default_s)
+    if isinstance(seconds, str) or seconds > most:
         context.benchmark.close()
         context.benchmark = many
         return default_s
@@ -65,8 +74,24 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     context.note(
         f"by default the program takes {significant(seconds * 1e3)} ms in the calling thread "
         f"alone, {significant(default_s * 1e3)} ms with {cores} threads: it is tuned for one thread"
+        + (", as the run before" if before else "")
     )
     return seconds
+
+
+def _decided_before(context: RunContext, alone: Target) -> bool | None:
+    """Whether the last run of this program that could leave workers out did so; None: there was
+    none, or it is not to be asked."""
+    if context.options.fresh:
+        return None
+    targets = (context.target.key, alone.key)
+    last = context.store.last_run(context.program.digest, targets, context.compiler_version)
+    if last is None or MORE_THREADS not in last.options:
+        return None
+    left_out = last.options[MORE_THREADS] == context.target.cores
+    # One thread may have been asked for; so may a device, which keeps its workers.
+    asked_for = last.target == alone.key or bool(last.options.get("device"))
+    return True if left_out else None if asked_for else False
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:

@@ -15,7 +15,7 @@ def compiler():
 def vmfb(compiler, tmp_path_factory):
     """Paths of compiled programs by name."""
     folder = tmp_path_factory.mktemp("vmfb")
-    names = ("ADD", "SUBTRACT", "MIXED", "SPIN", "WEIGHTS")
+    names = ("ADD", "OTHER_BENCH", "SUBTRACT", "MIXED", "SPIN", "WEIGHTS")
     sources = {name.lower(): getattr(measured_programs, name) for name in names}
     for name, source in sources.items():
         (folder / f"{name}.vmfb").write_bytes(compiler.compile(source))

@@ -26,6 +26,17 @@ func.func @main(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> tensor<4x8xf32> {
   return %r : tensor<4x8xf32>
 }
 """
+# A program of its own, whose `bench` takes twice as many arguments, of other types.
+OTHER_BENCH = """
+func.func @main(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %r = arith.addf %a, %a : tensor<4x8xf32>
+  return %r : tensor<4x8xf32>
+}
+func.func @bench(%a: tensor<3xf32>, %b: tensor<3xf32>) -> tensor<3xf32> {
+  %r = arith.addf %a, %b : tensor<3xf32>
+  return %r : tensor<3xf32>
+}
+"""
 MIXED = """
 func.func @main(%a: tensor<4xbf16>, %f: f32, %i: index, %n: tensor<f32>)
     -> (tensor<4xbf16>, f32, index, tensor<4xi1>, tensor<f32>) {

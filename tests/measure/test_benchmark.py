@@ -83,6 +83,12 @@ def test_timing_main_and_bench(bench, vmfb, inputs):
     assert repeated.executions_per_sample % 4 == 0
 
 
+def test_a_users_function_called_bench_is_not_what_is_timed(bench, vmfb, tmp_path):
+    inputs = random_inputs(tmp_path / "one", [MATRIX])
+    measured = bench.time(vmfb["other_bench"], inputs)
+    assert isinstance(measured, Measurement), measured
+
+
 def test_a_program_without_bench_cannot_be_repeated(bench, vmfb, inputs):
     failure = bench.time(vmfb["subtract"], inputs, repeats=4)
     assert isinstance(failure, WorkerFailure)

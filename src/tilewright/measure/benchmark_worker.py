@@ -363,10 +363,11 @@ def _timed_call(
     """The call that is timed, and how often it runs what is measured.
 
     A `bench` that takes the arguments several times over uses copies of them in turn, each at least
-    once.
+    once. It is a candidate's: a user's program may have a function of that name, too.
     """
-    arguments = _arguments(state, inputs)
-    sets = program.argument_count(BENCH) // len(arguments) if arguments else 1
+    arguments, sets = _arguments(state, inputs), 1
+    if arguments and (repeats > 1 or inputs.turns > 1):
+        sets = program.argument_count(BENCH) // len(arguments)
     if repeats == 1 and sets < 2:
         return program.bind(function, arguments), 1
     if sets > 1:

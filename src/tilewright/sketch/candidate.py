@@ -44,15 +44,15 @@ class KernelRequest:
     The program has a function `main`, which takes the kernel's inputs (constant ones flat, packed
     ones in the place of the site's) and returns the site's result, and, with `repeats` of more than
     1, `bench`, which runs the kernel's dispatches this often in one submission, on `rotations` sets
-    of inputs in turn.
+    of inputs in turn, or on as many as `inputs` are to take (`InputSet.turns`).
 
     expression: what `stored` makes of the site's expression. target, flags: what it is compiled
     for, and all flags of `iree-compile`. keep: where the kernel's MLIR is written. programs: a
     folder for what candidates became: of one that becomes the same program as another before it
     only the digest is returned, and no vmfb is written. inputs: those of the site, which are packed
     as the kernel has them, into files of the folder `packed`. beside: bytes of constants that a
-    call of the whole program reads; 0: not said. site: what the expression was read
-    from, where it can be read again on another machine.
+    call of the whole program reads; 0: not said. site: what the expression was read from, where it
+    can be read again on another machine.
     """
 
     expression: bytes

@@ -28,12 +28,12 @@ _UNROLLED = 4
 # What a piece of parallel work keeps at once may be as much as this many second-level caches.
 _MOST_CACHES = 3
 
-# For a guess of the time, fitted to 190 kernels of a ResNet-50's four layers on two cores of an
-# AVX-512 Xeon, each with weights that were last read long ago. In cycles: multiply-adds and loads
-# in one; a vector of the image copied, transformed, and of the result; bytes from the second and
-# the third cache; bytes of filters, which come from wherever a network's are while others are
-# multiplied, with how much of the shorter of the two is not hidden behind the longer; a block of
-# products, a piece of parallel work.
+# For a guess of the time, fitted to some kernels, 50 at most, for each of a ResNet-50's four sizes
+# of layers on two cores of an AVX-512 Xeon, with weights that were last read long ago. In cycles:
+# multiply-adds and loads in one; a vector of the image copied, transformed, and of the result;
+# bytes from the second and the third cache; bytes of filters, which come from wherever a network's
+# are while others are multiplied, with how much of the shorter of the two is not hidden behind the
+# longer; a block of products, a piece of parallel work.
 _FMA_PER_CYCLE, _LOADS_PER_CYCLE, _FMA_LATENCY = 2.0, 1.7, 5.5
 _COPIED_CYCLES, _TRANSFORMED_CYCLES, _RESULT_CYCLES = 1.4, 14.0, 21.0
 _L2_BYTES_PER_CYCLE, _L3_BYTES_PER_CYCLE = 55.0, 6.4

@@ -40,13 +40,13 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     us with workers, which are woken for it, and 2 without; a product of 128 cubed takes one thread
     25. Schedules make the computing faster, not the waking.
 
+    What the last run of the same program decided is decided again, unless all is to be tuned anew:
+    on a busy machine it could come out otherwise, and nothing of that run would be found.
+
     Args:
         programs: of the run, whose target, options and benchmark are changed.
         default: the program as the compiler makes it.
         default_s: its seconds with all threads.
-
-    What the last run of the same program decided is decided again, unless all is to be tuned anew:
-    on a busy machine it could come out otherwise, and nothing of that run would be found.
 
     Returns:
         Its seconds, as it is run from here on.
@@ -55,11 +55,11 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     many = context.benchmark
     cores = context.target.cores
     elsewhere = isinstance(many, RemoteBenchmark)
-    if cores == 1 or default_s > _TRIED_S or elsewhere or not many.runs_on(cores):
+    if cores == 1 or elsewhere or not many.runs_on(cores):
         return default_s
     alone = replace(context.target, cores=1)
     before = _decided_before(context, alone)
-    if before is False:
+    if default_s > _TRIED_S if before is None else not before:
         return default_s
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
@@ -88,10 +88,11 @@ def _decided_before(context: RunContext, alone: Target) -> bool | None:
     last = context.store.last_run(context.program.digest, targets, context.compiler_version)
     if last is None or MORE_THREADS not in last.options:
         return None
-    left_out = last.options[MORE_THREADS] == context.target.cores
-    # One thread may have been asked for; so may a device, which keeps its workers.
-    asked_for = last.target == alone.key or bool(last.options.get("device"))
-    return True if left_out else None if asked_for else False
+    if last.target == alone.key:
+        # One thread may have been asked for.
+        return True if last.options[MORE_THREADS] == context.target.cores else None
+    # Workers are kept where others measure, and on a device that was asked for.
+    return None if any(map(last.options.get, ("device", "runner", "cluster"))) else False
 
 
 def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:

@@ -34,11 +34,12 @@ from tilewright.schedule.types import INDEX
 from tilewright.schedule.walk import transform
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing
-from tilewright.sketch.sliding import with_producers
+from tilewright.sketch.sliding import SlidingReduction, with_producers
 from tilewright.sketch.structure import computed_stages, extent, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.sketch.window_cost import made_width
 from tilewright.sketch.window_rewriting import Computed, Element
+from tilewright.sketch.window_tiles import WindowTiles
 from tilewright.sketch.windows import ChannelWindowsSketch, numbers_of
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
@@ -71,10 +72,9 @@ class BandsSketch(ChannelWindowsSketch):
         inputs, constant = (*site.inputs, self._made), (*site.constant, False)
         super().__init__(SiteExpression(inputs, constant, output), target)
 
-    def _choose(self) -> None:
-        super()._choose()
-        found = self._found
-        if self._column is None or found.dims[-1].data is not self._vector or found.channels:
+    def _choose(self, found: SlidingReduction) -> WindowTiles:
+        tiles = super()._choose(found)
+        if tiles.column is None or found.dims[-1].data is not tiles.vector or found.channels:
             raise Unfit("the windows' image has no columns, or its channels are added up")
         bodies = [body for op in computed_stages(found.site.output) for body in op.body]
         every = [read for body in bodies for read in reads(body) if read.tensor is self._made]
@@ -83,11 +83,12 @@ class BandsSketch(ChannelWindowsSketch):
         ]
         if len(every) != 1 or len(image) != 1:
             raise Unfit("the first sums are read elsewhere, or not by the windows")
+        return tiles
 
     def _knobs(self) -> list[Knob]:
         knobs = [k for k in super()._knobs() if k.name != "image"]
         lanes, registers = self._lanes, self._target.vector_registers
-        wide = tiles_of(min(4 * lanes, extent(self._vector)), lanes) * lanes
+        wide = tiles_of(min(4 * lanes, extent(self._tiles.vector)), lanes) * lanes
         return [
             *knobs,
             ChoiceKnob("image", ("copied",)),
@@ -98,7 +99,7 @@ class BandsSketch(ChannelWindowsSketch):
 
     def _constraints(self) -> list[Constraint]:
         lanes, registers = self._lanes, self._target.vector_registers
-        channels = extent(self._vector)
+        channels = extent(self._tiles.vector)
 
         def needed(columns: Any, width: Any) -> Any:
             return (columns + 1) * (width // lanes)
@@ -135,15 +136,15 @@ class BandsSketch(ChannelWindowsSketch):
     def _start(self, knobs: Sequence[Knob]) -> Configuration:
         chosen = dict(super()._start(knobs).items)
         lanes, most = self._lanes, self._target.vector_registers - 1
-        channels, numbers = extent(self._vector), numbers_of(chosen)
+        channels, numbers = extent(self._tiles.vector), numbers_of(chosen)
         together = numbers["piece_panels"] * numbers["width"]
         best, _ = made_width(np.array([min(together, channels)]), lanes)
         width = int(best[0])
         if together < channels and together % width:
             width = lanes
         # As few tiles along the columns as there can be, of one size.
-        assert self._column is not None
-        columns = extent(self._column)
+        assert self._tiles.column is not None
+        columns = extent(self._tiles.column)
         tiles = tiles_of(columns, max(1, most // (width // lanes) - 2))
         made = {"made_columns": tiles_of(columns, tiles), "made_width": width}
         return Configuration.of({**chosen, **made})

@@ -14,6 +14,7 @@ from tilewright.schedule.tensor import IterVar
 from tilewright.schedule.types import bits
 from tilewright.sketch.sliding import SlidingReduction
 from tilewright.sketch.structure import extent
+from tilewright.sketch.window_tiles import WindowTiles
 from tilewright.space.arrays import FloatArray
 from tilewright.space.turns import makespan
 from tilewright.target import Target
@@ -75,20 +76,19 @@ _CHECKED = 4.0
 class WindowNest:
     """What the loops of a sliding reduction are, for a guess of their time.
 
-    found: the reduction. target: the processor. lanes: of a vector. vector, block, column, row: the
-        axes that tiles are made of, as of a sketch; None where there is no such one. made_of: how
-        many products an element of the image is the sum of, where a copy of it is computed.
+    tiles: what they are made of. target: the processor. lanes: of a vector. made_of: how many
+        products an element of the image is the sum of, where a copy of it is computed.
     """
 
-    found: SlidingReduction
+    tiles: WindowTiles
     target: Target
     lanes: int
-    vector: IterVar
-    block: IterVar | None
-    column: IterVar | None
-    row: IterVar | None
-    panel: IterVar | None
     made_of: int = 0
+
+    @property
+    def found(self) -> SlidingReduction:
+        """The reduction."""
+        return self.tiles.found
 
     def prior(self, configurations: Sequence[Configuration]) -> FloatArray:
         """Minus the logarithm of the guessed seconds: higher is better.
@@ -109,7 +109,7 @@ class WindowNest:
             whole: leaves out what pieces of parallel work add.
         """
         vectors = np.ceil(values["width"] / self.lanes)
-        rows, row = values["rows"], _size(self.row)
+        rows, row = values["rows"], _size(self.tiles.row)
         across, below = row // rows, row % rows
         along, columns, more = self._along(values)
         steps = prod(map(extent, self.found.op.reduce_axis))
@@ -131,7 +131,7 @@ class WindowNest:
         cycles += self._sums(values)
         pieces, even = self._pieces(values)
         cycles = np.where(even, cycles, _UNEVEN * cycles)
-        if self.found.order[-1] is not self.vector or self.vector in self.found.phases:
+        if self.found.order[-1] is not self.tiles.vector or self.tiles.vector in self.found.phases:
             cycles += self._scattered(values)
         cycles += self._image(values, pieces, cycles)
         each = (cycles / pieces + _PIECE_CYCLES) / _HERTZ
@@ -146,7 +146,7 @@ class WindowNest:
     @property
     def _by_columns(self) -> bool:
         """Whether vectors are columns."""
-        return self.vector in self.found.slides
+        return self.tiles.vector in self.found.slides
 
     def _along(
         self, values: Mapping[str, NDArray[Any]]
@@ -154,9 +154,9 @@ class WindowNest:
         """Whole tiles along the columns, columns of one (1 where they are the vectors), and what
         is left behind the last."""
         if self._by_columns:
-            tiles = np.ceil(extent(self.vector) / values["width"])
+            tiles = np.ceil(extent(self.tiles.vector) / values["width"])
             return tiles, np.ones(len(tiles)), np.zeros(len(tiles))
-        columns, column = values["columns"], _size(self.column)
+        columns, column = values["columns"], _size(self.tiles.column)
         return column // columns, columns, column % columns
 
     def _step(
@@ -171,7 +171,7 @@ class WindowNest:
         sums = vectors * blocks * columns * rows
         weights = float(self.found.filter is not None)
         if self._by_columns:
-            dim = self.found.dim_of(self.vector)
+            dim = self.found.dim_of(self.tiles.vector)
             apart = dim is not None and dim.stride > 1
             # Vectors begin anywhere; they are gathered where a stride is between their elements.
             far = _GATHERED
@@ -180,11 +180,11 @@ class WindowNest:
             gathered = np.where(apart & (values["image"] != "copied"), far, _UNALIGNED)
             loads = gathered * vectors * rows + weights * blocks
             live = sums + np.minimum(vectors * rows, blocks) + 1
-        elif self.vector in self.found.outputs:
+        elif self.tiles.vector in self.found.outputs:
             loads = vectors * blocks + columns * rows
             live = sums + vectors * blocks + 1
         else:
-            dim = None if self.column is None else self.found.dim_of(self.column)
+            dim = None if self.tiles.column is None else self.found.dim_of(self.tiles.column)
             window = extent(dim.reduced) if dim is not None and dim.reduced is not None else 1
             stride = dim.stride if dim is not None else 1
             # Neighbouring columns share what their windows have in common.
@@ -218,7 +218,7 @@ class WindowNest:
             return none
         element, depth = bits(found.image.tensor.dtype) // 8, values["depth"]
         wide = values["width"] if self._by_columns else columns
-        across, reach = self._window(self.row), self._window(self._columns)
+        across, reach = self._window(self.tiles.row), self._window(self.tiles.across)
         span = (wide - 1) * reach[0] + reach[1]
         if found.dims[-1].data is None:
             # Channels side by side, for each column.
@@ -244,46 +244,41 @@ class WindowNest:
             return 1, 1
         return dim.stride, 1 if dim.reduced is None else extent(dim.reduced) * dim.dilation
 
-    @property
-    def _columns(self) -> IterVar | None:
-        """The axis of columns."""
-        return self.vector if self._by_columns else self.column
-
     def _panels(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Tiles of channels."""
-        blocks = np.ceil(_size(self.block) / values["blocks"])
+        blocks = np.ceil(_size(self.tiles.block) / values["blocks"])
         if self._by_columns:
             return np.asarray(blocks)
-        return np.asarray(np.ceil(extent(self.vector) / values["width"]) * blocks)
+        return np.asarray(np.ceil(extent(self.tiles.vector) / values["width"]) * blocks)
 
     def _others(self) -> int:
         """Values of the axes that tiles are not made of."""
-        tiled = {self.vector, self.block, self.column, self.row}
+        tiled = {self.tiles.vector, self.tiles.block, self.tiles.column, self.tiles.row}
         return prod(extent(axis) for axis in self.found.op.axis if axis not in tiled)
 
     def _pieces(self, values: Mapping[str, NDArray[Any]]) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Pieces of parallel work, and whether all of them do the same: where they do not, each
         step asks what is there."""
-        size, tile = extent(self.vector), values["width"]
-        if self.row is not None:
-            size, tile = _size(self.row), values["rows"]
-        elif self.column is not None:
-            size, tile = _size(self.column), values["columns"]
+        size, tile = extent(self.tiles.vector), values["width"]
+        if self.tiles.row is not None:
+            size, tile = _size(self.tiles.row), values["rows"]
+        elif self.tiles.column is not None:
+            size, tile = _size(self.tiles.column), values["columns"]
         tiles = np.ceil(size / tile)
         across = np.ceil(tiles / values["piece_rows"])
         others = self._others() // prod(phase.count for phase in self.found.phases.values())
-        if self.panel is self.block:
-            panels = np.ceil(_size(self.block) / values["blocks"])
-        elif self.panel is self.vector:
-            panels = np.ceil(extent(self.vector) / values["width"])
+        if self.tiles.panel is self.tiles.block:
+            panels = np.ceil(_size(self.tiles.block) / values["blocks"])
+        elif self.tiles.panel is self.tiles.vector:
+            panels = np.ceil(extent(self.tiles.vector) / values["width"])
         else:
-            panels = np.full(len(across), float(_size(self.panel)))
-            others //= _size(self.panel)
+            panels = np.full(len(across), float(_size(self.tiles.panel)))
+            others //= _size(self.tiles.panel)
         shares = np.ceil(panels / values["piece_panels"])
         even = (across == 1) | ((tiles % values["piece_rows"] == 0) & (size % tile == 0))
         even &= (shares == 1) | (panels % values["piece_panels"] == 0)
         if self.made_of:
-            even &= (shares == 1) | (extent(self.vector) % values["width"] == 0)
+            even &= (shares == 1) | (extent(self.tiles.vector) % values["width"] == 0)
         return np.asarray(others * across * shares), even
 
     def _sums(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
@@ -291,9 +286,9 @@ class WindowNest:
         channels, where the first cache does not hold them."""
         element = bits(self.found.op.outputs[0].dtype) // 8
         parts = self._channels / values["depth"]
-        columns = extent(self._columns) if self._columns is not None else 1
+        columns = extent(self.tiles.across) if self.tiles.across is not None else 1
         across = values["width"] if not self._by_columns else 1
-        rows = np.minimum(_size(self.row), values["piece_rows"] * values["rows"])
+        rows = np.minimum(_size(self.tiles.row), values["piece_rows"] * values["rows"])
         held = element * rows * columns * values["blocks"] * across
         rate = np.where(
             held <= self.target.l2_bytes // 2, _L2_BYTES_PER_CYCLE, _MEMORY_BYTES_PER_CYCLE
@@ -306,7 +301,7 @@ class WindowNest:
         """Cycles of storing results that vectors have elsewhere than side by side; under a mask
         where the last vectors have more than there is."""
         elements = prod(map(extent, self.found.op.axis))
-        masked = extent(self.vector) % values["width"] != 0
+        masked = extent(self.tiles.vector) % values["width"] != 0
         return np.asarray(elements * np.where(masked, _MASKED_STORE, _SCATTERED_STORE))
 
     @property
@@ -320,7 +315,7 @@ class WindowNest:
     def _filter_cycles(self, values: Mapping[str, NDArray[Any]]) -> FloatArray:
         """Cycles in which the filter comes: from memory for each core, and again for each further
         piece of rows where the second cache does not keep it meanwhile."""
-        passes = np.ceil(np.ceil(_size(self.row) / values["rows"]) / values["piece_rows"])
+        passes = np.ceil(np.ceil(_size(self.tiles.row) / values["rows"]) / values["piece_rows"])
         far = np.minimum(passes, self.target.cores)
         cycles = self._filter_bytes * _WAITED * far / _MEMORY_BYTES_PER_CYCLE
         if self._filter_bytes > self.target.l2_bytes // 2:
@@ -352,15 +347,15 @@ class WindowNest:
         read = np.full(len(pieces), float(element))
         for dim, size in zip(found.dims, found.image.tensor.shape, strict=True):
             part: Any = float(size)
-            if dim.data is not None and dim.data is self.row:
+            if dim.data is not None and dim.data is self.tiles.row:
                 overlap = (extent(dim.reduced) - 1) * dim.dilation if dim.reduced is not None else 0
                 made = values["piece_rows"] * values["rows"]
                 part = np.minimum(size, made * dim.stride + overlap)
-            elif dim.data is not None and dim.data is self.panel and not self._by_columns:
+            elif dim.data is not None and dim.data is self.tiles.panel and not self._by_columns:
                 part = np.minimum(size, values["piece_panels"] * values["width"])
-            elif dim.data is not None and dim.data is self.panel:
+            elif dim.data is not None and dim.data is self.tiles.panel:
                 part = np.minimum(size, values["piece_panels"])
-            elif dim.data is not None and dim.data not in {self.vector, self.column}:
+            elif dim.data is not None and dim.data not in {self.tiles.vector, self.tiles.column}:
                 part = 1.0
             read = read * part
         # Where a copy outgrows the first cache, it is written to the second and read from there.
@@ -370,7 +365,9 @@ class WindowNest:
         again = pieces * read / _L3_BYTES_PER_CYCLE
         copied += np.where(read > self.target.l2_bytes // 2, again, 0.0)
         if self.made_of:
-            together = np.minimum(extent(self.vector), values["piece_panels"] * values["width"])
+            together = np.minimum(
+                extent(self.tiles.vector), values["piece_panels"] * values["width"]
+            )
             made = pieces * read / element * self.made_of / (self.lanes * _MADE_PER_CYCLE)
             copied += made * made_width(together, self.lanes)[1]
             copied += pieces * read / together * self.made_of / _MADE_FROM_BYTES_PER_CYCLE

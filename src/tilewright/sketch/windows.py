@@ -12,12 +12,13 @@ import numpy as np
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.schedule.tensor import IterVar
-from tilewright.sketch.fetching import fetched_ahead
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.sliding import sliding_reduction
+from tilewright.sketch.sliding import SlidingReduction, sliding_reduction
 from tilewright.sketch.structure import extent, tile_sizes, widest_bits
 from tilewright.sketch.window_cost import NEAR, WindowNest
 from tilewright.sketch.window_rewriting import Computed, written_anew
+from tilewright.sketch.window_schedule import ORDERS, WindowSchedule
+from tilewright.sketch.window_tiles import WindowTiles
 from tilewright.space.constraints import Constraint
 from tilewright.space.knobs import ChoiceKnob, Knob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
@@ -26,7 +27,6 @@ from tilewright.trial import Configuration, Value
 
 # Tiles of which the best pieces are looked for.
 _MOST_TILES = 48
-_ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
 # Vector instructions that one step of the innermost loop may be unrolled to.
 _MOST_UNROLLED = 512
 # Windows of so many elements are short.
@@ -51,11 +51,6 @@ class WindowsSketch(Sketch):
     padded, into memory of its own, or read in place with the edges cut off.
     """
 
-    # Of tiles, by their roles; None where there is no such axis.
-    _vector: IterVar
-    _block: IterVar | None
-    _column: IterVar | None
-    _row: IterVar | None
     # Products that an element of a copied image is the sum of.
     _made_of = 0
 
@@ -63,57 +58,39 @@ class WindowsSketch(Sketch):
         self._found = found = sliding_reduction(site)
         self._target = target
         self._lanes = target.lanes(widest_bits(found.body))
-        self._choose()
-        tiled = (self._row, self._block, self._column, self._vector)
-        # Innermost last.
-        self._tiled = [axis for axis in tiled if axis is not None]
-        others = [a for a in found.order if a is not None and a not in {*tiled, *found.slides}]
-        channels = None if self._vector in found.slides else self._vector
-        wide = [axis for axis in others if extent(axis) > 1]
-        # Along which pieces have several tiles beside those of rows.
-        self._panel = next((a for a in (self._block, channels, *wide[-1:]) if a is not None), None)
-        self._nest = WindowNest(
-            found,
-            target,
-            self._lanes,
-            self._vector,
-            self._block,
-            self._column,
-            self._row,
-            self._panel,
-            self._made_of,
-        )
+        self._tiles = self._choose(found)
+        self._nest = WindowNest(self._tiles, target, self._lanes, self._made_of)
         knobs = self._knobs()
         self.space = space_near(
             self.name, knobs, self._constraints(), self._start(knobs), prior_many=self._nest.prior
         )
 
     @abstractmethod
-    def _choose(self) -> None:
-        """Sets the axes of tiles; raises Unfit."""
+    def _choose(self, found: SlidingReduction) -> WindowTiles:
+        """The axes of tiles; raises Unfit."""
 
     # -- the space ---------------------------------------------------------------------------------
 
     def _knobs(self) -> list[Knob]:
         found, lanes = self._found, self._lanes
-        channels, blocks = extent(self._vector), _size(self._block)
+        channels, blocks = extent(self._tiles.vector), _size(self._tiles.block)
         registers = self._target.vector_registers
-        column, row = _size(self._column), _size(self._row)
+        column, row = _size(self._tiles.column), _size(self._tiles.row)
         most = min(4 * lanes, -(-channels // lanes) * lanes)
-        whole = channels >= lanes or self._vector in found.slides
+        whole = channels >= lanes or self._tiles.vector in found.slides
         widths = tuple(range(lanes, most + 1, lanes)) if whole else (channels,)
         # Tiles of rows and of channels in a piece: what divides them, whatever the size of a tile.
-        high = range(1, min(row, 4) + 1) if self._pieced is self._row else (1,)
-        wide = widths if self._panel is self._vector else (1,)
+        high = range(1, min(row, 4) + 1) if self._tiles.pieced is self._tiles.row else (1,)
+        wide = widths if self._tiles.panel is self._tiles.vector else (1,)
         inner = extent(found.channels[-1]) if found.channels else 1
         return [
             TileKnob("columns", tuple(range(1, min(column, registers) + 1))),
             TileKnob("rows", tuple(range(1, min(row, 4) + 1))),
             TileKnob("width", widths),
             TileKnob("blocks", tuple(range(1, min(blocks, registers) + 1))),
-            TileKnob("piece_rows", _shares(_size(self._pieced), high)),
-            TileKnob("piece_panels", _shares(_size(self._panel), wide)),
-            ChoiceKnob("order", _ORDERS),
+            TileKnob("piece_rows", _shares(_size(self._tiles.pieced), high)),
+            TileKnob("piece_panels", _shares(_size(self._tiles.panel), wide)),
+            ChoiceKnob("order", ORDERS),
             ChoiceKnob("reduction", ("windows", "channels") if found.channels else ("windows",)),
             TileKnob("depth", _depths(inner)),
             TileKnob("unroll", tuple(u for u in (1, 2, 3, 4, 8, 16) if u <= inner)),
@@ -124,26 +101,16 @@ class WindowsSketch(Sketch):
     def _copies(self) -> bool:
         """Whether the image is usually copied."""
         found = self._found
-        if self._vector in found.slides:
-            dim = found.dim_of(self._vector)
+        if self._tiles.vector in found.slides:
+            dim = found.dim_of(self._tiles.vector)
             apart = dim is not None and dim.stride > NEAR
-            if apart or extent(self._vector) < self._lanes:
+            if apart or extent(self._tiles.vector) < self._lanes:
                 return True
         # Where columns are innermost, the channels of a tile are in lines and pages of their own.
-        strewn = found.dims[-1].slides and self._vector in found.outputs
-        if self._vector in found.outputs and prod(map(extent, found.channels)) <= _FEW:
+        strewn = found.dims[-1].slides and self._tiles.vector in found.outputs
+        if self._tiles.vector in found.outputs and prod(map(extent, found.channels)) <= _FEW:
             return False
         return bool(found.channels) and (found.is_padded or strewn)
-
-    @property
-    def _pieced(self) -> IterVar:
-        """The axis whose tiles pieces of parallel work share out beside the panels."""
-        return next(a for a in (self._row, self._column, self._vector) if a is not None)
-
-    def _knob_of(self, axis: IterVar) -> str:
-        """The knob with the size of tiles along an axis."""
-        roles = ((self._row, "rows"), (self._block, "blocks"), (self._column, "columns"))
-        return next((name for role, name in roles if role is axis), "width")
 
     def _constraints(self) -> list[Constraint]:
         found, lanes = self._found, self._lanes
@@ -151,7 +118,7 @@ class WindowsSketch(Sketch):
         stack = self._target.stack_bytes // _STACK_SHARE
         inner = extent(found.channels[-1]) if found.channels else 1
         written = np.cumprod([1, *(extent(axis) for axis in reversed(found.windows))])
-        pieced = extent(self._pieced)
+        pieced = extent(self._tiles.pieced)
         tile = ("columns", "rows", "width", "blocks")
 
         def vectors(c: Any, r: Any, w: Any, b: Any) -> Any:
@@ -170,7 +137,7 @@ class WindowsSketch(Sketch):
             ),
             Constraint(
                 "rows of a piece",
-                ("piece_rows", self._knob_of(self._pieced)),
+                ("piece_rows", self._tiles.knob_of(self._tiles.pieced)),
                 lambda tiles, size: (tiles - 1) * size < pieced,
                 lambda tiles, size: f"{tiles} tiles of {size}; elements: {pieced}",
                 vectorised=True,
@@ -179,10 +146,10 @@ class WindowsSketch(Sketch):
                 "parts of the reduction",
                 ("order", "depth", "unroll"),
                 lambda order, depth, unroll: (
-                    (depth == inner) | ((order == _ORDERS[0]) & (depth > unroll))
+                    (depth == inner) | ((order == ORDERS[0]) & (depth > unroll))
                 ),
                 lambda order, depth, unroll: (
-                    f"{depth} of {inner} channels a pass take the order '{_ORDERS[0]}' (here "
+                    f"{depth} of {inner} channels a pass take the order '{ORDERS[0]}' (here "
                     f"'{order}') and more channels than are unrolled ({unroll})"
                 ),
                 vectorised=True,
@@ -235,7 +202,7 @@ class WindowsSketch(Sketch):
         found = self._found
         inner = extent(found.channels[-1]) if found.channels else 1
         return {
-            "order": _ORDERS[0] if found.outputs or self._column is None else _ORDERS[1],
+            "order": ORDERS[0] if found.outputs or self._tiles.column is None else ORDERS[1],
             # Also where vectors are columns: 0.99 to 1.32 times as fast as with channels outside.
             "reduction": "windows",
             "unroll": max(u for u in (1, 2, 3, 4) if u <= inner and (u != 3 or inner == 3)),
@@ -269,127 +236,31 @@ class WindowsSketch(Sketch):
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
-        found = self._found
         values = dict(configuration.items)
         numbers = numbers_of(values)
-        tile = {axis: numbers[self._knob_of(axis)] for axis in self._tiled}
-        by_windows = values["reduction"] == "windows"
-        *outer, inner = found.channels or (None,)
-        split_last = [inner] if inner is not None else []
-        reduced = (
-            [*found.windows, *outer, *split_last]
-            if by_windows
-            else [*outer, *split_last, *found.windows]
-        )
+        tiles = self._tiles
+        steps = tiles.steps(by_windows=values["reduction"] == "windows")
         copied = values["image"] == "copied"
         made = written_anew(
-            found,
-            tile,
-            self._vector,
-            [a for a in reduced if a is not None],
+            self._found,
+            {axis: numbers[tiles.knob_of(axis)] for axis in tiles.tiled},
+            tiles.vector,
+            steps,
             copied=copied,
             depth=numbers["depth"],
             computed=self._computed(numbers),
         )
         s = made.schedule
-        output, sums = s[made.output], s[made.sums]
-        sums.set_scope("local")
-
-        # Loops of the output: pieces of parallel work, then tiles, then the elements of a tile.
-        pieces: list[IterVar] = []
-        phases: list[IterVar] = []
-        loops: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
-        inside: dict[IterVar, IterVar] = {}
-        counts: dict[IterVar, int] = {}
-        columns = self._column if self._vector not in found.slides else self._vector
-        for axis in found.order:
-            if axis is None:
-                continue
-            tiles = made.axes[axis]
-            if axis in found.phases:
-                tiles, phase = output.split(tiles, found.phases[axis].count)
-                phases.append(phase)
-            if axis in tile:
-                # Whole vectors also where the result ends before.
-                most = tile[axis] if axis is self._vector else min(tile[axis], extent(axis))
-                tiles, inside[axis] = output.split(tiles, most)
-                count = -(-extent(axis) // most)
-            elif axis is not self._panel:
-                pieces.append(tiles)
-                continue
-            else:
-                count = extent(axis)
-            if axis is self._pieced or axis is self._panel:
-                share = numbers["piece_rows" if axis is self._pieced else "piece_panels"]
-                piece, tiles = output.split(tiles, share)
-                pieces.append(piece)
-                count = min(share, count)
-            counts[tiles] = count
-            kind = "columns" if axis is columns else "rows" if axis is self._row else "panels"
-            loops[kind].append(tiles)
-        units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
-        ordered = [loop for kind in str(values["order"]).split() for loop in loops[kind]]
-        elements = [inside[axis] for axis in self._tiled]
-        output.reorder(*units, *pieces, *phases, *ordered, *elements)
-        part = output.fuse(*units, *pieces) if len(units) + len(pieces) > 1 else pieces[0]
-        output.parallel(part)
-        self._unrolled(output, elements)
-
-        # The image: the piece's part of it in memory of its own, or read where it is.
+        loops = WindowSchedule(
+            tiles, made, numbers, str(values["order"]), self._target, self._lanes
+        )
         if copied:
+            # The piece's part of the image in memory of its own.
             image = s[made.image]
-            image.compute_at(output, part)
+            image.compute_at(s[made.output], loops.part)
             image.set_scope("shared")
             self._fill(s, image, values)
-
-        # The sums: of one tile, or of all tiles of a panel where the reduction comes in parts.
-        deep = inner is not None and numbers["depth"] < extent(inner)
-        sums.compute_at(output, loops["panels"][-1] if deep else ordered[-1])
-        axes = dict(made.places)
-        steps = [made.axes[a] for a in reduced if a is not None]
-        windows = [made.axes[a] for a in found.windows]
-        at = steps.index(made.axes[inner]) if inner is not None else 0
-        if deep:
-            part, steps[at] = sums.split(steps[at], numbers["depth"])
-            parts = s[s.rfactor(made.sums, part)]
-            parts.set_scope("local")
-            whole = dict(zip(axes, parts.op.axis[1:], strict=True))
-            around = [a for a in (self._row, columns) if a is not None]
-            each = [sums.split(axes[a], tile[a]) for a in around]
-            rest = [new for old, new in axes.items() if old not in tile]
-            axes |= {a: within for a, (_, within) in zip(around, each, strict=True)}
-            elements = [axes[a] for a in self._tiled]
-            sums.reorder(*rest, *sums.op.reduce_axis, *(tiles for tiles, _ in each), *elements)
-            self._unrolled(sums, elements)
-            parts.compute_at(sums, each[-1][0])
-            sums, axes = parts, whole
-        unrolled: list[IterVar] = []
-        if inner is not None:
-            steps[at], last = sums.split(steps[at], numbers["unroll"])
-            steps.insert(at + 1, last)
-            unrolled.append(last)
-            in_panels = self._panel in found.outputs and values["order"] == _ORDERS[0]
-            if made.packings and in_panels:
-                (position,) = made.packings
-                turns = [counts[loop] for loop in (*loops["rows"], *loops["columns"])]
-                steps[at : at + 1] = fetched_ahead(
-                    sums,
-                    made.arguments[position],
-                    loops["panels"][-1],
-                    steps[at],
-                    count=-(-numbers["depth"] // numbers["unroll"]),
-                    turns=prod((*turns, *map(extent, found.op.reduce_axis))) // numbers["depth"],
-                    share=prod(-(-extent(a) // tile[a]) for a in found.outputs if a in tile),
-                    cache_bytes=self._target.l2_bytes,
-                    work=numbers["unroll"] * prod(tile.values()) // self._lanes,
-                )
-        unrolled += windows[len(windows) - numbers["unroll_windows"] :]
-        rest = [new for old, new in axes.items() if old not in tile]
-        elements = [axes[a] for a in self._tiled]
-        sums.reorder(*rest, *steps, *elements)
-        for step in unrolled:
-            sums.unroll(step)
-        self._unrolled(sums, elements)
+        loops.add_up(steps)
         return SketchedKernel(s, made.arguments, made.packings)
 
     def _computed(self, numbers: Mapping[str, int]) -> Computed | None:
@@ -399,13 +270,6 @@ class WindowsSketch(Sketch):
     def _fill(self, schedule: Schedule, image: Stage, values: Mapping[str, Value]) -> None:
         """Schedules the loops that copy the image."""
         image.vectorize(image.op.axis[-1])
-
-    @staticmethod
-    def _unrolled(stage: Stage, elements: Sequence[IterVar]) -> None:
-        """Writes a tile's elements out, the last axis as vectors."""
-        for axis in elements[:-1]:
-            stage.unroll(axis)
-        stage.vectorize(elements[-1])
 
 
 class ChannelWindowsSketch(WindowsSketch):
@@ -418,24 +282,23 @@ class ChannelWindowsSketch(WindowsSketch):
 
     name = "channel-windows"
 
-    def _choose(self) -> None:
-        found = self._found
+    def _choose(self, found: SlidingReduction) -> WindowTiles:
         wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
         outputs = [axis for axis in wide if axis in found.outputs]
         if wide[-1] not in found.slides:
-            self._vector = wide[-1]
+            vector = wide[-1]
         elif outputs:
-            self._vector = outputs[-1]
+            vector = outputs[-1]
         else:
             # The result is transposed: channels are where the image has them.
             channels = found.dims[-1].data
             if channels is None or channels not in wide or channels in found.slides:
                 raise Unfit("columns are innermost, and nothing else is in the image or the result")
-            self._vector = channels
-        others = [axis for axis in outputs if axis is not self._vector]
-        self._block = others[-1] if others else None
-        *rows, self._column = found.slides
-        self._row = rows[-1] if rows else None
+            vector = channels
+        others = [axis for axis in outputs if axis is not vector]
+        block = others[-1] if others else None
+        *rows, column = found.slides
+        return WindowTiles(found, vector, block, column, rows[-1] if rows else None)
 
 
 class ColumnWindowsSketch(WindowsSketch):
@@ -446,17 +309,15 @@ class ColumnWindowsSketch(WindowsSketch):
 
     name = "column-windows"
 
-    def _choose(self) -> None:
-        found = self._found
+    def _choose(self, found: SlidingReduction) -> WindowTiles:
         wide = [a for a in found.order if a is not None and (extent(a) > 1 or a in found.slides)]
-        *rows, self._vector = found.slides
-        if wide[-1] is not self._vector or found.dims[-1].data is not self._vector:
+        *rows, vector = found.slides
+        if wide[-1] is not vector or found.dims[-1].data is not vector:
             raise Unfit("columns are not innermost in the image and the result")
-        if extent(self._vector) == 1:
+        if extent(vector) == 1:
             raise Unfit("there is one column")
-        self._column = None
-        self._row = rows[-1] if rows else None
-        self._block = found.outputs[-1] if found.outputs else None
+        block = found.outputs[-1] if found.outputs else None
+        return WindowTiles(found, vector, block, None, rows[-1] if rows else None)
 
 
 def numbers_of(values: Mapping[str, Value]) -> dict[str, int]:

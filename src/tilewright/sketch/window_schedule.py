@@ -1,0 +1,188 @@
+"""The schedule of tiles of sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import IterVar
+from tilewright.sketch.fetching import fetched_ahead
+from tilewright.sketch.structure import extent
+from tilewright.sketch.window_rewriting import Rewritten
+from tilewright.sketch.window_tiles import WindowTiles
+from tilewright.target import Target
+
+ORDERS = ("panels rows columns", "rows panels columns", "rows columns panels")
+
+
+@dataclass(frozen=True)
+class _OutputLoops:
+    """Of a scheduled result: the parallel loop, the loops over tiles of channels, those over all
+    tiles of a piece in their order, and how many tiles there are for each of channels."""
+
+    part: IterVar
+    panels: Sequence[IterVar]
+    ordered: Sequence[IterVar]
+    turns: int
+
+
+class WindowSchedule:
+    """Puts the loops of an expression in order by a sketch's knobs.
+
+    Args:
+        tiles: the axes.
+        made: the expression, not yet scheduled.
+        numbers: the knobs that are numbers.
+        order: one of :data:`ORDERS`, of the loops over a piece's tiles.
+        target: the processor.
+        lanes: of a vector.
+    """
+
+    def __init__(
+        self,
+        tiles: WindowTiles,
+        made: Rewritten,
+        numbers: Mapping[str, int],
+        order: str,
+        target: Target,
+        lanes: int,
+    ) -> None:
+        self._tiles, self._made, self._numbers = tiles, made, numbers
+        self._order, self._target, self._lanes = order, target, lanes
+        self._size = {axis: numbers[tiles.knob_of(axis)] for axis in tiles.tiled}
+        self._loops = self._share_out()
+
+    @property
+    def part(self) -> IterVar:
+        """The loop of the result whose steps are pieces of parallel work."""
+        return self._loops.part
+
+    def _share_out(self) -> _OutputLoops:
+        """Schedules the result: pieces of parallel work, then tiles, then their elements."""
+        roles, numbers = self._tiles, self._numbers
+        found, panel = roles.found, roles.panel
+        output = self._made.schedule[self._made.output]
+        pieces: list[IterVar] = []
+        phases: list[IterVar] = []
+        tiles_of: dict[str, list[IterVar]] = {"panels": [], "rows": [], "columns": []}
+        inside: dict[IterVar, IterVar] = {}
+        counts: dict[IterVar, int] = {}
+        for axis in found.order:
+            if axis is None:
+                continue
+            tiles = self._made.axes[axis]
+            if axis in found.phases:
+                tiles, phase = output.split(tiles, found.phases[axis].count)
+                phases.append(phase)
+            if axis in self._size:
+                # Whole vectors also where the result ends before.
+                whole = axis is roles.vector
+                most = self._size[axis] if whole else min(self._size[axis], extent(axis))
+                tiles, inside[axis] = output.split(tiles, most)
+                count = -(-extent(axis) // most)
+            elif axis is not panel:
+                pieces.append(tiles)
+                continue
+            else:
+                count = extent(axis)
+            if axis is roles.pieced or axis is panel:
+                share = numbers["piece_rows" if axis is roles.pieced else "piece_panels"]
+                piece, tiles = output.split(tiles, share)
+                pieces.append(piece)
+                count = min(share, count)
+            counts[tiles] = count
+            columns, rows = axis is roles.across, axis is roles.row
+            tiles_of["columns" if columns else "rows" if rows else "panels"].append(tiles)
+        units = [a for a, old in zip(output.op.axis, found.order, strict=True) if old is None]
+        ordered = tuple(loop for kind in self._order.split() for loop in tiles_of[kind])
+        elements = [inside[axis] for axis in roles.tiled]
+        output.reorder(*units, *pieces, *phases, *ordered, *elements)
+        part = output.fuse(*units, *pieces) if len(units) + len(pieces) > 1 else pieces[0]
+        output.parallel(part)
+        _write_out(output, elements)
+        turns = prod(counts[loop] for loop in (*tiles_of["rows"], *tiles_of["columns"]))
+        return _OutputLoops(part, tiles_of["panels"], ordered, turns)
+
+    def add_up(self, reduced: Sequence[IterVar]) -> None:
+        """Schedules the sums: those of one tile, or of all tiles of a panel where the reduction
+        comes in parts.
+
+        Args:
+            reduced: what is summed over, outermost first.
+        """
+        made, numbers, found = self._made, self._numbers, self._tiles.found
+        sums = made.schedule[made.sums]
+        sums.set_scope("local")
+        inner = found.channels[-1] if found.channels else None
+        deep = inner is not None and numbers["depth"] < extent(inner)
+        at = (self._loops.panels if deep else self._loops.ordered)[-1]
+        sums.compute_at(made.schedule[made.output], at)
+        axes = dict(made.places)
+        steps = [made.axes[a] for a in reduced]
+        unrolled: list[IterVar] = []
+        if inner is not None:
+            place = reduced.index(inner)
+            if deep:
+                part, steps[place] = sums.split(steps[place], numbers["depth"])
+                sums, axes = self._in_parts(part)
+            outer, last = sums.split(steps[place], numbers["unroll"])
+            steps[place : place + 1] = [*self._fetched(sums, outer), last]
+            unrolled.append(last)
+        windows = [made.axes[a] for a in found.windows]
+        unrolled += windows[len(windows) - numbers["unroll_windows"] :]
+        rest = [new for old, new in axes.items() if old not in self._size]
+        elements = [axes[a] for a in self._tiles.tiled]
+        sums.reorder(*rest, *steps, *elements)
+        for step in unrolled:
+            sums.unroll(step)
+        _write_out(sums, elements)
+
+    def _in_parts(self, part: IterVar) -> tuple[Stage, dict[IterVar, IterVar]]:
+        """Adds up a panel's tiles over one part of the channels before the next.
+
+        Returns:
+            What computes one tile of one part, and its axes.
+        """
+        s, size = self._made.schedule, self._size
+        sums, axes = s[self._made.sums], dict(self._made.places)
+        parts = s[s.rfactor(self._made.sums, part)]
+        parts.set_scope("local")
+        whole = dict(zip(axes, parts.op.axis[1:], strict=True))
+        around = [a for a in (self._tiles.row, self._tiles.across) if a is not None]
+        each = [sums.split(axes[a], size[a]) for a in around]
+        rest = [new for old, new in axes.items() if old not in size]
+        axes |= {a: within for a, (_, within) in zip(around, each, strict=True)}
+        elements = [axes[a] for a in self._tiles.tiled]
+        sums.reorder(*rest, *sums.op.reduce_axis, *(tiles for tiles, _ in each), *elements)
+        _write_out(sums, elements)
+        parts.compute_at(sums, each[-1][0])
+        return parts, whole
+
+    def _fetched(self, sums: Stage, step: IterVar) -> Sequence[IterVar]:
+        """The loops of a step over channels, in which a packed filter's next panel is fetched."""
+        made, numbers, found = self._made, self._numbers, self._tiles.found
+        if not made.packings or self._tiles.panel not in found.outputs or self._order != ORDERS[0]:
+            return [step]
+        (position,) = made.packings
+        turns = self._loops.turns * prod(map(extent, found.op.reduce_axis)) // numbers["depth"]
+        shared = [a for a in found.outputs if a in self._size]
+        return fetched_ahead(
+            sums,
+            made.arguments[position],
+            self._loops.panels[-1],
+            step,
+            count=-(-numbers["depth"] // numbers["unroll"]),
+            turns=turns,
+            share=prod(-(-extent(a) // self._size[a]) for a in shared),
+            cache_bytes=self._target.l2_bytes,
+            work=numbers["unroll"] * prod(self._size.values()) // self._lanes,
+        )
+
+
+def _write_out(stage: Stage, elements: Sequence[IterVar]) -> None:
+    """Writes a tile's elements out, the last axis as vectors."""
+    for axis in elements[:-1]:
+        stage.unroll(axis)
+    stage.vectorize(elements[-1])

@@ -49,6 +49,7 @@ class ComparisonPolicy:
         picked for looking best.
     margin: differences below this part are `same` even when they are certain.
     min_sample_s: a shorter call is repeated until a turn lasts this long.
+    filled_s: a turn of fewer calls than parts goes on until it has as many, or lasts this long.
     parts: of a turn, at most; the sample is the fastest.
     warm_calls: calls before each sample, for the caches.
     resamples, seed: of the bootstrap and of the rounds' orders.
@@ -63,6 +64,7 @@ class ComparisonPolicy:
     confidence: float = 0.95
     margin: float = 0.01
     min_sample_s: float = 0.01
+    filled_s: float = 0.0
     parts: int = 8
     warm_calls: int = 1
     resamples: int = 2000
@@ -135,7 +137,8 @@ def interleave(
         slow.append(call_s > _SLOW_S)
         if not slow[-1]:
             call_s = min(call_s, timed(call, 1))
-        turns.append(max(1, math.ceil(policy.min_sample_s / call_s)) if call_s > 0 else 1)
+        turn_s = max(policy.min_sample_s, min(policy.parts * call_s, policy.filled_s))
+        turns.append(max(1, math.ceil(turn_s / call_s)) if call_s > 0 else 1)
     # As many for each: the fastest of more would be faster by chance alone.
     parts = min(policy.parts, turns[0])
     batches = [math.ceil(turn / parts) for turn in turns]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilewright.measure.comparison import Finalist
+from tilewright.measure.comparison import ComparisonPolicy, Finalist, judge_all
 from tilewright.measure.statistics import Verdict
 from tilewright.trial import Configuration
 from tilewright.tuning.choices import Choices, best_known, settle
@@ -190,7 +190,11 @@ def try_in_company(
     if judged is None:
         return nothing
     best = _combine(programs, winners, base, built, judged)
-    final = None if best is base else _compare(programs, [base.build, best.build])
+    if best is built[0] and len(built) == 1:
+        # Not picked among others for its time: that is as good as another.
+        final: list[Finalist] | None = [judged[0], judged[1]]
+    else:
+        final = None if best is base else _compare(programs, [base.build, best.build])
     if best is base or (final is not None and final[1].ratio.value >= 1.0):
         context.note(
             f"the winners do not make the whole program faster than {base.name}; it stays"
@@ -367,9 +371,8 @@ def _combine(
     first = built[0]
     if first.choices != winners:
         return min(zip(built, judged[1:], strict=True), key=lambda one: one[1].ratio.value)[0]
-    rivals = _compare(programs, [one.build for one in built]) if built[1:] else None
-    if rivals is None:
-        return first
+    # Against the winners' program, in the same rounds.
+    rivals = judge_all([one.measurement for one in judged[1:]], ComparisonPolicy())
     changed: dict[str, tuple[float, dict[str, Configuration | None]]] = {}
     for one, finalist in zip(built[1:], rivals[1:], strict=True):
         if finalist.verdict is not Verdict.FASTER:

@@ -40,6 +40,9 @@ COMPARING = "comparing programs"
 _KERNELS_FACTOR = 1.5
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
+# Seconds of a turn in a comparison, in which there are as many calls as a turn has parts: those of
+# a millisecond and less need no more calls than that.
+_FILLED_S = 0.02
 # Of the time limit, for one comparison of programs.
 _COMPARISON_SHARE = 0.04
 _COMPARISON_LEAST_S = 2.0
@@ -267,7 +270,6 @@ class Programs:
         builds: Sequence[Build],
         max_s: float,
         rounds: int | None = None,
-        min_sample_s: float = 0.02,
         **policy: Any,
     ) -> list[Finalist] | str:
         """Builds against the first of them in interleaved rounds, or what failed.
@@ -276,7 +278,6 @@ class Programs:
             builds: programs that compiled, the one that the others are judged against first.
             max_s: seconds for all of it, where rounds take long.
             rounds: of all programs; None: as many as the effort has for programs.
-            min_sample_s: what a sample takes at least.
             policy: other fields of the :class:`ComparisonPolicy`.
 
         Returns:
@@ -292,7 +293,7 @@ class Programs:
             policy=ComparisonPolicy(
                 rounds=rounds,
                 max_s=max_s,
-                min_sample_s=min_sample_s,
+                filled_s=_FILLED_S,
                 seed=options.seed,
                 **{"clear": CLEAR, **policy},
             ),

@@ -278,7 +278,12 @@ class DispatchCompiler:
             A candidate for each, in their order. Of several that become the same program all have
             the path of the one that was written.
         """
-        return self.compiled(self.pool.run(self.jobs(configurations)))
+        jobs = self.jobs(configurations)
+        # What takes longest first, so that no worker is left with it at the end: the compiler's own
+        # pipelines take several times what kernels take.
+        first = sorted(range(len(jobs)), key=lambda at: jobs[at].task is compile_kernel)
+        results = dict(zip(first, self.pool.run([jobs[at] for at in first]), strict=True))
+        return self.compiled([results[at] for at in range(len(jobs))])
 
     def jobs(self, configurations: Sequence[Configuration]) -> list[Job[Any, Any]]:
         """What the pool is asked, for who asks it for several dispatches at once.

@@ -23,6 +23,9 @@ from tilewright.tuning.variants import (
 _CHOSEN_VARIANTS = "chosen variants"
 # A second start is searched if it takes no more than this much of the best one's time.
 _CLOSE = 1.08
+# Of the time of the program that a start's kernels were put into, what a variant takes at most for
+# its own code to be searched beside that start.
+_GAINS = 0.95
 # Of a program's time in sites that another has too, from which both are searched alike.
 _ALIKE = 0.9
 
@@ -151,7 +154,7 @@ def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, 
 
     A first look in few rounds; those that are not far behind are then compared with care.
     """
-    judged = programs.compare(builds, 30.0, rounds=3, min_sample_s=0.01)
+    judged = programs.compare(builds, 30.0, rounds=3)
     if isinstance(judged, str):
         return judged
     ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
@@ -211,9 +214,12 @@ def _worth_tuning(
                 chosen.append(one)
                 break
         # Five products searched with 1.1 and with 1.5 here: four as fast within 2%, one 6% slower,
-        # in 0.55 to 0.95 of the time.
+        # in 0.55 to 0.95 of the time. What is no faster than the start without its kernels has no
+        # configurations that are not found there, too.
         reach = 1.15 if few else 1.0
-        near = [one for one in plain if one.time_s <= reach * starts[0].time_s]
+        bare = [m.time_s for m in measured if m.variant == starts[0].variant and m not in starts]
+        most_s = min([reach * starts[0].time_s, *(_GAINS * time_s for time_s in bare)])
+        near = [one for one in plain if one.time_s <= most_s]
         chosen += near[: context.options.effort_preset.tuned_variants]
     else:
         reach = 4.0 if few else 1.25

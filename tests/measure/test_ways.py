@@ -73,8 +73,18 @@ class Pool:
 
     def __init__(self, count: int, *, setup: Job[DeviceOptions, None], **_: object) -> None:
         self.uri = setup.request.uri
+        self.pending = 0
+
+    def submit(self, job: Job[object, object]) -> None:
+        assert job.request is INPUTS, "what samples need, before the first of them"
+        self.pending += 1
+
+    def poll(self) -> list[object]:
+        self.pending -= 1
+        return []
 
     def ask(self, task: object, request: object, timeout_s: float) -> object:
+        assert not self.pending
         self.asked.append((self.uri, request.iterations))  # type: ignore[attr-defined]
         seconds = self.seconds[self.uri]
         return WorkerFailure("crashed", "gone") if seconds is None else Repetition(7, seconds, 0)

@@ -199,6 +199,6 @@ class PlayedRun:
             if not np.isclose(ratio, 1.0):
                 verdict = Verdict.FASTER if ratio < 1 else Verdict.SLOWER
             found.append(
-                Finalist(Measurement((seconds,)), Interval(ratio, ratio, ratio, 0.95), verdict)
+                Finalist(Measurement((seconds,) * 15), Interval(ratio, ratio, ratio, 0.95), verdict)
             )
         return found

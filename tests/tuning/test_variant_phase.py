@@ -96,6 +96,12 @@ def test_a_small_programs_slower_variants_could_still_win(run: PlayedRun) -> Non
     assert names(found) == ["default with kernels", "o3"]
 
 
+def test_a_variant_that_gains_nothing_is_not_searched_beside_a_start(run: PlayedRun) -> None:
+    run.seconds |= {"default": 0.34, "o3": 0.33, "mine": 0.31}
+    found = chosen(run, start(run, DEFAULT_VARIANT, 0.3), tasks=1)
+    assert names(found) == ["default with kernels", "mine"]
+
+
 def test_a_start_far_behind_is_left(run: PlayedRun) -> None:
     run.seconds |= {"default": 1.0, "o3": 0.2}
     run.prepared.sites = ("a site",)  # type: ignore[assignment]

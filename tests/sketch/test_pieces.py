@@ -21,7 +21,8 @@ def target(cores: int) -> Target:
 def pieces_of(site: SiteExpression, name: str, cores: int) -> int:
     """How many workgroups the kernel has that a sketch takes for best."""
     (sketch,) = (one for one in sketches(site, target(cores)) if one.name == name)
-    (kernel,) = sketch.schedule(sketch.space.default).lower().program.kernels
+    # The last: before it operands are packed.
+    *_, kernel = sketch.schedule(sketch.space.default).lower().program.kernels
     found = 1
     body: Stmt = kernel.body
     for node in nodes(body):

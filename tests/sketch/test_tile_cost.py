@@ -45,7 +45,9 @@ def test_large_operands_in_pages_far_apart_are_copied_once() -> None:
 
 def test_columns_that_no_vector_divides_are_read_in_whole_lines() -> None:
     """A tile of half a line reads as much as one of a line."""
-    sizes, depth = (256, 196, 1024), {"depth_pieces": 1, "right": IN_PLACE, "unroll": 1}
+    sizes = (256, 196, 1024)
+    blocks = {"row_pieces": 2, "column_pieces": 3, "left": IN_PLACE, "rows_inside": False}
+    depth = {"depth_pieces": 1, "right": IN_PLACE, "unroll": 1, **blocks}
     lanes = AVX2.lanes(32)
     narrow = guess(sizes, AVX2, rows=10, columns=lanes, **depth)
     wide = guess(sizes, AVX2, rows=6, columns=2 * lanes, **depth)

@@ -156,6 +156,18 @@ class TilesSketch(Sketch):
                 vectorised=True,
             )
         )
+        found.append(
+            # Without it one in ten trials of some products was of a program that had been tried.
+            Constraint(
+                "order of blocks",
+                ("rows_near", "row_pieces", "column_pieces"),
+                lambda near, rows, columns: (
+                    ~np.asarray(near, dtype=np.bool_) | ((rows > 1) & (columns > 1))
+                ),
+                lambda near, rows, columns: f"{rows} by {columns} blocks have one order",
+                vectorised=True,
+            )
+        )
         for name, operand in (("left", contraction.left), ("right", contraction.right)):
             if len(operand.tile) > 1:
                 found.append(self._whole_panels(name, operand))
@@ -333,7 +345,9 @@ def _top(
 ) -> tuple[float, Configuration]:
     """The top of the prior's hill that a configuration stands on: by another value of one knob as
     long as one is better, else by steps in two. It is left at what another climb has `seen`."""
-    best, height = start, float(space.prior_many([start])[0])
+    # Which the prior does not ask for, and not all pieces have.
+    best = Configuration.of(dict(start.items) | {"rows_near": False})
+    height = float(space.prior_many([best])[0])
     for _ in range(_STEPS):
         if best in seen:
             break

@@ -183,6 +183,7 @@ class Benchmark:
             function,
             baseline.inputs if baseline else None,
             baseline.parameters if baseline else None,
+            baseline.reference_s if baseline else None,
         )
         reply = self.ask(tasks.time_program, request, timeout_s)
         if isinstance(reply, WorkerFailure):

@@ -17,7 +17,7 @@ so that all times of a dispatch are as if taken at the reference moment. Small c
 baseline are its own noise and are not applied; nor are large ones applied in full, since what makes
 the default two or three times as slow for a moment seldom slows a candidate as much, and one that
 is divided by it would seem a record. A candidate that would be the new best is worth a second look:
-the baseline is timed right after it too and the mean of both is used, so a sudden change of mode
+the baseline is timed right after it too and the faster of both is used, so a sudden change of mode
 between a candidate and its baseline does not make a record. The numbers that are reported at the
 end do not rest on this but on `comparison.interleave`, which pairs every sample with one of the
 default.
@@ -310,11 +310,11 @@ class InterleavedBaseline:
         Args:
             candidate: as measured.
             baseline_after_s: the baseline timed right after the candidate, if it was; the drift is
-                then the mean of before and after.
+                then the smaller of before and after.
         """
         drift = self.drift
         self.since += 1
         if baseline_after_s is not None and self.reference_s is not None and self.now_s is not None:
-            drift = self._ratio((self.now_s + baseline_after_s) / 2)
+            drift = self._ratio(min(self.now_s, baseline_after_s))
             self.observe(baseline_after_s)
         return replace(candidate, drift=drift)

@@ -112,7 +112,7 @@ BUILD = Build("tuned", DEFAULT_VARIANT, vmfb=Path("tuned.vmfb"))
 
 def test_each_way_is_timed_and_has_its_line(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
-    first, second = measure_ways(run, BUILD, tmp_path / "out" / "program.vmfb")
+    first, second = measure_ways(run, BUILD, tmp_path / "out" / "program.vmfb", 5e-3)
     assert (first.device, first.threads, first.ms, first.advised) == ("local-sync", 1, 1.0, True)
     assert (second.device, second.threads, second.ms, second.advised) == (
         "local-task", 2, 2.0, False,
@@ -140,7 +140,7 @@ def test_each_way_is_timed_and_has_its_line(tmp_path: Path) -> None:
 def test_the_line_with_huge_pages_is_one_that_a_shell_runs(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.benchmark.seconds[replace(DeviceOptions.cpu(2), huge_pages=True)] = [1.5e-3] * 9
-    found = measure_ways(run, BUILD, tmp_path / "p.vmfb")
+    found = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
     (huge,) = [one for one in found if one.huge_pages]
     env, variable, *rest = shlex.split(huge.command)
     assert (env, rest[: len(BATCH) + 1]) == ("env", [*BATCH, "iree-benchmark-module"])
@@ -154,7 +154,7 @@ def test_a_batch_process_is_one_by_its_line(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     plain = replace(DeviceOptions.cpu(2), batch=False)
     run.benchmark.seconds = {DeviceOptions.cpu(2): [2e-3] * 9, plain: [3e-3] * 9}
-    first, second = measure_ways(run, BUILD, tmp_path / "p.vmfb")
+    first, second = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
     assert (first.batch, first.words, first.advised) == (True, ["batch"], True)
     assert shlex.split(first.command)[:4] == [*BATCH, "iree-benchmark-module"]
     assert (second.words, second.command.split()[0]) == ([], "iree-benchmark-module")
@@ -164,14 +164,14 @@ def test_a_batch_process_is_one_by_its_line(tmp_path: Path) -> None:
 def test_what_a_user_gives_is_in_the_line(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.context.options.inputs = ("4x5xf32=1", "i32=2")
-    (first, _) = measure_ways(run, BUILD, tmp_path / "p.vmfb")
+    (first, _) = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
     assert shlex.split(first.command)[-2:] == ["--input=4x5xf32=1", "--input=i32=2"]
 
 
 def test_a_program_that_runs_in_one_way_alone_has_no_choice(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.benchmark.seconds[DeviceOptions.cpu(1)] = []
-    assert measure_ways(run, BUILD, tmp_path) == ()
+    assert measure_ways(run, BUILD, tmp_path, 5e-3) == ()
 
 
 def test_what_cannot_be_measured_is_told(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_what_cannot_be_measured_is_told(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.context.note = lambda text, warning: said.append(text)
     run.benchmark.seconds = WorkerFailure("error", "no such device")
-    assert measure_ways(run, BUILD, tmp_path) == ()
+    assert measure_ways(run, BUILD, tmp_path, 5e-3) == ()
     assert said == ["how to run the program was not measured: no such device"]
 
 
@@ -188,23 +188,30 @@ def test_what_cannot_be_measured_is_told(tmp_path: Path) -> None:
     [
         lambda run: setattr(run.benchmark, "device", DeviceOptions("cuda://0")),
         lambda run: setattr(run.benchmark, "device", DeviceOptions.cpu(1)),
-        lambda run: setattr(run.context, "left_s", 0.0),
     ],
-    ids=["a GPU", "other threads", "no time left"],
+    ids=["a GPU", "other threads"],
 )
 def test_where_there_is_nothing_to_measure(
     tmp_path: Path, change: Callable[[SimpleNamespace], None]
 ) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     change(run)
-    assert measure_ways(run, BUILD, tmp_path) == ()
+    assert measure_ways(run, BUILD, tmp_path, 5e-3) == ()
+    assert run.benchmark.asked == []
+
+
+def test_without_time_for_others_there_is_the_line_that_was_tuned_for(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2), left_s=1.0)
+    (only,) = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
+    assert (only.device, only.threads, only.ms, only.advised) == ("local-task", 2, 5.0, True)
+    assert shlex.split(only.command)[: len(BATCH) + 1] == [*BATCH, "iree-benchmark-module"]
     assert run.benchmark.asked == []
 
 
 def test_what_was_tuned_for_fewer_threads_is_timed_with_all(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(1), cores=1)
     run.context.more_threads = 2
-    assert len(measure_ways(run, BUILD, tmp_path)) == 2
+    assert len(measure_ways(run, BUILD, tmp_path, 5e-3)) == 2
     (asked,) = run.benchmark.asked
     assert (asked.threads, asked.tuned_for) == (2, 1)
 

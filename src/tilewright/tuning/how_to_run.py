@@ -95,24 +95,30 @@ def _decided_before(context: RunContext, alone: Target) -> bool | None:
     return None if any(map(last.options.get, ("device", "runner", "cluster"))) else False
 
 
-def measure_ways(programs: Programs, build: Build, vmfb: Path) -> tuple[RunSummary, ...]:
+def measure_ways(
+    programs: Programs, build: Build, vmfb: Path, compared_s: float
+) -> tuple[RunSummary, ...]:
     """Time a program with each of the runtime's choices, in interleaved rounds.
 
     Args:
         programs: of the run; their benchmark is on the device that was tuned for.
         build: the program that is handed back.
         vmfb: where it will be.
+        compared_s: what it took in its last comparison.
 
     Returns:
         Each with its time, the fastest first. One is advised: that which was tuned for, unless
-        another is faster beyond the noise. Nothing where there is no choice, or no time for it: on
-        GPUs, through a folder, when the run is asked to stop.
+        another is faster beyond the noise; that one alone, with its last time, where there is no
+        time for others. Nothing where there is no choice: on GPUs, through a folder.
     """
     context = programs.context
     threads = context.target.cores
     left_s = context.left_s
-    if not programs.benchmark.runs_on(threads) or (left_s is not None and left_s < 2 * _MAX_S):
+    if not programs.benchmark.runs_on(threads):
         return ()
+    if left_s is not None and left_s < 2 * _MAX_S:
+        way = DeviceOptions.cpu(threads)
+        return (_summary(way, compared_s, (1.0, 1.0), run_command(programs, vmfb, way), True),)
     policy = ComparisonPolicy(rounds=_ROUNDS, max_s=_MAX_S)
     request = WaysRequest(
         str(build.vmfb),
@@ -214,17 +220,25 @@ def summarised(
     faster = [i for i, one in enumerate(judged) if one.verdict is Verdict.FASTER]
     advised = min(faster, key=lambda i: judged[i].ratio.value, default=0)
     made = [
-        RunSummary(
-            way.uri,
-            way.threads or 1,
-            one.measurement.median_s * 1e3,
-            (one.ratio.low, one.ratio.high),
-            i == advised,
-            command,
-            way.huge_pages,
-            way.pinned,
-            way.schedules_batch,
+        _summary(
+            way, one.measurement.median_s, (one.ratio.low, one.ratio.high), command, i == advised
         )
         for i, ((way, command, _), one) in enumerate(zip(ran, judged, strict=True))
     ]
     return tuple(sorted(made, key=lambda one: one.ms))
+
+
+def _summary(
+    way: DeviceOptions, seconds: float, ratio: tuple[float, float], command: str, advised: bool
+) -> RunSummary:
+    return RunSummary(
+        way.uri,
+        way.threads or 1,
+        seconds * 1e3,
+        ratio,
+        advised,
+        command,
+        way.huge_pages,
+        way.pinned,
+        way.schedules_batch,
+    )

@@ -427,7 +427,7 @@ def _time_baseline(state: WorkerState, request: TimeRequest) -> float:
     call, executions = _timed_call(state, inputs, program, request.function, request.repeats)
     seconds = measure(call, request.policy, executions=executions).quartile_s
     if request.usual_s is not None and seconds > _SLOWER * request.usual_s:
-        # What has compiled until now may have left this process's threads on one core, for some
-        # milliseconds: the machine is slower only if it still is.
+        # It is the first to run after compiling, and can be slow for a moment that candidates do
+        # not see: the machine is slower only if it still is.
         seconds = min(seconds, measure(call, request.policy, executions=executions).quartile_s)
     return seconds

@@ -190,10 +190,9 @@ def try_in_company(
     if judged is None:
         return nothing
     best = _combine(programs, winners, base, built, judged)
-    if best is built[0] and len(built) == 1:
-        # Not picked among others for its time: that is as good as another.
-        final: list[Finalist] | None = [judged[0], judged[1]]
-    else:
+    final: list[Finalist] | None = judged
+    if len(built) > 1:
+        # It was picked for its time.
         final = None if best is base else _compare(programs, [base.build, best.build])
     if best is base or (final is not None and final[1].ratio.value >= 1.0):
         context.note(

@@ -35,11 +35,12 @@ def transposed(module: ir.Operation) -> list[str]:
     return [str(t) for t in data if 3 not in t.shape and sum(size > 1 for size in t.shape) > 1]
 
 
-def concatenated(net: Network, x: Value, y: Value) -> Value:
-    types = [net.type(one.channels, one.side) for one in (x, y)]
-    both = net.type(x.channels + y.channels, x.side)
-    name = net.add(f"tensor.concat dim(1) {x.name}, {y.name} : ({types[0]}, {types[1]}) -> {both}")
-    return Value(name, x.channels + y.channels, x.side)
+def concatenated(net: Network, *parts: Value) -> Value:
+    types = ", ".join(net.type(one.channels, one.side) for one in parts)
+    channels, side = sum(one.channels for one in parts), parts[0].side
+    values = ", ".join(one.name for one in parts)
+    name = net.add(f"tensor.concat dim(1) {values} : ({types}) -> {net.type(channels, side)}")
+    return Value(name, channels, side)
 
 
 def spread(net: Network, x: Value) -> Value:
@@ -108,6 +109,19 @@ def branching() -> str:
     return net.program(z.name, net.type(8, 15))
 
 
+def dense() -> str:
+    """Each layer reads what all before it made; the last also only what layers made."""
+    net = Network("nchw", np.random.default_rng(0))
+    x = Value(net.argument(net.type(3, 16)), 3, 16)
+    made = [net.biased(net.convolution(x, 8, 3, 2))]
+    for _ in range(3):
+        read = concatenated(net, *made) if len(made) > 1 else made[0]
+        made.append(net.biased(net.convolution(read, 4, 3)))
+    last = concatenated(net, *made[1:])
+    both = net.convolution(last, 4, 1), net.convolution(concatenated(net, *made), 4, 1)
+    return net.program(net.sum(*both).name, net.type(4, 8))
+
+
 @pytest.mark.parametrize(
     "text",
     [mobile(), pytest.param(branching(), marks=pytest.mark.slow)],
@@ -119,6 +133,21 @@ def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, 
     assert not any("nchw" in name for name in names(module))
     # One is left: of the result, which has channels first in the program.
     assert len(transposed(module)) <= 1
+    np.testing.assert_allclose(
+        compiler.run(text, spec), compiler.run(text, None), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_what_a_concatenation_begins_with_is_copied_as_a_whole(compiler: Compiler) -> None:
+    text = dense()
+    spec = spec_of(compiler, text)
+    parts = [
+        [ir.RankedTensorType(value.type).shape[-1] for value in op.operands]
+        for op in walk(compiler.module(text, spec))
+        if op.name == "tensor.concat"
+    ]
+    # Of 8 channels and what three layers make; parts that no other begins with stay three.
+    assert sorted(parts) == [[4, 4, 4], [8, 4], [12, 4], [16, 4]]
     np.testing.assert_allclose(
         compiler.run(text, spec), compiler.run(text, None), rtol=2e-5, atol=2e-5
     )

@@ -22,6 +22,10 @@ ops get transposes of their own; then all are moved to where they cancel:
 
 What is elementwise is made one op before transposes move: a hard-swish reads its input twice, and
 no transpose gets through a value with two readers.
+
+Where each layer concatenates what all before it made (Huang et al., "Densely Connected
+Convolutional Networks", CVPR 2017), a concatenation begins with all parts of another one: it is
+made of that one and of what is new. IREE copies each part by a dispatch of its own.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ _CONVERT = "iree-preprocessing-convert-conv-to-channels-last"
 _PROPAGATE = "iree-global-opt-propagate-linalg-transpose"
 # Without canonicalisation before it the compiler crashes on some networks.
 _CANONICALIZE = "canonicalize"
+_SAME_ONCE = "cse"
 _CONVOLUTION = "linalg.conv_2d_nchw_fchw"
 _DEPTHWISE = "linalg.depthwise_conv_2d_nchw_chw"
 _POOLING = {
@@ -66,11 +71,13 @@ class ChannelsFirst:
     folds: whether an elementwise op reads some place of an operand in all its steps, as where an
     image is scaled by a number for each channel. IREE 3.13 crashes when it moves a transpose to
     such an op, so axes of one step are folded before. Nowhere else: what is padded loses its batch
-    by it, and transposes do not get through that.
+    by it, and transposes do not get through that. beginnings: for each op, where it is a
+    concatenation, how many of its parts are all parts of another one, ascending.
     """
 
     ops: tuple[str, ...]
     folds: bool
+    beginnings: tuple[tuple[int, ...], ...] = ()
 
 
 def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
@@ -84,6 +91,8 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
         that have channels first.
     """
     found: dict[str, str] = {}
+    beginnings: dict[str, set[int]] = {}
+    joined: set[tuple[ir.Value, ...]] = set()
     convolves = folds = False
     for op in walk(module.operation):
         convolves |= op.name in (_CONVOLUTION, _DEPTHWISE)
@@ -91,7 +100,15 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
         if _is_channels_first(op):
             alone = isolate_value(op.results[0], op.__eq__)
             found.setdefault(alone.digest, str(alone.module.operation.get_asm()))
-    return ChannelsFirst(tuple(found.values()) if convolves else (), folds)
+            parts = tuple(op.operands) if op.name == _CONCAT else ()
+            known = {count for count in range(2, len(parts)) if parts[:count] in joined}
+            # Of equal ops only what holds for all.
+            beginnings[alone.digest] = beginnings.get(alone.digest, known) & known
+            joined.add(parts)
+    if not convolves:
+        return ChannelsFirst((), folds)
+    counts = tuple(tuple(sorted(one)) for one in beginnings.values())
+    return ChannelsFirst(tuple(found.values()), folds, counts)
 
 
 def write_channels_last_spec(found: ChannelsFirst) -> str:
@@ -107,21 +124,25 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
     """
     with library.new_context(), ir.Location.unknown():
         module = library.new_module({})
-        sites = [ir.Module.parse(text) for text in found.ops]
+        beginnings = found.beginnings or ((),) * len(found.ops)
+        sites = [
+            (ir.Module.parse(text), counts)
+            for text, counts in zip(found.ops, beginnings, strict=True)
+        ]
         pairs: list[tuple[str, str]] = []
         with ir.InsertionPoint(module.body):
-            for number, site in enumerate(sites):
+            for number, (site, counts) in enumerate(sites):
                 name = f"{library.PREFIX}channels_last_{number}"
                 try:
                     pattern = SitePattern(symbols(site)[SITE_FUNCTION])
                 except UserError:
                     continue  # what cannot be recognised stays as it is
-                _define(name, pattern)
+                _define(name, pattern, counts)
                 pairs.append((f"{name}_is", f"{name}_replace"))
             library.define(
                 library.PREPROCESSING_ENTRY_POINT,
                 [library.any_op()],
-                lambda program: _convert(program, pairs, found.folds),
+                lambda program: _convert(program, pairs, found),
             )
         shared_sequences.add_helpers(module)
         module.operation.verify()
@@ -146,12 +167,12 @@ def _is_channels_first(op: ir.Operation) -> bool:
     return True
 
 
-def _define(name: str, pattern: SitePattern) -> None:
+def _define(name: str, pattern: SitePattern, beginnings: Sequence[int]) -> None:
     """Define an op's function, matcher and rewrite."""
     op = pattern.root
 
     def body(*values: ir.Value) -> list[ir.Value]:
-        made = _with_channels_last(op, [*values])
+        made = _with_channels_last(op, [*values], beginnings)
         return [_transposed(made, _TO_FIRST)]
 
     define_function(name, pattern.input_types, [pattern.output_type], body)
@@ -164,12 +185,17 @@ def _define(name: str, pattern: SitePattern) -> None:
     library.define(f"{name}_replace", handles, replace)
 
 
-def _with_channels_last(op: ir.Operation, values: Sequence[ir.Value]) -> ir.Value:
+def _with_channels_last(
+    op: ir.Operation, values: Sequence[ir.Value], beginnings: Sequence[int]
+) -> ir.Value:
     """The op on values with channels last; its own have them first."""
     last = _transposed
     if op.name == _CONCAT:
         inputs = [last(value, _TO_LAST) for value in _operands(op, values)]
-        return tensor.ConcatOp(_type(op.results[0].type, _TO_LAST), _RANK - 1, inputs).result
+        joined, taken = inputs[:1], 1
+        for count in (*beginnings, len(inputs)):
+            joined, taken = [_joined([*joined, *inputs[taken:count]])], count
+        return joined[0]
     if op.name == _INSERT:
         source, into = (last(value, _TO_LAST) for value in _operands(op, values))
         where = [
@@ -196,6 +222,14 @@ def _with_channels_last(op: ir.Operation, values: Sequence[ir.Value]) -> ir.Valu
     return made if isinstance(made, ir.Value) else made.results[0]
 
 
+def _joined(values: Sequence[ir.Value]) -> ir.Value:
+    """Values with channels last as one, beside each other."""
+    types = [ir.RankedTensorType(value.type) for value in values]
+    shape = [*types[0].shape[:-1], sum(type_.shape[-1] for type_ in types)]
+    whole = ir.RankedTensorType.get(shape, types[0].element_type)
+    return tensor.ConcatOp(whole, len(shape) - 1, [*values]).result
+
+
 def _operands(op: ir.Operation, values: Sequence[ir.Value]) -> list[ir.Value]:
     """What an op is given, where its function is given `values`."""
     return [values[ir.BlockArgument(value).arg_number] for value in op.operands]
@@ -213,7 +247,7 @@ def _type(type_: ir.Type, order: Sequence[int]) -> ir.RankedTensorType:
     return ir.RankedTensorType.get([old.shape[dim] for dim in order], old.element_type)
 
 
-def _convert(module: ir.Value, pairs: Sequence[tuple[str, str]], folds: bool) -> None:
+def _convert(module: ir.Value, pairs: Sequence[tuple[str, str]], found: ChannelsFirst) -> None:
     """The whole of the spec: rewrite, convert, move, cancel."""
 
     def rewrite(function: ir.Value) -> None:
@@ -225,8 +259,11 @@ def _convert(module: ir.Value, pairs: Sequence[tuple[str, str]], folds: bool) ->
     handle = library.match(module, [library.FUNCTION])
     moved = {"enable-sink-transpose-through-pad": True}
     passes: list[tuple[str, dict[str, bool]]] = [(_CONVERT, {}), (_FUSE, {}), (_CANONICALIZE, {})]
-    passes += [(_FOLD, {}), (_CANONICALIZE, {})] if folds else []
-    for name, options in (*passes, (_PROPAGATE, moved), (_CANONICALIZE, {})):
+    passes += [(_FOLD, {}), (_CANONICALIZE, {})] if found.folds else []
+    passes += [(_PROPAGATE, moved), (_CANONICALIZE, {})]
+    # Concatenations that others begin with: the same ops in each of these.
+    passes += [(_SAME_ONCE, {})] if any(found.beginnings) else []
+    for name, options in passes:
         handle = transform.apply_registered_pass(library.any_op(), handle, name, options=options)
 
 

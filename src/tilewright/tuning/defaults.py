@@ -76,11 +76,8 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it
     # is compiled as one where it has finalists.
-    # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
     chains = [t for t in prepared.tasks if t.is_chain and t.data is not None]
-    padded = [t for t in chains if t.site is not None and t.site.is_padded_dispatch]
-    _in_time(context, padded, end, _compile_chains)
-    _time_all(context, padded)
+    _time_all(context, [t for t in chains if _is_padded(t)])
     others = [t for t in chains if t.default_s is None and not _sum_default(t, prepared)]
     others = [t for t in others if not t.failure]
     _in_time(context, others, end, _compile_chains)
@@ -155,6 +152,9 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
             task.reference = result.value
         else:
             task.compile_s = result.seconds
+    # What fills is in no dispatch's time: a dispatch that gets its data padded is compiled with it.
+    # Here, not when all have data: where time is short these are among those that matter most.
+    _compile_chains(context, [t for t in tasks if _is_padded(t) and t.data and not t.failure])
 
 
 def _time_all(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
@@ -204,6 +204,10 @@ def _sum_default(chain: DispatchTask, prepared: PreparedVariant) -> bool:
         parameters=hottest.parameters,
     )
     return True
+
+
+def _is_padded(task: DispatchTask) -> bool:
+    return task.is_chain and task.site is not None and task.site.is_padded_dispatch
 
 
 def _is_plain(task: DispatchTask | None) -> TypeGuard[DispatchTask]:

@@ -21,6 +21,7 @@ from tilewright.schedule.types import bits
 from tilewright.site import KernelChoice, Site
 from tilewright.sketch.generators import sketches
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.sketch.loops import LoopsSketch
 from tilewright.sketch.site_tasks import FindSitesRequest, find_sites
 from tilewright.space.search_space import SearchSpace
 from tilewright.target import Target
@@ -33,6 +34,9 @@ from tilewright.workload import CHAIN, Dim, Workload
 _FIND_TIMEOUT_S = 600.0
 _READ_TIMEOUT_S = 120.0
 _NO_SKETCH = "no sketch is for what it computes"
+# Loops without tiles are slower than what several dispatches with sums take, kernels or not.
+_PLAIN = {LoopsSketch.name}
+_PLAIN_ONLY = "no sketch is for what its dispatches compute together"
 _COMPUTING = ("linalg.", "iree_linalg_ext.", "tensor.", "arith.", "math.")
 _NOTHING_COMPUTED = ("arith.constant", "tensor.empty")
 # What makes a larger tensor of another: the compiler fills the result first, in no dispatch, and
@@ -84,10 +88,15 @@ class TunableSite:
         return self.pads and self.is_one_dispatch
 
     @property
+    def computed(self) -> list[ComputeOp]:
+        """The stages of its expression, inputs apart."""
+        stages = [s.op for s in create_schedule(self.expression.output.op).stages]
+        return [op for op in stages if isinstance(op, ComputeOp)]
+
+    @property
     def workload(self) -> Workload:
         """What it computes, where the compiler makes several dispatches of it."""
-        stages = [s.op for s in create_schedule(self.expression.output.op).stages]
-        computed = [op for op in stages if isinstance(op, ComputeOp)]
+        computed = self.computed
         reduced = max(computed, key=lambda op: prod(_extents(op.reduce_axis)))
         dims = [Dim("parallel", size) for size in self.expression.output.shape]
         dims += [Dim("reduction", size, True) for size in _extents(reduced.reduce_axis)]
@@ -192,8 +201,17 @@ def find_kernel_sites(
                 tunable = replace(tunable, digest=f"{tunable.digest}/relaxed")
             if not tunable.sketches:
                 tunable, reason = None, _NO_SKETCH
+            elif _is_hopeless(tunable):
+                tunable, reason = None, _PLAIN_ONLY
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)
     return tuple(facts.values())
+
+
+def _is_hopeless(site: TunableSite) -> bool:
+    """Whether a kernel for several dispatches would be plain loops around sums."""
+    if site.is_one_dispatch or site.sketches.keys() != _PLAIN:
+        return False
+    return any(op.reduce_axis for op in site.computed)
 
 
 def _digest(site: Site) -> str:

@@ -265,6 +265,26 @@ def test_what_pads_is_in_the_time_of_sites_that_pad(tmp_path: Path) -> None:
     assert plain.default_s == pytest.approx(0.1 + 0.3)
 
 
+def test_what_pads_is_measured_though_others_have_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "_AT_ONCE", 2)
+    pool = SitePool(FLOAT64)
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
+        # A convolution and the site of it with its padding take four jobs, all of the time.
+        context.deadlines = Deadlines(100.0, 0.0, lambda: 13.0 * len(pool.jobs))
+        tasks = [played_task(tmp_path, name) for name in ("little", "convolution", "padded")]
+        little, convolution, padded = tasks
+        as_chain(padded, pads=True, convolution=2)
+        convolution.count = padded.count = 2
+        prepared = played_variant(*tasks)
+        measure_defaults(context, prepared, 1.0)
+    assert {one.name for one in prepared.tasks} == {convolution.name, padded.name}
+    assert padded.default_s == pytest.approx(1e-3)
+    assert [one.name for one in prepared.skipped] == [little.name]
+
+
 @pytest.mark.parametrize("method", [FLOAT64, "an unoptimised compile"])
 def test_a_site_of_several_dispatches_takes_what_they_take(tmp_path: Path, method: str) -> None:
     device, pool = PlayedBenchmark(of("b", 0.3, 0.1)), SitePool(method)

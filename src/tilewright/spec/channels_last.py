@@ -18,6 +18,7 @@ ops get transposes of their own; then all are moved to where they cancel:
       transform.apply_registered_pass "linalg-fold-unit-extent-dims" to …    // see `Channels`
       transform.apply_registered_pass "…propagate-linalg-transpose" with … to …
       transform.apply_registered_pass "canonicalize" to …
+      transform.apply_registered_pass "cse" to …    // where concatenations begin with others
     }
 
 What is elementwise is made one op before transposes move: a hard-swish reads its input twice, and
@@ -124,14 +125,10 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
     """
     with library.new_context(), ir.Location.unknown():
         module = library.new_module({})
-        beginnings = found.beginnings or ((),) * len(found.ops)
-        sites = [
-            (ir.Module.parse(text), counts)
-            for text, counts in zip(found.ops, beginnings, strict=True)
-        ]
+        sites = [ir.Module.parse(text) for text in found.ops]
         pairs: list[tuple[str, str]] = []
         with ir.InsertionPoint(module.body):
-            for number, (site, counts) in enumerate(sites):
+            for number, (site, counts) in enumerate(zip(sites, found.beginnings, strict=True)):
                 name = f"{library.PREFIX}channels_last_{number}"
                 try:
                     pattern = SitePattern(symbols(site)[SITE_FUNCTION])

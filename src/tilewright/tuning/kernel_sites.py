@@ -34,7 +34,8 @@ from tilewright.workload import CHAIN, Dim, Workload
 _FIND_TIMEOUT_S = 600.0
 _READ_TIMEOUT_S = 120.0
 _NO_SKETCH = "no sketch is for what it computes"
-# Loops without tiles are slower than what several dispatches with sums take, kernels or not.
+# In 30 sites of a DenseNet, a product and a window each, they took 1.4 to 2.4 times as long as the
+# compiler's dispatches.
 _PLAIN = {LoopsSketch.name}
 _PLAIN_ONLY = "no sketch is for what its dispatches compute together"
 _COMPUTING = ("linalg.", "iree_linalg_ext.", "tensor.", "arith.", "math.")

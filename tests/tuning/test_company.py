@@ -228,6 +228,17 @@ def test_many_winners_are_left_out_by_halves_where_there_is_little_time(run: Pla
     assert len(run.compiled) == 4
 
 
+def test_a_program_that_has_choices_stays_where_there_is_no_time_for_another(
+    run: PlayedRun,
+) -> None:
+    run.programs.seconds_each = 10.0
+    base = started(run, a="k")
+    known = list(run.compiled)
+    assert tried(run, confirmed(run, "a", "x"), base=base, within_s=5.0) is base
+    assert run.compiled == known
+    assert tried(run, confirmed(run, "b", "x"), within_s=5.0).choices == {"b": "x"}
+
+
 def in_doubt(run: PlayedRun, low: float) -> Confirmed:
     """A task whose kernel takes 0.5 to 0.6 of the default's time, and a configuration not less than
     the given part."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import ANY
@@ -22,9 +22,12 @@ from tilewright.spec.preprocessing import PHASE, conv_sites
 from tilewright.spec.write import write_spec
 from tilewright.target import parse_target
 from tilewright.tiling import Tiling
+from tilewright.toolchain import CompileJob, CompileOutcome
+from tilewright.trial import Configuration
 from tilewright.tuning.apply import apply
 from tilewright.tuning.emit import emit
 from tilewright.tuning.entries import ConfigurationEntry, ConvolutionEntry, KernelEntry
+from tilewright.tuning.extraction import extract
 from tilewright.tuning.finalist_tasks import SiteFinalistRequest, compile_site_finalist
 from tilewright.tuning.kernel_sites import ReadSiteRequest, find_kernel_sites, read_site
 from tilewright.tuning.opening import OpenProgram, open_program
@@ -157,6 +160,68 @@ def test_each_kernel_is_dispatched_for_each_occurrence(
     assert {change.entry for change in proof.changes} == {entry.name for entry in entries}
     assert b"tilewright" not in (tmp_path / "proof.before.mlir").read_bytes()
     assert len(list(tmp_path.glob("proof.*Entry.mlir"))) == 1
+
+
+def test_a_program_with_nothing_but_kernels_is_compiled_once_to_be_proven(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is known what the compiler makes of it without them."""
+    entries = [entry for entry, _ in kernels.values()]
+    known = extract(opened).configured
+    empty, spec = tmp_path / "empty.mlir", tmp_path / "kernels.mlir"
+    flags = opened.flags()
+    requests = [SpecRequest((), empty, flags), SpecRequest(tuple(entries), spec, flags)]
+    assert write_specs(opened, requests) == ["", ""]
+    given = (f"{opened.target.spec_flag}{empty}", f"{PREPROCESSING_FLAG}={spec}")
+    compiled: list[CompileJob] = []
+
+    def counted(jobs: Sequence[CompileJob], workers: int) -> list[CompileOutcome]:
+        compiled.extend(jobs)
+        return type(opened.toolchain).compile_many(opened.toolchain, jobs, workers)
+
+    monkeypatch.setattr(opened.toolchain, "compile_many", counted)
+    proof = prove(opened, claim(opened, tmp_path, *entries, given=given, before=known))
+    assert isinstance(proof, Proof)
+    assert len(compiled) == 1
+    assert proof.missed(entries) == []
+    assert {change.entry for change in proof.changes} == {entry.name for entry in entries}
+    # The same specs on what they have nothing to do with.
+    other = tmp_path / "other.mlir"
+    other.write_text(
+        "func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+    )
+    wrong = prove(opened, Claim(other, flags, tmp_path / "wrong", tuple(entries), given=given))
+    assert wrong == ProofFailure(ProofStage.REACH, NOT_REACHED)
+
+
+def test_what_takes_long_of_a_kernel_is_made_once_for_all_specs(
+    opened: OpenProgram, kernels: Kernels, tmp_path: Path
+) -> None:
+    entries = []
+    for entry, _ in kernels.values():
+        site = tmp_path / entry.site.name
+        site.write_bytes(entry.site.read_bytes())
+        entries.append(replace(entry, site=site))
+
+    def written(name: str, *chosen: KernelEntry) -> str:
+        path = tmp_path / name
+        assert write_specs(opened, [SpecRequest(chosen, path, opened.flags())]) == [""]
+        return path.read_text()
+
+    def kept() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.mlirbc")}
+
+    whole = written("whole.mlir", *entries)
+    made = kept()
+    assert len(made) == 3
+    assert written("again.mlir", *entries) == whole
+    assert len(written("one.mlir", entries[0])) < len(whole)
+    assert kept() == made
+    knobs = Configuration.of({**dict(entries[0].choice.knobs.items), "unroll": 1})
+    other = replace(entries[0], choice=replace(entries[0].choice, knobs=knobs))
+    assert other.choice != entries[0].choice
+    assert written("other.mlir", other, *entries[1:]) != whole
+    assert len(kept()) == 4
 
 
 def test_each_site_alone_takes_its_kernel(

@@ -15,7 +15,7 @@ from tilewright.tuning import starts
 from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.stages import DispatchCompiler
-from tilewright.tuning.starts import _batch, _layouts, _try_group, _try_openings
+from tilewright.tuning.starts import _batch, _layouts, _left_s, _try_group, _try_openings
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
 
@@ -80,6 +80,25 @@ def test_measuring_what_is_compiled_ends_where_the_time_is_over(
     group: Any = [(None, Loop(), [1, 2]), (None, Loop(), [3, 4, 5])]
     _try_group(context, group)
     assert [loop.tried for _, loop, _ in group] == [2, 2], "the limit passes at the fourth"
+
+
+def test_a_start_ends_while_its_program_can_be_made_and_proven(
+    tmp_path: Path, store: Database
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    now = [0.0]
+    context.deadlines = limits = Deadlines(100.0, 0.0, lambda: now[0])
+    limits.took("compiling the program", 10.0)
+    limits.took("comparing programs", 3.0)
+    assert _left_s(context) == 72.0, "with kernels it takes one and a half times as long"
+    limits.took("compiling the program with kernels", 40.0)
+    assert _left_s(context) == 47.0
+    now[0] = 50.0
+    assert _left_s(context) == 0.0
+    limits.took("trying a candidate", 1.0)
+    assert _batch(context) == 2, "one for each core"
+    context.deadlines = Deadlines(None, 0.0)
+    assert _left_s(context) is None
 
 
 @pytest.mark.parametrize(("given_s", "kept_s"), [(1.0, 8.0), (60.0, 60.0)])

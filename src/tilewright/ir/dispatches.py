@@ -32,11 +32,13 @@ class DispatchSite:
 
     `count` is how often one run calls it; calls in a loop whose trip count is not known count once,
     those at load time, which do not matter for the run time, do not count. `calls` holds every call
-    in the module, those of the run first.
+    in the module, those of the run first. `code` is the executable, None where the program brings
+    it in another form than IREE's own.
     """
 
     executable: str
     entry: str
+    code: ir.Operation | None
     count: int = 0
     calls: list[ir.Operation] = field(default_factory=list)
 
@@ -60,12 +62,14 @@ def find_dispatches(module: ir.Module, function: str | None = None) -> list[Disp
     initializers = [
         top.operation for top in module.body.operations if top.operation.name == "util.initializer"
     ]
+    named = symbols(module)
+    executables = {name: op for name, op in named.items() if op.name == "flow.executable"}
     sites: dict[_Key, DispatchSite] = {}
     # Calls of the run come first: `isolate` takes a dispatch as its first call has it.
     for operation in (*entries, *functions.values(), *initializers):
         for call in walk(operation):
             for key in called_entries(call):
-                site = sites.setdefault(key, DispatchSite(*key))
+                site = sites.setdefault(key, DispatchSite(*key, executables.get(key[0])))
                 if all(call != known for known in site.calls):
                     site.calls.append(call)
                     site.count += counts[call]
@@ -299,7 +303,7 @@ def isolate(
         tuple(argument_type(t) for t in results),
         tuple((i, value) for i, value in enumerate(values) if value is not None),
         tuple(sizes.value(v) for v in workload),
-        operands.limits(call_limits(module, call)),
+        operands.limits(call_limits({site.executable: site.code}, call)),
     )
 
 
@@ -375,20 +379,19 @@ def _check_data(call: ir.Operation, operands: _Operands, sizes: SizeEvaluator) -
 
 def _surroundings(module: ir.Module, site: DispatchSite, keep_device: bool) -> ir.Module:
     """A module with the executable of a dispatch, and the devices of the program."""
-    named = symbols(module)
-    executable = named.get(site.executable)
-    if executable is None or executable.name != "flow.executable":
+    if site.code is None:
         raise NotIsolatable("the program brings the code of this dispatch itself")
     alone = ir.Module.create()
     if keep_device and _DEFAULT_DEVICE in module.operation.attributes:
         alone.operation.attributes[_DEFAULT_DEVICE] = module.operation.attributes[_DEFAULT_DEVICE]
     with ir.InsertionPoint(alone.body):
-        for op in (*filter(_is_device_global, named.values()), executable):
-            op.clone()
+        for op in (*filter(_is_device_global, module.body.operations), site.code):
+            op.operation.clone()
     return alone
 
 
-def _is_device_global(operation: ir.Operation) -> bool:
+def _is_device_global(top: ir.OpView) -> bool:
+    operation = top.operation
     return (
         operation.name == "util.global"
         and str(ir.TypeAttr(operation.attributes["type"]).value) == "!hal.device"

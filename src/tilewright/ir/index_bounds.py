@@ -6,7 +6,7 @@ nor its time means anything. Data made for a dispatch or a program keeps within 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from iree.compiler import ir
 
@@ -90,21 +90,21 @@ class _Flow:
                     self.limits[source] = min(size, self.limits.get(source, size))
 
 
-def call_limits(module: ir.Module, call: ir.Operation) -> Limits:
+def call_limits(table: Mapping[str, ir.Operation | None], call: ir.Operation) -> Limits:
     """The limits on the operands of a call.
 
     Args:
-        module: the program at the flow phase.
+        table: executables of the program at the flow phase, by name.
         call: a `flow.dispatch` of it.
 
     Returns:
-        By position among all operands.
+        By position among all operands; none where the executable is not there.
     """
-    table = symbols(module)
-    executable = table.get(entry_path(call)[0])
+    path = entry_path(call)[0]
+    executable = table.get(path)
     if executable is None or executable.name != "flow.executable":
         return {}
-    limits = index_limits(called_function(table, call))
+    limits = index_limits(called_function({path: executable}, call))
     positions = list(range(len(call.operands)))
     _, arguments, *_ = segments(call, positions)
     return {
@@ -129,8 +129,9 @@ def program_limits(module: ir.Module, function: ir.Operation) -> Limits:
     """
     limits: dict[ir.Value, int] = {}
     calls = [op for op in walk(function) if op.name == "flow.dispatch"]
+    table = symbols(module)
     for call in reversed(calls):
-        own = call_limits(module, call)
+        own = call_limits(table, call)
         passed = [limits[r] for r in call.results if r in limits and _is_integer(r.type)]
         for position, value in enumerate(call.operands):
             known = [*passed, *([own[position]] if position in own else [])]

@@ -25,6 +25,7 @@ IREE hoists it, and evaluates it when it compiles or loads the program.
 
 from __future__ import annotations
 
+import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,46 @@ class SpecKernel:
     target: Target
 
 
+@dataclass(frozen=True)
+class KernelPart:
+    """What a spec has of one kernel.
+
+    name, site: as of a SpecKernel. code: a module, as bytecode, with its executables, its function,
+    matcher and rewrite.
+    """
+
+    name: str
+    site: bytes
+    code: bytes
+
+
+def write_part(
+    kernel: SpecKernel, compiled: Callable[[ir.Operation], None] | None = None
+) -> KernelPart:
+    """What a spec has of a kernel, which takes most of the time that writing the spec takes.
+
+    Args:
+        kernel: with its schedule.
+        compiled: puts compiled code in the place of an executable's (`sketch.spec_code`); without
+            it the code is MLIR.
+
+    Returns:
+        For any spec with the kernel.
+
+    Raises:
+        UserError: a site that cannot be recognised.
+        ScheduleError: a schedule that cannot be code.
+    """
+    with context(), ir.Location.unknown():
+        written = _Written(kernel.name, kernel.site)
+        module, code = library.new_module({}), io.BytesIO()
+        with ir.InsertionPoint(module.body):
+            written.define(kernel, compiled)
+        shared_sequences.add_helpers(module)
+        module.operation.write_bytecode(code)
+        return KernelPart(kernel.name, kernel.site, code.getvalue())
+
+
 def write_kernel_spec(
     kernels: Sequence[SpecKernel],
     header: Mapping[str, str],
@@ -87,29 +128,46 @@ def write_kernel_spec(
     Args:
         kernels: each with a name and a site of its own.
         header: kept on the module (`tilewright.spec`).
-        compiled: puts compiled code in the place of an executable's (`sketch.spec_code`); without
-            it the code is MLIR.
+        compiled: as for :func:`write_part`.
+
+    Returns:
+        As :func:`join_parts`.
+
+    Raises:
+        UserError: a site that cannot be recognised, or two kernels for one.
+        ScheduleError: a schedule that cannot be code.
+    """
+    return join_parts([write_part(one, compiled) for one in kernels], header)
+
+
+def join_parts(parts: Sequence[KernelPart], header: Mapping[str, str]) -> str:
+    """The text of a verified spec, of what it has of each kernel.
+
+    Args:
+        parts: each with a name and a site of its own.
+        header: kept on the module (`tilewright.spec`).
 
     Returns:
         A module of the transform dialect, for `--iree-preprocessing-transform-spec-filename=`; it
         changes nothing where there are no kernels.
 
     Raises:
-        UserError: a site that cannot be recognised, or two kernels for one.
-        ScheduleError: a schedule that cannot be code.
+        UserError: two kernels are for one site.
     """
     with context(), ir.Location.unknown():
-        sites = [ir.Module.parse(one.site) for one in kernels]
         module = library.new_module(dict(header))
+        written: dict[KernelSymbols, _Written] = {}
+        for part in parts:
+            one = _Written(part.name, part.site)
+            if one.symbols in written:
+                other = written[one.symbols].name
+                raise UserError(f"kernels '{other}' and '{one.name}' are for one site")
+            written[one.symbols] = one
+            own = ir.Module.parse(part.code)
+            for op in own.body.operations:
+                if not shared_sequences.is_helper(op.operation):
+                    op.operation.clone(ip=ir.InsertionPoint(module.body))
         with ir.InsertionPoint(module.body):
-            written: dict[KernelSymbols, _Written] = {}
-            for one, site in zip(kernels, sites, strict=True):
-                made = _Written(one, site)
-                if made.symbols in written:
-                    other = written[made.symbols].kernel.name
-                    raise UserError(f"kernels '{other}' and '{one.name}' are for one site")
-                made.define(compiled)
-                written[made.symbols] = made
             _define_main(list(written.values()))
         shared_sequences.add_helpers(module)
         module.operation.verify()
@@ -117,45 +175,47 @@ def write_kernel_spec(
 
 
 class _Written:
-    """A kernel in the module that is being written."""
+    """A kernel in a module that is being written."""
 
-    def __init__(self, kernel: SpecKernel, site: ir.Module) -> None:
-        self.kernel = kernel
-        functions = symbols(site)
+    def __init__(self, name: str, site: bytes) -> None:
+        self.name = name
+        # The pattern is made of its ops.
+        self._site = ir.Module.parse(site)
+        functions = symbols(self._site)
         if FUNCTION not in functions:
-            raise UserError(f"site of kernel '{kernel.name}': it has no function '{FUNCTION}'")
+            raise UserError(f"site of kernel '{name}': it has no function '{FUNCTION}'")
         try:
             self.pattern = SitePattern(functions[FUNCTION])
         except UserError as error:
-            raise UserError(f"site of kernel '{kernel.name}': {error}") from error
+            raise UserError(f"site of kernel '{name}': {error}") from error
         self.symbols = KernelSymbols.of(self.pattern.digest)
 
-    def define(self, compiled: Callable[[ir.Operation], None] | None) -> None:
+    def define(self, given: SpecKernel, compiled: Callable[[ir.Operation], None] | None) -> None:
         """Define executables, function, matcher and rewrite."""
-        lowered = self.kernel.kernel.lower()
+        lowered = given.kernel.lower()
         program = lowered.program
         kernels = emit_kernels(
             program,
-            machine_for(self.kernel.target),
+            machine_for(given.target),
             self.symbols.executable,
-            self.kernel.kernel.unaligned(program),
+            given.kernel.unaligned(program),
         )
         code = [one.function for one in kernels]
         function = define_function(
             self.symbols.call,
             self.pattern.input_types,
             [self.pattern.output_type],
-            lambda *values: self._body(program, kernels, values),
+            lambda *values: self._body(given, program, kernels, values),
         )
         texts = {
-            "name": self.kernel.name,
+            "name": given.name,
             "site": self.pattern.describe(),
-            "target": self.kernel.target.key,
-            "sketch": self.kernel.choice.sketch,
-            "knobs": ", ".join(f"{name} {value}" for name, value in self.kernel.choice.knobs.items),
-            "needs": Requirements.of(code, self.kernel.target).to_text(),
+            "target": given.target.key,
+            "sketch": given.choice.sketch,
+            "knobs": ", ".join(f"{name} {value}" for name, value in given.choice.knobs.items),
+            "needs": Requirements.of(code, given.target).to_text(),
             "loops": lowered.text,
-            "python": self.kernel.kernel.schedule.trace().to_python(),
+            "python": given.kernel.schedule.trace().to_python(),
         }
         store(function, texts, code)
         if compiled is not None:
@@ -199,16 +259,19 @@ class _Written:
         library.define(self.symbols.action, handles, replace)
 
     def _body(
-        self, program: LoopProgram, kernels: Sequence[EmittedKernel], values: Sequence[ir.Value]
+        self,
+        given: SpecKernel,
+        program: LoopProgram,
+        kernels: Sequence[EmittedKernel],
+        values: Sequence[ir.Value],
     ) -> list[ir.Value]:
         if len(program.inputs) != len(values) or len(program.outputs) != 1:
             raise UserError(
-                f"kernel '{self.kernel.name}' takes {len(program.inputs)} inputs, "
-                f"its site {len(values)}"
+                f"kernel '{self.name}' takes {len(program.inputs)} inputs, its site {len(values)}"
             )
         inputs = []
         for number, (value, buffer) in enumerate(zip(values, program.inputs, strict=True)):
-            packing = self.kernel.kernel.packings.get(number)
+            packing = given.kernel.packings.get(number)
             packed = _packed(value, packing) if packing is not None else value
             inputs.append(self._as(packed, tensor_type(program, buffer), buffer))
         (result,) = call_kernels(program, kernels, inputs)
@@ -220,9 +283,7 @@ class _Written:
             return value
         old, new = ir.RankedTensorType(value.type), ir.RankedTensorType(type_)
         if old.element_type != new.element_type:
-            raise UserError(
-                f"kernel '{self.kernel.name}': '{buffer.name}' is {new}, in the site {old}"
-            )
+            raise UserError(f"kernel '{self.name}': '{buffer.name}' is {new}, in the site {old}")
         return flow.TensorReshapeOp(new, value, [], []).result
 
 

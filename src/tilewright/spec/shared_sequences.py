@@ -136,6 +136,15 @@ _HELPERS = {
 }
 
 
+def is_helper(op: ir.Operation) -> bool:
+    """Whether an op of a spec is one of the helper sequences, which are the same in all specs.
+
+    Args:
+        op: any.
+    """
+    return symbol(op) in _HELPERS
+
+
 def add_helpers(module: ir.Module) -> None:
     """Define the helper sequences that a module uses and does not have, at its start.
 

@@ -136,7 +136,8 @@ def try_in_company(
     The compiler's code in the place of kernels that are not certainly faster, each hot dispatch's
     runners-up, and what the program had before in its place, are tried with the other winners, the
     hottest dispatches first; all are compared in the same interleaved rounds.
-    Where there is no time for as many programs, the winners are left out by halves.
+    Where there is no time for as many programs, the winners are left out by halves; where there is
+    none for one, a program that has choices already stays.
 
     Args:
         programs: of the run: compiles and measures the whole program.
@@ -160,6 +161,10 @@ def try_in_company(
     doubtful = _configured(winners, confirmed)
     is_late = within_s is not None and within_s < programs.each_s + programs.comparing_s
     if not changed and (not doubtful or is_late):
+        return base
+    if base.choices and is_late:
+        # It has been timed as a whole; what was found since is in the database.
+        context.note(f"no time for another program than {base.name} (--time-limit)")
         return base
 
     def without(keys: Sequence[str]) -> Choices:

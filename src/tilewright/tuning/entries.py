@@ -7,13 +7,14 @@ here, in `KINDS`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tilewright.files import read_text
+from tilewright.files import read_text, write_whole
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerState
 from tilewright.site import KernelChoice
@@ -30,11 +31,19 @@ from tilewright.tuning.variants import (
 if TYPE_CHECKING:
     from iree.compiler import ir
 
+    from tilewright.sketch.spec import KernelPart
     from tilewright.spec.preprocessing import ConvSite
 
 
 class Entry(Protocol):
-    """One thing that a spec shall do, by a name that no other entry of the spec has."""
+    """One thing that a spec shall do, by a name that no other entry of the spec has.
+
+    preprocesses: whether what it does is done before dispatches are formed. takes_long: whether
+    `prepare` makes most of what writing its spec takes.
+    """
+
+    preprocesses: ClassVar[bool]
+    takes_long: ClassVar[bool]
 
     @property
     def name(self) -> str:
@@ -49,6 +58,18 @@ class Entry(Protocol):
 
         Returns:
             The flag, `=` included.
+        """
+
+    def prepare(self, state: WorkerState, flags: Sequence[str]) -> None:
+        """Make what takes long and keep it on the disk, for `write` by whatever worker. Runs in
+        workers.
+
+        Args:
+            state: what the worker keeps.
+            flags: as for `write`.
+
+        Raises:
+            UserError: The entry cannot be written.
         """
 
     @staticmethod
@@ -99,6 +120,11 @@ class ConfigurationEntry:
     executable: str
     entry: str
     configuration: CompilationInfo
+    preprocesses: ClassVar[bool] = False
+    takes_long: ClassVar[bool] = False
+
+    def prepare(self, state: WorkerState, flags: Sequence[str]) -> None:
+        """See :meth:`Entry.prepare`."""
 
     @staticmethod
     def flag(target: Target) -> str:
@@ -150,6 +176,11 @@ class ConvolutionEntry:
     """All convolutions of one shape, to be made matrix products before anything else is done."""
 
     site: ConvSite
+    preprocesses: ClassVar[bool] = True
+    takes_long: ClassVar[bool] = False
+
+    def prepare(self, state: WorkerState, flags: Sequence[str]) -> None:
+        """See :meth:`Entry.prepare`."""
 
     @property
     def name(self) -> str:
@@ -189,8 +220,9 @@ class ConvolutionEntry:
 class KernelEntry:
     """A kernel of our own in the place of a site, wherever it occurs.
 
-    site: the site's module, as `Site.module`. expression: what it computes. target: what the kernel
-    is for.
+    site: the site's module, as `Site.module`; what is made of the kernel is kept beside it, since
+    several specs of a run have the same kernels. expression: what it computes. target: what the
+    kernel is for.
     """
 
     name: str
@@ -198,6 +230,12 @@ class KernelEntry:
     expression: SiteExpression
     choice: KernelChoice
     target: Target
+    preprocesses: ClassVar[bool] = True
+    takes_long: ClassVar[bool] = True
+
+    def prepare(self, state: WorkerState, flags: Sequence[str]) -> None:
+        """See :meth:`Entry.prepare`."""
+        self._part(state, flags)
 
     @staticmethod
     def flag(target: Target) -> str:
@@ -212,19 +250,30 @@ class KernelEntry:
         header: Mapping[str, str],
     ) -> str:
         """See :meth:`Entry.write`."""
+        from tilewright.sketch.spec import join_parts
+
+        return join_parts([one._part(state, flags) for one in entries], header)
+
+    def _part(self, state: WorkerState, flags: Sequence[str]) -> KernelPart:
+        """What a spec has of the kernel: as it is kept, or made and kept now."""
         from tilewright.schedule.build_tasks import with_processor
         from tilewright.sketch.candidate_tasks import sketched
-        from tilewright.sketch.spec import SpecKernel, write_kernel_spec
+        from tilewright.sketch.spec import KernelPart, SpecKernel, write_part
         from tilewright.sketch.spec_code import compile_into
 
-        kernels = []
-        for one in entries:
-            known = stored(one.expression)
-            expression, kernel = sketched(state, known, one.choice, one.target)
-            check_kernel(expression, kernel)
-            target = with_processor(state, one.target)
-            kernels.append(SpecKernel(one.name, one.site.read_bytes(), kernel, one.choice, target))
-        return write_kernel_spec(kernels, header, partial(compile_into, state, flags))
+        site, known = self.site.read_bytes(), stored(self.expression)
+        decisive = (self.name, site, known, self.choice, self.target, tuple(flags))
+        digest = hashlib.sha256(repr(decisive).encode()).hexdigest()[:16]
+        kept = self.site.with_suffix(f".{digest}.mlirbc")
+        if kept.exists():
+            return KernelPart(self.name, site, kept.read_bytes())
+        expression, kernel = sketched(state, known, self.choice, self.target)
+        check_kernel(expression, kernel)
+        target = with_processor(state, self.target)
+        made = SpecKernel(self.name, site, kernel, self.choice, target)
+        part = write_part(made, partial(compile_into, state, flags))
+        write_whole(kept, part.code)
+        return part
 
     @staticmethod
     def reached(program: ir.Module) -> dict[str, tuple[str, ...]]:

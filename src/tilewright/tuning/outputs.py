@@ -254,6 +254,7 @@ def _prove(programs: Programs, company: Company, comparison: Finalist) -> Final:
         programs.folder / "proof",
         entries,
         given=_given(context, build),
+        before=company.prepared.configured,
         timeout_s=programs.compile_timeout_s,
     )
     proof = prove(context, claim)

@@ -89,6 +89,7 @@ def read_all_tasks(
             flags,
             sites=_sites(opened, variant, extraction.sites),
             restrictions=FileRestrictions(opened.options.config),
+            configured=extraction.configured,
         )
         wanted = _select(opened, extraction, prepared)
         for d in wanted:

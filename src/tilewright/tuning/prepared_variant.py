@@ -30,7 +30,8 @@ class Skipped:
 @dataclass
 class PreparedVariant:
     """The dispatches of a program as one variant compiles it, and the sites that kernels of our own
-    can compute. `restrictions`: what a configuration file leaves of their spaces."""
+    can compute. `restrictions`: what a configuration file leaves of their spaces. `configured`: the
+    program at the executable-configurations phase, where it has been taken apart."""
 
     variant: Variant
     flags: tuple[str, ...]
@@ -38,6 +39,7 @@ class PreparedVariant:
     skipped: list[Skipped] = field(default_factory=list)
     sites: tuple[SiteFacts, ...] = ()
     restrictions: FileRestrictions = field(default_factory=FileRestrictions)
+    configured: Path | None = None
 
     def skip(self, dispatch: ExtractedDispatch, reason: str, workload: str = "") -> None:
         """Leave a dispatch out.

@@ -345,6 +345,20 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     return compile_s + 2 * compare_s, (1 + kernels) * compile_s + plain_s + compare_s
 
 
+def start_s(context: RunContext) -> float:
+    """What a program with kernels is expected to take at least until it can be handed back.
+
+    Args:
+        context: the run; it has compiled the program.
+
+    Returns:
+        Seconds for compiling it, comparing it and proving it.
+    """
+    plain_s = context.deadlines.each(PLAIN, 1.0)
+    compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s)
+    return compile_s + comparing_s(context) + plain_s
+
+
 def open_programs(
     context: RunContext, signatures: Mapping[str, Signature], limits: Mapping[int, int]
 ) -> Programs:

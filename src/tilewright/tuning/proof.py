@@ -56,6 +56,11 @@ class Claim:
     extra: tuple[str, ...] = ()
     timeout_s: float = 1800.0
 
+    @property
+    def only_preprocesses(self) -> bool:
+        """Whether no entry configures a dispatch."""
+        return bool(self.entries) and all(one.preprocesses for one in self.entries)
+
     def beside(self, name: str) -> Path:
         """A file of the proof: `before` and `after` are the program without and with the specs.
 
@@ -217,7 +222,7 @@ def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, Comp
         jobs.insert(0, (ProofStage.WITHOUT, job(claim.beside("before"), *claim.flags, to_phase)))
     claim.beside(_PREPROCESSED).unlink(missing_ok=True)
     first = [flag for flag in named if flag.startswith(PREPROCESSING_FLAG)]
-    if first and len(first) < len(named):
+    if first and len(first) < len(named) and not claim.only_preprocesses:
         # What preprocessing changes, other dispatches among it, is no change of a configuration.
         flags = with_spec_flags(claim.flags, first)
         jobs.append((ProofStage.WITH, job(claim.beside(_PREPROCESSED), *flags, to_phase)))
@@ -227,7 +232,7 @@ def _compiles(claim: Claim, named: Sequence[str]) -> list[tuple[ProofStage, Comp
 
 
 def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[str]:
-    """Write specs, several at a time.
+    """Write specs, several at a time; of their entries what takes long before, each by itself.
 
     Args:
         opened: has the workers that write them.
@@ -236,6 +241,13 @@ def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[st
     Returns:
         For each request, in order, '' or why there is no spec.
     """
+    slow = [(one, r.flags) for r in requests for one in r.entries if one.takes_long]
+    if len(slow) > 1:
+        # What goes wrong does so again where it is told.
+        opened.compilers.run(
+            Job(prepare_entry, PrepareRequest(*one), _WORKER_TIMEOUT_S)
+            for one in dict.fromkeys(slow)
+        )
     jobs = [Job(write_spec, request, _WORKER_TIMEOUT_S) for request in requests]
     results = opened.compilers.run(jobs)
     return [result.failure.message if result.failure else "" for result in results]
@@ -258,6 +270,19 @@ class SpecRequest:
     header: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class PrepareRequest:
+    """Make and keep what takes long of an entry, for specs with these flags."""
+
+    entry: Entry
+    flags: tuple[str, ...]
+
+
+def prepare_entry(state: WorkerState, request: PrepareRequest) -> None:
+    """Task: see PrepareRequest. Raises UserError or CompileError."""
+    request.entry.prepare(state, without_preprocessing(request.flags))
+
+
 def write_spec(state: WorkerState, request: SpecRequest) -> Path:
     """Task: see SpecRequest. Raises UserError or CompileError."""
     text = write_entries(request.entries, state, request.flags, dict(request.header))
@@ -275,7 +300,8 @@ def read_proof(state: WorkerState, claim: Claim) -> Proof:
     before, after = (parse_module(compiler, path.read_bytes()) for path in paths)
     without, new = configured_functions(before), configured_functions(after)
     between = parse_module(compiler, preprocessed.read_bytes()) if preprocessed.exists() else before
-    old = configured_functions(between)
+    # Dispatches that preprocessing left alone can have another's name behind it.
+    old = {} if claim.only_preprocesses else configured_functions(between)
     earlier = {
         place for kind in KINDS for where in kind.reached(between).values() for place in where
     }

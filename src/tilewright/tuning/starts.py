@@ -27,7 +27,7 @@ from tilewright.tuning.kernel_sites import SiteFacts
 from tilewright.tuning.layouts import all_channels_last, blocked_variants
 from tilewright.tuning.prepare import take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Programs
+from tilewright.tuning.programs import Programs, start_s
 from tilewright.tuning.reuse import reuse_result
 from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
@@ -67,9 +67,9 @@ def make_starts(
     took_s = 0.0
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
-        if number and _too_late(context, took_s):
+        if _too_late(context, took_s) if number else _left_s(context) == 0.0:
             left = ", ".join(one.name for one in layouts[number:])
-            context.note(f"no time for kernels in other layouts: {left} (--time-limit)")
+            context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break
         prepared = _prepare(programs, outcome, first, layout)
         if prepared is not None:
@@ -110,6 +110,13 @@ def _too_late(context: RunContext, more_s: float) -> bool:
     """Whether so many more seconds would leave the search too little time."""
     left, limit = context.left_for("search"), context.options.time_limit_s
     return left is not None and left - more_s < (1 - _OF_TIME) * (limit or 0.0)
+
+
+def _left_s(context: RunContext) -> float | None:
+    """Seconds until a start's program has to be made, so that it can be compared and proven; 0 when
+    they have passed, None without a limit."""
+    left = context.left_s
+    return None if left is None else max(0.0, left - start_s(context))
 
 
 def _prepare(
@@ -203,7 +210,7 @@ def _try_openings(
     for number, (*_, given) in enumerate(loops):
         del given[taken[number] :]
     before = context.store.count_trials(context.run_id)
-    while loops and not context.out_of_time:
+    while loops and not context.out_of_time and _left_s(context) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
         sizes = itertools.accumulate(len(given) for *_, given in loops)
         most = _batch(context)
@@ -226,7 +233,7 @@ def _try_group(
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
         # What has been compiled is soon measured; but on a busy machine not soon enough.
-        loop.stop = lambda: context.left_for("confirm") == 0.0
+        loop.stop = lambda: _left_s(context) == 0.0
         loop.observe = observer(context, task, loop, done, context.options.trial_limit)
         loop.try_all(given)
     tried = sum(map(len, made))
@@ -251,7 +258,8 @@ def _batch(context: RunContext) -> int:
     """How many candidates to compile before they are measured: few while it is not known what one
     takes, and no more than there is time for."""
     cores = context.target.cores
-    left, each = context.left_for("search"), context.deadlines.each(TRYING, 0.0)
-    if left is None:
+    search_s, program_s = context.left_for("search"), _left_s(context)
+    if search_s is None or program_s is None:
         return _BATCH * cores
+    left, each = min(search_s, program_s), context.deadlines.each(TRYING, 0.0)
     return max(cores, min(_BATCH * cores, int(left / each) if each else 2 * cores))

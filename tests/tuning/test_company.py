@@ -232,11 +232,12 @@ def test_a_program_that_has_choices_stays_where_there_is_no_time_for_another(
     run: PlayedRun,
 ) -> None:
     run.programs.seconds_each = 10.0
+    run.seconds |= {"default_company_0": 0.5}
     base = started(run, a="k")
     known = list(run.compiled)
     assert tried(run, confirmed(run, "a", "x"), base=base, within_s=5.0) is base
     assert run.compiled == known
-    assert tried(run, confirmed(run, "b", "x"), within_s=5.0).choices == {"b": "x"}
+    assert tried(run, confirmed(run, "b", "x"), within_s=5.0).choices == {"b": "x"}, "without any"
 
 
 def in_doubt(run: PlayedRun, low: float) -> Confirmed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,10 +12,12 @@ from played_programs import PlayedRun
 from tilewright.measure.comparison import Finalist
 from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.site import Site
+from tilewright.toolchain import CompileOutcome
 from tilewright.trial import Status, Trial
 from tilewright.tuning.company import Company, affordable, try_in_company
 from tilewright.tuning.confirm import Confirmed, FinalCandidate, entry_name
-from tilewright.tuning.programs import Build
+from tilewright.tuning.deadlines import Deadlines
+from tilewright.tuning.programs import PLAIN, Build
 from tilewright.tuning.variants import DEFAULT_VARIANT
 
 
@@ -48,6 +51,26 @@ def test_how_many_programs_there_is_time_for() -> None:
     assert affordable(35.0, 10.0) == 3
     assert affordable(0.0, 10.0) == 1
     assert affordable(35.0, 10.0, 12.0) == 2
+
+
+def test_compiling_takes_what_it_took_with_nothing_beside(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.context.target = replace(run.context.target, cores=2)
+    seconds = iter([9.0, 9.0, 4.0, 7.0, 7.0])
+
+    def compiled(*_: object, **__: object) -> CompileOutcome:
+        return CompileOutcome(True, next(seconds), "")
+
+    monkeypatch.setattr(run, "compile", compiled)
+    a, b = (Build(name, DEFAULT_VARIANT) for name in "ab")
+    run.context.deadlines = Deadlines(None, 0.0)
+    run.programs.build_all([a, b])
+    assert run.context.deadlines.each(PLAIN, 1.0) == 9.0, "as long as there is nothing else"
+    run.context.deadlines = Deadlines(None, 0.0)
+    run.programs.build_all([a])
+    run.programs.build_all([a, b])
+    assert run.context.deadlines.each(PLAIN, 1.0) == 4.0
 
 
 def test_without_winners_the_plain_program_stays(run: PlayedRun) -> None:

@@ -22,6 +22,7 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.measurement_key import MeasurementKey
 from tilewright.store import Database, RunRecord, TaskResult
 from tilewright.trial import Configuration, Status
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.events import Note, TrialDone
 from tilewright.tuning.goals import GoalWatch, read_goals
 from tilewright.tuning.reuse import compare_keys
@@ -102,6 +103,23 @@ def test_a_grid_covers_the_whole_space_with_the_trials_that_there_are(
     gaps = [b - a for a, b in itertools.pairwise(tried)]
     assert max(gaps) <= 2 * 160 // 15
     assert tried[-1] - tried[0] >= 130
+
+
+@pytest.mark.parametrize(("found", "tasks"), [(0, 1), (1, 2), (7, 3), (None, 3)])
+def test_confirming_has_the_time_of_what_there_is_to_confirm(
+    tmp_path: Path, store: Database, found: int | None, tasks: int
+) -> None:
+    context, _ = played_context(tmp_path, store, max_trials=12)
+    began(store, context)
+    context.deadlines = limits = Deadlines(200.0, 0.0, lambda: 0.0)
+    played = [played_task(tmp_path, name, 1e-3, 0.3) for name in "abc"]
+    count = None if found is None else lambda: found
+    search(context, EVERY, [played_variant(*played)], [3e-3], unconfirmed=count)
+    search_end, confirm_end = limits.end("search"), limits.end("confirm")
+    assert search_end is not None
+    assert confirm_end is not None
+    # Each with two finalists, and what neither has taken yet.
+    assert confirm_end - search_end == pytest.approx(3.0 * tasks)
 
 
 def test_a_small_space_is_tried_once_and_no_more(tmp_path: Path, store: Database) -> None:

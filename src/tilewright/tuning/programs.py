@@ -125,11 +125,13 @@ class Programs:
         """What comparing programs takes of the run's time, once."""
         return comparing_s(self.context)
 
-    def build(self, wanted: Build) -> Build:
+    def build(self, wanted: Build, alone: bool = True) -> Build:
         """Compile the program; a failure is in the result.
 
         Args:
             wanted: what to compile.
+            alone: nothing else is compiled meanwhile. What it takes beside others says what
+                compiling takes only where nothing else does.
 
         Returns:
             The program, or why there is none.
@@ -142,7 +144,8 @@ class Programs:
         self.seconds_each = self.seconds_each or outcome.seconds
         if outcome.ok:
             step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
-            self.context.deadlines.took(step, outcome.seconds)
+            if alone or not self.context.deadlines.each(step, 0.0):
+                self.context.deadlines.took(step, outcome.seconds)
         return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
 
     def build_all(self, wanted: Sequence[Build]) -> list[Build]:
@@ -157,8 +160,10 @@ class Programs:
             What became of each, in their order.
         """
         begin = time.monotonic()
-        with ThreadPoolExecutor(max_workers=max(1, self.context.target.cores)) as threads:
-            builds = list(threads.map(self.build, wanted))
+        count = max(1, self.context.target.cores)
+        alone = min(count, len(wanted)) == 1
+        with ThreadPoolExecutor(max_workers=count) as threads:
+            builds = list(threads.map(lambda one: self.build(one, alone), wanted))
         if builds:
             self.seconds_each = (time.monotonic() - begin) / len(builds)
         return builds

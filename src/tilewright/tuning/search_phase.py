@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
@@ -35,7 +35,6 @@ _BATCH = 8
 _MINIMUM = 8
 # Of a task, for which there shall be time.
 _FINALISTS = 2
-_NEWS_LEAST, _NEWS_SHARE = 8, 1 / 3
 
 
 @dataclass
@@ -73,6 +72,7 @@ def search(
     prepared: Sequence[PreparedVariant],
     program_s: Sequence[float],
     goals: GoalWatch | None = None,
+    unconfirmed: Callable[[], int] | None = None,
 ) -> None:
     """Try candidates for every task worth it, and leave the trials in the tasks.
 
@@ -86,6 +86,7 @@ def search(
         prepared: the variants that are tuned, the fastest first.
         program_s: seconds of each.
         goals: with which the search ends early.
+        unconfirmed: how many tasks have trials that would be confirmed now; None: all may have.
     """
     running: dict[str, _Running] = {}
     tasks: list[BudgetTask] = []
@@ -163,11 +164,16 @@ def search(
     ]
     # A strategy's linear algebra is small: a second thread of it would only wait, at full speed.
     with threadpool_limits(limits=1, user_api="blas"):
-        while not context.out_of_time:
+        while True:
+            # The next batch may find something for one more.
+            number = len(running) if unconfirmed is None else min(len(running), unconfirmed() + 1)
+            kernels = any(one.task.data is not None for one in running.values())
+            _keep_for_the_end(context, len(prepared), number, kernels)
+            if context.out_of_time:
+                break
             if goals is not None and (reached := goals.reached(*_expected(prepared, at_first))):
                 context.note(f"--stop-at {reached}; the search ends")
                 break
-            _keep_for_the_end(context, prepared, [one.task for one in running.values()])
             for late in [w for w in waiting if w.share >= effort.min_share]:
                 waiting.remove(late)
                 if (wanted := begin(late)) is not None:
@@ -242,19 +248,13 @@ def _weights(
     return {name: likely[id(one.task)] for name, one in running.items() if id(one.task) in likely}
 
 
-def _keep_for_the_end(
-    context: RunContext, prepared: Sequence[PreparedVariant], tasks: Sequence[DispatchTask]
-) -> None:
-    """Say how much time what comes after the search will take, by what steps took so far."""
-    kernels = any(task.data is not None for task in tasks)
+def _keep_for_the_end(context: RunContext, variants: int, tasks: int, kernels: bool) -> None:
+    """Say how much time what comes after the search will take, by what steps took so far: for so
+    many variants, of which so many tasks are confirmed."""
     company_s, finish_s = end_s(context, kernels)
     finalists = min(_FINALISTS, context.options.effort_preset.finalists)
-    number = len(tasks)
-    if kernels:
-        # Of what starts have made programs of, few tasks find something better.
-        number = min(number, max(_NEWS_LEAST, math.ceil(_NEWS_SHARE * number)))
-    context.deadlines.keep("confirm", confirm_s(context, number, finalists))
-    context.deadlines.keep("company", len(prepared) * company_s)
+    context.deadlines.keep("confirm", confirm_s(context, tasks, finalists))
+    context.deadlines.keep("company", variants * company_s)
     context.deadlines.keep("finish", finish_s)
 
 

@@ -312,7 +312,13 @@ class TuningSession:
             prepared = [one.company.prepared for one in chosen]
             if self.stages.compiling is not None or self.stages.confirming is not None:
                 goals = self._goals(context, outcome.default_s)
-                search(context, self.stages, prepared, [one.time_s for one in chosen], goals)
+                seconds = [one.time_s for one in chosen]
+
+                def unconfirmed() -> int:
+                    tasks = (task for one in chosen for task in _unconfirmed(one.company))
+                    return sum(bool(task.trials) for task in tasks)
+
+                search(context, self.stages, prepared, seconds, goals, unconfirmed)
         if self.stages.searches:
             _say_if_nothing_was_tried(context, outcome)
         for done, contender in enumerate(chosen):

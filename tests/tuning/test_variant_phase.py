@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +117,29 @@ def test_variants_have_a_third_of_the_time(run: PlayedRun) -> None:
     chosen(run)
     assert list(run.outcome.variants) == ["default", "o3"]
     assert "no time for the variants mine (--time-limit)" in run.notes
+
+
+def test_beside_starts_no_variant_has_more_than_that(run: PlayedRun) -> None:
+    run.context.deadlines = Deadlines(90.0, time.monotonic() - 31.0)
+    run.programs.seconds_each = 10.0
+    assert names(chosen(run, start(run, DEFAULT_VARIANT, 0.3))) == ["default with kernels"]
+    assert "no time for the variants o3, mine (--time-limit)" in run.notes
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.5, 1), (0.25, 2)])
+def test_what_leaves_all_others_far_behind_is_compared_once(
+    run: PlayedRun, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int
+) -> None:
+    compared: list[int] = []
+
+    def counted(vmfbs: Sequence[str], inputs: object, **how: object) -> object:
+        compared.append(len(vmfbs))
+        return type(run).compare_interleaved(run, vmfbs, inputs, **how)
+
+    monkeypatch.setattr(run, "compare_interleaved", counted)
+    run.seconds |= {"default": 1.0, "o3": 0.8, "mine": seconds}
+    chosen(run, start(run, DEFAULT_VARIANT, 0.2))
+    assert compared == [4, 3][:times], "the default, and what is close to the fastest"
 
 
 def test_what_fails_or_is_nothing_new_is_told(run: PlayedRun) -> None:

@@ -36,6 +36,8 @@ RUN_TIMEOUT_S = 900.0
 # Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
 PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
 COMPARING = "comparing programs"
+# A run of the program as the compiler makes it, of which each comparison takes so many at least.
+RUNNING, _RUNS = "running the program by default", 7
 # How much longer it takes with kernels, until that is known: LLVM compiles unrolled code.
 _KERNELS_FACTOR = 1.5
 # Programs that differ by more need no more rounds than it takes to be sure of it.
@@ -326,8 +328,9 @@ def comparing_s(context: RunContext) -> float:
     Args:
         context: the run.
     """
+    deadlines = context.deadlines
     least = min(_COMPARISON_LEAST_S, comparison_s(context))
-    return context.deadlines.each(COMPARING, least)
+    return max(deadlines.each(COMPARING, least), _RUNS * deadlines.each(RUNNING, 0.0))
 
 
 def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:

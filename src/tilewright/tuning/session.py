@@ -46,6 +46,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.programs import (
+    RUNNING,
     Build,
     Programs,
     open_programs,
@@ -293,6 +294,7 @@ class TuningSession:
         seconds = programs.time(default, quick_timing(1.0))
         if isinstance(seconds, str):
             raise UserError(f"{self.source}: the program does not run to its end: {seconds}")
+        programs.context.deadlines.took(RUNNING, seconds)
         return seconds
 
     # -- tuning --------------------------------------------------------------------------------

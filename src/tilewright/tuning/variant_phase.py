@@ -21,6 +21,8 @@ from tilewright.tuning.variants import (
 )
 
 _CHOSEN_VARIANTS = "chosen variants"
+# Of the best one's time, up to which a program is compared with care.
+_NEAR = 1.4
 # A second start is searched if it takes no more than this much of the best one's time.
 _CLOSE = 1.08
 # Of the time of the program that a start's kernels were put into, what a variant takes at most for
@@ -52,7 +54,7 @@ def choose_variants(
     if wanted or starts:
         number = f"{len(wanted)} whole-program variant{'s' if len(wanted) != 1 else ''}"
         with context.phase("variants", number):
-            good = [*starts, *_build_variants(programs, outcome, wanted)]
+            good = [*starts, *_build_variants(programs, outcome, wanted, not starts)]
             contenders += _measure(programs, outcome, own, good)
         contenders.sort(key=lambda one: one.time_s)
     keep_default = context.options.variants is None or any(
@@ -91,10 +93,11 @@ def _wanted(programs: Programs, first: PreparedVariant) -> list[Variant]:
 
 
 def _build_variants(
-    programs: Programs, outcome: Outcome, wanted: Sequence[Variant]
+    programs: Programs, outcome: Outcome, wanted: Sequence[Variant], needed: bool
 ) -> list[Company]:
     """As many of the variants as there is time for, those that are programs of their own and give
-    right results."""
+    right results; the most promising whatever their time is, where they are `needed` since there is
+    nothing else to go on from."""
     context = programs.context
     good: list[Company] = []
     programs_by_bytes = {_digest(outcome.default): outcome.default.name}
@@ -102,7 +105,8 @@ def _build_variants(
     # Two that are compiled side by side take longer than one alone.
     took_s = 1.5 * programs.seconds_each
     while left:
-        if (len(left) < len(wanted) or context.out_of_time) and _too_late(context, took_s):
+        must = needed and len(left) == len(wanted) and not context.out_of_time
+        if not must and _too_late(context, took_s):
             names = ", ".join(one.name for one in left)
             context.note(f"no time for the variants {names} (--time-limit)")
             break
@@ -152,14 +156,17 @@ def _measure(
 def _compare_variants(programs: Programs, builds: Sequence[Build]) -> dict[str, float] | str:
     """Each build's time relative to the first one's; or what failed.
 
-    A first look in few rounds; those that are not far behind are then compared with care.
+    A first look in few rounds; those that are not far behind are then compared with care, unless
+    there is one that leaves all others far behind.
     """
     judged = programs.compare(builds, 30.0, rounds=3)
     if isinstance(judged, str):
         return judged
     ratios = {b.name: f.ratio.value for b, f in zip(builds, judged, strict=True)}
-    best = min(ratios.values())
-    close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= 1.4 * best)]
+    most = _NEAR * min(ratios.values())
+    close = [builds[0], *(b for b in builds[1:] if ratios[b.name] <= most)]
+    if sum(ratios[b.name] <= most for b in close) == 1:
+        return ratios
     again = programs.compare(close, 45.0)
     if isinstance(again, str):
         return again

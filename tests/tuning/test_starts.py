@@ -43,15 +43,24 @@ def test_no_more_is_compiled_at_once_than_there_is_time_to_try(
 def test_channels_last_come_first_where_there_are_convolutions(
     monkeypatch: pytest.MonkeyPatch, whole: Variant | None
 ) -> None:
-    context: Any = SimpleNamespace(options=TuneOptions(effort="quick"))
+    target = SimpleNamespace(cores=2, is_gpu=False)
+    context: Any = SimpleNamespace(options=TuneOptions(effort="quick"), target=target)
     monkeypatch.setattr(starts, "all_channels_last", lambda _: whole)
+    monkeypatch.setattr(starts, "guessed_s", lambda workload, *_: workload)
 
-    def layouts(op: str, **site: Any) -> list[str]:
-        first: Any = SimpleNamespace(sites=[SimpleNamespace(ops=(op,), tunable=object(), **site)])
+    def layouts(op: str, seconds: float = 1.0) -> list[str]:
+        site = SimpleNamespace(dispatches=("a",))
+        tasks = [
+            SimpleNamespace(is_chain=False, names=[name], count=1, workload=s)
+            for name, s in {"a": seconds, "b": 99.0}.items()
+        ]
+        facts = SimpleNamespace(ops=(op,), tunable=object(), site=site)
+        first: Any = SimpleNamespace(sites=[facts], tasks=tasks)
         return [one.name for one in _layouts(context, first)]
 
     more = [] if whole is None else [whole.name]
-    assert layouts("linalg.conv_2d_nchw_fchw") == [*more, "channels-last", "default"]
+    assert layouts("linalg.conv_2d_nchw_fchw", 3.0) == [*more, "channels-last", "default"]
+    assert layouts("linalg.conv_2d_nchw_fchw", 1.0) == ["default"], "they take too little"
     assert layouts("linalg.matmul") == ["default"]
     context.options = TuneOptions(effort="quick", variants=(CHANNELS_LAST,))
     assert layouts("linalg.conv_2d_nchw_fchw") == ["channels-last"], "what the user names"

@@ -33,7 +33,7 @@ from tilewright.tuning.search_loop import SearchLoop
 from tilewright.tuning.search_phase import OPENED, fair_trials, observer
 from tilewright.tuning.session_stages import SessionStages
 from tilewright.tuning.stages import CompiledCandidate, CompileStage, DispatchCompiler
-from tilewright.tuning.task import DispatchTask
+from tilewright.tuning.task import DispatchTask, guessed_s
 from tilewright.tuning.task_search import openings, task_loop
 from tilewright.tuning.variants import CHANNELS_LAST, Variant
 
@@ -43,6 +43,9 @@ _WORTH = 0.98
 _OPENING_S = 8.0
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7
+# A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
+# dispatches once more, in another layout, took a fifth of the Swin's run.
+_LITTLE = 0.02
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -88,7 +91,8 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     if not any(facts.tunable is not None for facts in first.sites):
         return []
     of = [v for v in context.options.chosen_variants if v.is_layout or not v.flags]
-    if not any(map(_convolves, first.sites)):
+    share = _convolving_share(context, first)
+    if share == 0.0 or (share < _LITTLE and context.options.variants is None):
         return [v for v in of if not v.flags]
     blocked = context.options.effort_preset.blocked_layouts
     if context.options.variants is None and blocked:
@@ -99,6 +103,19 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
         whole = all_channels_last(context)
         of = of if whole is None else [whole, *of]
     return of
+
+
+def _convolving_share(context: RunContext, prepared: PreparedVariant) -> float:
+    """The part of the program's guessed time in dispatches that layouts are about."""
+    names = {name for one in prepared.sites if _convolves(one) for name in one.site.dispatches}
+    convolving = whole = 0.0
+    for task in (one for one in prepared.tasks if not one.is_chain):
+        cores, is_gpu = context.target.cores, context.target.is_gpu
+        seconds = task.count * guessed_s(task.workload, cores, is_gpu)
+        whole += seconds
+        convolving += seconds if names & set(task.names) else 0.0
+    # What is in no task of its own is not known to be little.
+    return convolving / whole if convolving else float(bool(names))
 
 
 def _convolves(facts: SiteFacts) -> bool:

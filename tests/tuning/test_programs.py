@@ -19,6 +19,7 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.target import parse_target
 from tilewright.trial import Status
+from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build, Programs, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT
@@ -48,6 +49,7 @@ def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:
         work=folder,
         benchmark=Answers(answer),
         options=TuneOptions(),
+        deadlines=Deadlines(None, 0.0),
     )
     made = Programs(opened, "main", None, None, Parameters())  # type: ignore[arg-type]
     return made, Build("default", DEFAULT_VARIANT, None, folder / "p.vmfb")

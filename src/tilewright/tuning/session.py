@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,7 @@ from tilewright.tuning.programs import (
     RUNNING,
     Build,
     Programs,
+    build_program,
     open_programs,
     quick_timing,
 )
@@ -247,12 +249,15 @@ class TuningSession:
         if self.options.no_verify:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
-            extraction = extract(context, sites=True)
+            with ThreadPoolExecutor(1) as beside:
+                # A worker takes it apart in one thread.
+                building = beside.submit(build_program, context, Build("default", DEFAULT_VARIANT))
+                extraction = extract(context, sites=True)
+                default = building.result()
             programs = open_programs(context, extraction.signatures, extraction.limits)
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context, sites=True)
-            default = programs.build(Build("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UncompilableError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):

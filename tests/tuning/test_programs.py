@@ -105,7 +105,12 @@ def test_what_is_right_with_one_set_of_inputs_alone_is_found(tmp_path: Path) -> 
     inputs = write_inputs(tmp_path / "in", [kind], [np.array([1, 2, 3, 4], np.float32)])
     with Benchmark(DeviceOptions("local-sync")) as benchmark:
         opened: Any = SimpleNamespace(
-            program=None, toolchain=None, work=tmp_path, benchmark=benchmark, options=TuneOptions()
+            program=None,
+            toolchain=None,
+            work=tmp_path,
+            benchmark=benchmark,
+            options=TuneOptions(),
+            deadlines=Deadlines(None, 0.0),
         )
         made = Programs(opened, "main", None, inputs, Parameters())  # type: ignore[arg-type]
         default, some = builds

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,41 @@ def test_matmul_is_exact_to_float64() -> None:
     (got,) = run(PROGRAMS["matmul_f32"], a, b)
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, a.astype(float) @ b.astype(float), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("sums", ["%z", "%w"])
+def test_what_is_repeated_takes_memory_once(sums: str) -> None:
+    """A weight for each of many rows, as importers make it for a product of three dimensions: 5 GB
+    in float64. A repeated tensor can be where sums begin, too."""
+    rows, depth, columns, height = (20_000, 64, 512, 1) if sums == "%z" else (20, 64, 64, 64)
+    left, many, out = (
+        f"tensor<{rows}x{x}x{y}xf32>"
+        for x, y in ((height, depth), (depth, columns), (height, columns))
+    )
+    text = f"""
+func.func @main(%a: {left}, %b: tensor<{depth}x{columns}xf32>) -> {out} {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : {many}
+  %w = linalg.generic {{indexing_maps = [affine_map<(i, j, k) -> (j, k)>, affine_map<(i, j, k) -> (i, j, k)>],
+      iterator_types = ["parallel", "parallel", "parallel"]}}
+      ins(%b : tensor<{depth}x{columns}xf32>) outs(%e : {many}) {{
+  ^bb0(%x: f32, %o: f32):
+    linalg.yield %x : f32
+  }} -> {many}
+  %o = tensor.empty() : {out}
+  %z = linalg.fill ins(%zero : f32) outs(%o : {out}) -> {out}
+  %r = linalg.batch_matmul ins(%a, %w : {left}, {many}) outs({sums} : {out}) -> {out}
+  return %r : {out}
+}}"""
+    a = RNG.standard_normal((rows, height, depth), np.float32)
+    b = RNG.standard_normal((depth, columns), np.float32)
+    tracemalloc.start()
+    (got,) = run(text, a, b)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    wanted = a.astype(float) @ b.astype(float) + (0.0 if sums == "%z" else b.astype(float))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
+    assert most < 1e9
 
 
 def test_narrow_integers_wrap() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import linalg
+from numpy.lib.stride_tricks import as_strided
 
 from tilewright.attributes import items_of
 from tilewright.ir.reference.elements import Array, Unsupported
@@ -152,7 +153,7 @@ class OperandAccess:
         not depend on that loop.
 
         Args:
-            array: the operand, C-contiguous.
+            array: the operand, C-contiguous, or `spread` along some axes.
             box: range of each loop.
             writeable: the view writes through to `array`; only linear maps have one.
 
@@ -170,7 +171,7 @@ class OperandAccess:
                 raise Unsupported("writing through a map with mod or a division")
             return self._gather(array, box, shape)
         strides = [0] * self.loops
-        start = 0
+        begin, start = [], 0
         for axis, result in enumerate(self.results):
             assert result.linear is not None
             coefficients, constant = result.linear
@@ -182,9 +183,13 @@ class OperandAccess:
                 raise Unsupported(
                     f"indices {low} to {high} of an axis of length {array.shape[axis]}"
                 )
+            begin.append(slice(first, None))
             start += first * array.strides[axis]
             for d, c in enumerate(coefficients):
                 strides[d] += c * array.strides[axis]
+        if is_spread(array):
+            # No buffer of its own, and in this way it takes ten times as long.
+            return as_strided(array[tuple(begin)], shape, strides, writeable=writeable)
         view: Array = np.ndarray(shape, array.dtype, array, start, strides)
         return view
 
@@ -195,6 +200,24 @@ class OperandAccess:
         index = tuple(np.asarray(evaluate_expr(r.expr, dims)) for r in self.results)
         picked = array[index] if index else array
         return np.asarray(picked).reshape(shape)
+
+
+def is_spread(array: Array) -> bool:
+    """Whether an array has the same elements along some axes, which take memory once.
+
+    Args:
+        array: any.
+    """
+    return any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+
+
+def row_major(array: Array) -> Array:
+    """An array as `OperandAccess.view` takes it: copied where its elements lie in another order.
+
+    Args:
+        array: any.
+    """
+    return array if is_spread(array) else np.asarray(array, order="C")
 
 
 def index_array(loop: int, box: Box, loops: int) -> Array:

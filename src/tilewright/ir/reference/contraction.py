@@ -16,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.reference.access import OperandAccess, boxes, full_box, index_array
+from tilewright.ir.reference.access import (
+    OperandAccess,
+    boxes,
+    full_box,
+    index_array,
+    row_major,
+)
 from tilewright.ir.reference.body import Body
 from tilewright.ir.reference.elements import Array, Element, signed
 
@@ -128,7 +134,9 @@ class _Part:
     def view(self, sizes: tuple[int, ...]) -> Array:
         if self.access is None:
             return self.value
-        return self.access.view(np.asarray(self.value, order="C"), full_box(sizes))
+        view = self.access.view(row_major(self.value), full_box(sizes))
+        # What is the same all along a loop does not depend on it.
+        return view[tuple(slice(0, 1) if s == 0 else slice(None) for s in view.strides)]
 
 
 def _evaluate(

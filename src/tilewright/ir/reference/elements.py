@@ -183,6 +183,9 @@ def undefined(shape: tuple[int, ...], target: Element) -> Array:
     Args:
         shape: of the tensor.
         target: its element type.
+
+    Returns:
+        An array that can be written to.
     """
     return np.full(shape, np.nan if target.is_float else 0, dtype=target.storage)
 

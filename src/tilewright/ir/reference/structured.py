@@ -24,6 +24,8 @@ from tilewright.ir.reference.access import (
     indexing_maps,
     iterator_kinds,
     loop_sizes,
+    plain_dims,
+    row_major,
 )
 from tilewright.ir.reference.body import Body, Lookup
 from tilewright.ir.reference.elements import Array, Element, Unsupported, unsigned, wrap
@@ -92,8 +94,11 @@ def evaluate(op: ir.Operation, operands: Sequence[Array], captured: Lookup) -> l
     """
     plan = structure(op)
     body = Body(op.regions[0].blocks[0], captured)
-    arrays = [np.asarray(x, order="C") for x in operands]
+    arrays = list(map(row_major, operands))
     sizes = loop_sizes(plan.accesses, [x.shape for x in arrays], op.name)
+    repeated = _repeated(plan, body, arrays, sizes)
+    if repeated is not None:
+        return [repeated]
     results = [np.array(x, order="C") for x in arrays[-plan.outputs :]]
     run = _Run(op.name, plan, body, sizes, arrays[: -plan.outputs], results)
     if 0 in sizes:
@@ -109,6 +114,23 @@ def evaluate(op: ir.Operation, operands: Sequence[Array], captured: Lookup) -> l
     else:
         run.sequential()
     return results
+
+
+def _repeated(
+    plan: Structure, body: Body, arrays: Sequence[Array], sizes: tuple[int, ...]
+) -> Array | None:
+    """What an op makes that repeats its input along loops that this does not depend on, as a view:
+    an importer's weight for each of 197 rows would be 2.6 GiB."""
+    inputs = len(arrays) - plan.outputs
+    if any(plan.reduction) or plan.outputs > 1 or body.yields[0] >= inputs or 0 in sizes:
+        return None
+    access, result = plan.accesses[body.yields[0]], plan.accesses[-1]
+    axes = [loop for _, loop in plain_dims(result.map)]
+    if sorted(axes) != list(range(len(sizes))) or not access.is_linear:
+        return None
+    view = access.view(arrays[body.yields[0]], full_box(sizes))
+    repeats = any(n == 1 < size for n, size in zip(view.shape, sizes, strict=True))
+    return np.broadcast_to(view, sizes).transpose(axes) if repeats else None
 
 
 @dataclass(frozen=True)

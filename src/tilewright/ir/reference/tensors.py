@@ -141,7 +141,9 @@ def _identity(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequ
 
 def _empty(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:
     type_ = op.results[0].type
-    return [undefined(shape_of(type_, operands), element_of(type_))]
+    # What is computed is put into a tensor of its own: this one takes no memory.
+    one = undefined((), element_of(type_))
+    return [np.broadcast_to(one, shape_of(type_, operands))]
 
 
 def _splat(op: ir.Operation, operands: list[Array], captured: Lookup) -> Sequence[Array]:

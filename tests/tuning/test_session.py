@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +24,10 @@ from tilewright.measure.ways import ways_to_run
 from tilewright.store import Database, RunStatus
 from tilewright.toolchain import Toolchain
 from tilewright.trial import Status
-from tilewright.tuning import how_to_run, reuse
+from tilewright.tuning import how_to_run, reuse, session
 from tilewright.tuning.config_file import read_config
 from tilewright.tuning.events import DispatchesRanked, Event, TrialDone, ignore
+from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
@@ -397,6 +400,23 @@ def test_a_limit_that_leaves_no_time_to_search_is_said(program: Path, tmp_path: 
     assert result.trials_total == 0
     (said,) = [note for note in result.notes if "no candidate was tried" in note]
     assert "--time-limit" in said
+
+
+def test_opening_the_program_is_part_of_the_limit(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*given: Any, **more: Any) -> Any:
+        time.sleep(0.5)
+        return open_program(*given, **more)
+
+    monkeypatch.setattr(session, "open_program", slow)
+    begin = time.monotonic()
+    given = options(tmp_path, time_limit_s=100.0, dry_run=True)
+    with TuningSession(program, given)._opened() as context:
+        assert context.started - begin < 0.4
+        assert context.deadlines.left_s("finish") == pytest.approx(
+            100.0 - (time.monotonic() - begin), abs=0.4
+        )
 
 
 class TestUsersMistakes:

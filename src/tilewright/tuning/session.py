@@ -197,6 +197,7 @@ class TuningSession:
     def _opened(self) -> Iterator[RunContext]:
         """The program with workers, database and device; all are closed again."""
         idle = self.options.compile_only or self.options.dry_run
+        begin = time.monotonic()
         with (
             recorded(self.source, self.options.target, self.options, self.listener) as listener,
             scratch.folder() as own,
@@ -208,7 +209,9 @@ class TuningSession:
             open_program(self.source, self.target, self.options, listener=listener) as opened,
             self._benchmark(opened, lambda text: listener(Note(text))) as benchmark,
         ):
-            context = RunContext(**vars(opened), benchmark=benchmark, store=store)
+            # Importing a large model takes seconds of the user's time; a cluster's queue is not his.
+            started = time.monotonic() if self.options.cluster else begin
+            context = RunContext(**vars(opened), benchmark=benchmark, store=store, started=started)
             self._context = context
             for waiting in (benchmark, opened.compilers):
                 if isinstance(waiting, RemoteBenchmark | ClusterPool):

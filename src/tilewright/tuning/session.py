@@ -209,7 +209,7 @@ class TuningSession:
             open_program(self.source, self.target, self.options, listener=listener) as opened,
             self._benchmark(opened, lambda text: listener(Note(text))) as benchmark,
         ):
-            # Importing a large model takes seconds of the user's time; a cluster's queue is not his.
+            # Importing a large model is part of the run; waiting in a cluster's queue is not.
             started = time.monotonic() if self.options.cluster else begin
             context = RunContext(**vars(opened), benchmark=benchmark, store=store, started=started)
             self._context = context

@@ -38,8 +38,9 @@ PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kerne
 COMPARING = "comparing programs"
 # A run of the program as the compiler makes it, of which each comparison takes so many at least.
 RUNNING, _RUNS = "running the program by default", 7
-# How much longer it takes with kernels, until that is known: LLVM compiles unrolled code.
-_KERNELS_FACTOR = 1.5
+# How much longer it takes with kernels, until that is known: LLVM compiles unrolled code. And what
+# proving it takes, which is a compile without most of LLVM's part.
+_KERNELS_FACTOR, _PROOF_FACTOR = 1.5, 0.75
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
 # Seconds of a turn in a comparison, in which there are as many calls as a turn has parts: those of
@@ -384,7 +385,7 @@ def start_s(context: RunContext) -> float:
     """
     plain_s = context.deadlines.each(PLAIN, 1.0)
     compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s)
-    return compile_s + comparing_s(context) + plain_s
+    return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s
 
 
 def open_programs(

@@ -47,6 +47,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.programs import (
+    PLAIN,
     RUNNING,
     Build,
     Programs,
@@ -253,10 +254,14 @@ class TuningSession:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
             with ThreadPoolExecutor(1) as beside:
-                # A worker takes it apart in one thread.
+                # A worker takes it apart in one thread, beside the compiler, which has fewer then.
                 building = beside.submit(build_program, context, Build("default", DEFAULT_VARIANT))
+                begin = time.monotonic()
                 extraction = extract(context, sites=True)
+                apart_s = time.monotonic() - begin
                 default = building.result()
+            shared_s = min(apart_s, context.deadlines.each(PLAIN, 0.0)) / context.target.cores
+            context.deadlines.took(PLAIN, -shared_s, 0)
             programs = open_programs(context, extraction.signatures, extraction.limits)
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)

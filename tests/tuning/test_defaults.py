@@ -115,6 +115,21 @@ def test_what_there_is_no_time_for_is_what_matters_least(
     assert any("1 of 3 dispatches" in event.text for event in events if isinstance(event, Note))
 
 
+def test_who_needs_time_for_something_else_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(defaults, "_AT_ONCE", 1)
+    pool = PlayedPool()
+    with Database.open(tmp_path / "t.db") as store:
+        context, _ = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
+        context.deadlines = Deadlines(1000.0, 0.0, lambda: 15.0 * len(pool.jobs))
+        prepared = played_variant(*(played_task(tmp_path, name) for name in "abc"))
+        for count, task in enumerate(prepared.tasks):
+            task.count = 1 + count
+        measure_defaults(context, prepared, 1.0, within_s=20.0)
+    assert [task.name for task in prepared.tasks] == ["c"]
+
+
 def test_a_default_that_is_wrong_is_not_tuned(tmp_path: Path) -> None:
     prepared, pool, _ = measured(tmp_path, PlayedBenchmark(verify=of("b", [WRONG], [RIGHT])))
     assert [t.name for t in prepared.tasks] == ["a"]

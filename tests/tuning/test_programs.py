@@ -19,7 +19,6 @@ from tilewright.measure.jobs import WorkerFailure
 from tilewright.measure.statistics import Measurement
 from tilewright.target import parse_target
 from tilewright.trial import Status
-from tilewright.tuning.deadlines import Deadlines
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.programs import Build, Programs, quick_timing
 from tilewright.tuning.variants import DEFAULT_VARIANT
@@ -49,7 +48,6 @@ def programs(folder: Path, answer: Any) -> tuple[Programs, Build]:
         work=folder,
         benchmark=Answers(answer),
         options=TuneOptions(),
-        deadlines=Deadlines(None, 0.0),
     )
     made = Programs(opened, "main", None, None, Parameters())  # type: ignore[arg-type]
     return made, Build("default", DEFAULT_VARIANT, None, folder / "p.vmfb")
@@ -105,12 +103,7 @@ def test_what_is_right_with_one_set_of_inputs_alone_is_found(tmp_path: Path) -> 
     inputs = write_inputs(tmp_path / "in", [kind], [np.array([1, 2, 3, 4], np.float32)])
     with Benchmark(DeviceOptions("local-sync")) as benchmark:
         opened: Any = SimpleNamespace(
-            program=None,
-            toolchain=None,
-            work=tmp_path,
-            benchmark=benchmark,
-            options=TuneOptions(),
-            deadlines=Deadlines(None, 0.0),
+            program=None, toolchain=None, work=tmp_path, benchmark=benchmark, options=TuneOptions()
         )
         made = Programs(opened, "main", None, inputs, Parameters())  # type: ignore[arg-type]
         default, some = builds

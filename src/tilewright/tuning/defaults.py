@@ -58,7 +58,12 @@ _TIMING = TimingPolicy(max_s=0.1, drop_factor=None)
 _LONGEST_S, _SHORTER_S = 0.25, 0.05
 
 
-def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: float) -> None:
+def measure_defaults(
+    context: RunContext,
+    prepared: PreparedVariant,
+    program_s: float,
+    within_s: float | None = None,
+) -> None:
     """Time every task as the compiler configures it, and rank the tasks by share of the program.
 
     Makes the inputs and the expected results first. A task whose default does not compile or run
@@ -69,9 +74,12 @@ def measure_defaults(context: RunContext, prepared: PreparedVariant, program_s: 
         context: the run.
         prepared: its tasks are timed; those that cannot be become `skipped`.
         program_s: seconds of the whole program.
+        within_s: seconds for making what is measured, where less than the limit leaves for it.
     """
     begin = time.monotonic()
     end = context.deadlines.measured_by()
+    if end is not None and within_s is not None:
+        end = min(end, context.deadlines.clock() + within_s)
     _in_time(context, prepared.tasks, end, _make_data)
     _time_all(context, [t for t in prepared.tasks if not t.is_chain])
     # What a site of several dispatches takes is what these take, as far as each is known alone: it

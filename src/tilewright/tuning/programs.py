@@ -31,8 +31,8 @@ from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
 PROGRAM_REDUCTION_LENGTH = 1 << 16
-# For a run of it, for timing it and for comparing several; for compiling it.
-RUN_TIMEOUT_S, COMPILE_TIMEOUT_S = 900.0, 1800.0
+# For a run of it, for timing it and for comparing several.
+RUN_TIMEOUT_S = 900.0
 # Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
 PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
 COMPARING = "comparing programs"
@@ -95,12 +95,12 @@ class Programs:
         signature: Signature,
         inputs: InputSet,
         parameters: Parameters,
-        compile_timeout_s: float = COMPILE_TIMEOUT_S,
+        compile_timeout_s: float = 1800.0,
     ) -> None:
         self.context = context
         self.program = context.program
         self.toolchain = context.toolchain
-        self.folder = _folder(context)
+        self.folder = context.work / "programs"
         self.function = function
         self.signature = signature
         self.inputs = inputs
@@ -109,7 +109,8 @@ class Programs:
         self.expected = self.folder / "expected.npz"
         # Other data, and what the compiler's own program makes of them; None where there are none.
         self.others: tuple[InputSet, Path] | None = None
-        self.seconds_each = context.deadlines.each(PLAIN, 0.0)
+        self.seconds_each = 0.0
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def benchmark(self) -> Benchmark:
@@ -138,7 +139,17 @@ class Programs:
         Returns:
             The program, or why there is none.
         """
-        return build_program(self.context, wanted, self.compile_timeout_s, alone)
+        vmfb = self.folder / f"{wanted.name}.vmfb"
+        flags = self.context.flags(wanted.as_compiled, wanted.spec)
+        outcome = self.toolchain.compile(
+            self.program.path, vmfb, flags, timeout_s=self.compile_timeout_s
+        )
+        self.seconds_each = self.seconds_each or outcome.seconds
+        if outcome.ok:
+            step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
+            if alone or not self.context.deadlines.each(step, 0.0):
+                self.context.deadlines.took(step, outcome.seconds)
+        return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
 
     def build_all(self, wanted: Sequence[Build]) -> list[Build]:
         """Compile several at a time, as many as there are cores.
@@ -300,37 +311,6 @@ class Programs:
         )
         self.context.deadlines.took(COMPARING, time.monotonic() - begin)
         return result.message if isinstance(result, WorkerFailure) else result
-
-
-def build_program(
-    context: RunContext, wanted: Build, timeout_s: float = COMPILE_TIMEOUT_S, alone: bool = True
-) -> Build:
-    """As :meth:`Programs.build`, before the program's arguments are known.
-
-    Args:
-        context: the run.
-        wanted: what to compile.
-        timeout_s: seconds.
-        alone: as there.
-
-    Returns:
-        The program, or why there is none.
-    """
-    vmfb = _folder(context) / f"{wanted.name}.vmfb"
-    flags = context.flags(wanted.as_compiled, wanted.spec)
-    outcome = context.toolchain.compile(context.program.path, vmfb, flags, timeout_s=timeout_s)
-    if outcome.ok:
-        step = WITH_KERNELS if wanted.preprocessing is not None else PLAIN
-        if alone or not context.deadlines.each(step, 0.0):
-            context.deadlines.took(step, outcome.seconds)
-    return replace(wanted, vmfb=vmfb if outcome.ok else None, error=outcome.error)
-
-
-def _folder(context: RunContext) -> Path:
-    """Where the programs of a run are."""
-    folder = context.work / "programs"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def comparison_s(context: RunContext) -> float:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,11 +46,9 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.programs import (
-    PLAIN,
     RUNNING,
     Build,
     Programs,
-    build_program,
     open_programs,
     quick_timing,
 )
@@ -253,19 +250,12 @@ class TuningSession:
         if self.options.no_verify:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
-            with ThreadPoolExecutor(1) as beside:
-                # A worker takes it apart in one thread, beside the compiler, which has fewer then.
-                building = beside.submit(build_program, context, Build("default", DEFAULT_VARIANT))
-                begin = time.monotonic()
-                extraction = extract(context, sites=True)
-                apart_s = time.monotonic() - begin
-                default = building.result()
-            shared_s = min(apart_s, context.deadlines.each(PLAIN, 0.0)) / context.target.cores
-            context.deadlines.took(PLAIN, -shared_s, 0)
+            extraction = extract(context, sites=True)
             programs = open_programs(context, extraction.signatures, extraction.limits)
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context, sites=True)
+            default = programs.build(Build("default", DEFAULT_VARIANT))
             if not default.ok:
                 raise UncompilableError(f"{self.source}: {default.error}")
         if not any(d.count for d in extraction.dispatches):

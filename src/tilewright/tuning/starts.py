@@ -46,6 +46,8 @@ _OF_TRIALS, _OF_TIME = 0.5, 0.7
 # A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
 # dispatches once more, in another layout, took a fifth of the Swin's run.
 _LITTLE = 0.02
+# Of the time that a start has: for measuring dispatches, of which the rest tries kernels.
+_TO_MEASURE = 0.4
 # Candidates for each core that are compiled before they are measured.
 _BATCH = 8
 
@@ -154,7 +156,10 @@ def _prepare(
         if all(f.tunable is None or f.tunable.digest in known for f in prepared.sites):
             return None
     with context.phase("dispatches", f"measuring those of {layout.name}"):
-        measure_defaults(context, prepared, outcome.default_s if prepared is first else 0.0)
+        left = _left_s(context)
+        within = None if left is None else _TO_MEASURE * left
+        default_s = outcome.default_s if prepared is first else 0.0
+        measure_defaults(context, prepared, default_s, within)
     # The compiler's own come first, in whatever order they are measured.
     outcome.prepared.insert(0 if prepared is first else len(outcome.prepared), prepared)
     return prepared

@@ -95,39 +95,32 @@ def test_a_default_that_fails_is_skipped_and_says_why(
     assert (skipped.name, skipped.reason) == ("a", f"does not run alone: {failure.message}")
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "within_s", "kept"), [(100.0, None, "cb"), (1000.0, 20.0, "c")]
+)
 def test_what_there_is_no_time_for_is_what_matters_least(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit_s: float,
+    within_s: float | None,
+    kept: str,
 ) -> None:
+    """By the middle of the limit everything is to be measured, or earlier where its caller needs
+    the time; each job takes 15 seconds."""
     monkeypatch.setattr(defaults, "_AT_ONCE", 1)
     pool = PlayedPool()
     with Database.open(tmp_path / "t.db") as store:
         context, events = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
-        # By the middle of the limit everything is to be measured; each job takes 15 seconds.
-        context.deadlines = Deadlines(100.0, 0.0, lambda: 15.0 * len(pool.jobs))
+        context.deadlines = Deadlines(limit_s, 0.0, lambda: 15.0 * len(pool.jobs))
         prepared = played_variant(*(played_task(tmp_path, name) for name in "abc"))
         for count, task in enumerate(prepared.tasks):
             task.count = 1 + count
-        measure_defaults(context, prepared, 1.0)
-    assert [task.name for task in prepared.tasks] == ["c", "b"]
-    (skipped,) = prepared.skipped
-    assert skipped.name == "a"
-    assert "--time-limit" in skipped.reason
-    assert any("1 of 3 dispatches" in event.text for event in events if isinstance(event, Note))
-
-
-def test_who_needs_time_for_something_else_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(defaults, "_AT_ONCE", 1)
-    pool = PlayedPool()
-    with Database.open(tmp_path / "t.db") as store:
-        context, _ = played_context(tmp_path, store, PlayedBenchmark(lambda path: 1e-3), pool)
-        context.deadlines = Deadlines(1000.0, 0.0, lambda: 15.0 * len(pool.jobs))
-        prepared = played_variant(*(played_task(tmp_path, name) for name in "abc"))
-        for count, task in enumerate(prepared.tasks):
-            task.count = 1 + count
-        measure_defaults(context, prepared, 1.0, within_s=20.0)
-    assert [task.name for task in prepared.tasks] == ["c"]
+        measure_defaults(context, prepared, 1.0, within_s)
+    assert [task.name for task in prepared.tasks] == list(kept)
+    assert {one.name for one in prepared.skipped} == set("abc") - set(kept)
+    assert all("--time-limit" in one.reason for one in prepared.skipped)
+    left = f"{3 - len(kept)} of 3 dispatches"
+    assert any(left in event.text for event in events if isinstance(event, Note))
 
 
 def test_a_default_that_is_wrong_is_not_tuned(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[st
     if len(slow) > 1:
         # What goes wrong does so again where it is told.
         opened.compilers.run(
-            Job(prepare_entry, PrepareRequest(*one), _WORKER_TIMEOUT_S)
+            Job(prepare_entry, EntryRequest(*one), _WORKER_TIMEOUT_S)
             for one in dict.fromkeys(slow)
         )
     jobs = [Job(write_spec, request, _WORKER_TIMEOUT_S) for request in requests]
@@ -271,15 +271,15 @@ class SpecRequest:
 
 
 @dataclass(frozen=True)
-class PrepareRequest:
+class EntryRequest:
     """Make and keep what takes long of an entry, for specs with these flags."""
 
     entry: Entry
     flags: tuple[str, ...]
 
 
-def prepare_entry(state: WorkerState, request: PrepareRequest) -> None:
-    """Task: see PrepareRequest. Raises UserError or CompileError."""
+def prepare_entry(state: WorkerState, request: EntryRequest) -> None:
+    """Task: see EntryRequest. Raises UserError or CompileError."""
     request.entry.prepare(state, without_preprocessing(request.flags))
 
 

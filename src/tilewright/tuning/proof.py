@@ -245,8 +245,7 @@ def write_specs(opened: OpenProgram, requests: Sequence[SpecRequest]) -> list[st
     if len(slow) > 1:
         # What goes wrong does so again where it is told.
         opened.compilers.run(
-            Job(prepare_entry, EntryRequest(*one), _WORKER_TIMEOUT_S)
-            for one in dict.fromkeys(slow)
+            Job(prepare_entry, EntryRequest(*one), _WORKER_TIMEOUT_S) for one in dict.fromkeys(slow)
         )
     jobs = [Job(write_spec, request, _WORKER_TIMEOUT_S) for request in requests]
     results = opened.compilers.run(jobs)

@@ -72,7 +72,8 @@ def make_starts(
     took_s = 0.0
     for number, layout in enumerate(layouts):
         begin = time.monotonic()
-        if _too_late(context, took_s) if number else _left_s(context) == 0.0:
+        late = _too_late(context, took_s) if number else _left_s(context) == 0.0
+        if late:
             left = ", ".join(one.name for one in layouts[number:])
             context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break

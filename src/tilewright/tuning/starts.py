@@ -75,7 +75,8 @@ def make_starts(
         late = _too_late(context, took_s) if number else _left_s(context) == 0.0
         if late:
             left = ", ".join(one.name for one in layouts[number:])
-            context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
+            if not context.stopping:
+                context.note(f"no time for kernels in these layouts: {left} (--time-limit)")
             break
         prepared = _prepare(programs, outcome, first, layout)
         if prepared is not None:

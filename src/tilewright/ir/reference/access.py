@@ -153,7 +153,7 @@ class OperandAccess:
         not depend on that loop.
 
         Args:
-            array: the operand, C-contiguous, or `spread` along some axes.
+            array: the operand, as `row_major` gives it.
             box: range of each loop.
             writeable: the view writes through to `array`; only linear maps have one.
 
@@ -187,8 +187,8 @@ class OperandAccess:
             start += first * array.strides[axis]
             for d, c in enumerate(coefficients):
                 strides[d] += c * array.strides[axis]
-        if is_spread(array):
-            # No buffer of its own, and in this way it takes ten times as long.
+        if not array.flags.c_contiguous:
+            # What is repeated has no buffer as large as its shape.
             return as_strided(array[tuple(begin)], shape, strides, writeable=writeable)
         view: Array = np.ndarray(shape, array.dtype, array, start, strides)
         return view
@@ -202,22 +202,17 @@ class OperandAccess:
         return np.asarray(picked).reshape(shape)
 
 
-def is_spread(array: Array) -> bool:
-    """Whether an array has the same elements along some axes, which take memory once.
-
-    Args:
-        array: any.
-    """
-    return any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
-
-
 def row_major(array: Array) -> Array:
-    """An array as `OperandAccess.view` takes it: copied where its elements lie in another order.
+    """An array as `OperandAccess.view` takes it.
 
     Args:
         array: any.
+
+    Returns:
+        It, C-contiguous; as it is where elements are repeated along axes, which take memory once.
     """
-    return array if is_spread(array) else np.asarray(array, order="C")
+    repeated = any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape, strict=True))
+    return array if repeated else np.asarray(array, order="C")
 
 
 def index_array(loop: int, box: Box, loops: int) -> Array:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tilewright.argument import ArgumentType
 from tilewright.measure import ways
 from tilewright.measure.comparison import ComparisonPolicy
-from tilewright.measure.device_options import DeviceOptions
+from tilewright.measure.device_options import DeviceOptions, physical_cores
 from tilewright.measure.inputs import InputFile, InputSet
 from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.measure.timing import Repetition
@@ -22,7 +23,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever this machine offers, nothing."""
     monkeypatch.setattr("tilewright.measure.device_options.batch_processes_allowed", lambda: False)
     monkeypatch.setattr(ways, "huge_pages_on_request", lambda: False)
-    monkeypatch.setattr("psutil.cpu_count", lambda logical: 1)
+    monkeypatch.setattr("tilewright.measure.device_options.physical_cores", lambda: 0)
 
 
 def test_ways_are_the_calling_thread_and_workers() -> None:
@@ -46,14 +47,30 @@ def test_all_threads_are_tried_with_huge_pages_too(monkeypatch: pytest.MonkeyPat
 def test_as_many_workers_as_cores_are_tried_on_cores_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("psutil.cpu_count", lambda logical: 16 if logical else 4)
-    assert [one.pinned for one in ways_to_run(4)] == [False] * 3 + [True]
-    (*_, flag) = ways_to_run(4)[-1].tool_flags
+    monkeypatch.setattr("tilewright.measure.device_options.physical_cores", lambda: 4)
+    assert [one.pinned for one in ways_to_run(4)] == [False, True, True, False]
+    (flag,) = ways_to_run(4)[-2].topology_flags
     assert flag == "--task_topology_max_group_count=4"
-    assert not any(one.pinned for n in (1, 8) for one in ways_to_run(n)), "no core for each"
+    (flag,) = ways_to_run(4)[-1].topology_flags
+    assert flag == "--task_topology_group_count=4"
+    assert not ways_to_run(8)[-1].pinned, "no core for each"
     monkeypatch.setattr(ways, "huge_pages_on_request", lambda: True)
     last = [(one.huge_pages, one.pinned) for one in ways_to_run(4)[2:]]
-    assert last == [(False, False), (True, False), (False, True), (True, True)]
+    assert last == [(False, True), (True, True), (False, False), (True, False)]
+
+
+def test_cores_are_those_that_the_process_may_run_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cpu, siblings in enumerate(("0,4", "1,5", "2,6", "3,7", "0,4", "1,5")):
+        place = tmp_path / f"cpu{cpu}" / "topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(siblings)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 4, 5}, raising=False)
+    assert physical_cores(str(tmp_path)) == 2
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 9}, raising=False)
+    assert physical_cores(str(tmp_path)) == 0, "the system does not tell of all"
+    assert not DeviceOptions.cpu(1).pinned
 
 
 def test_a_process_like_any_other_is_tried_where_there_are_others(

@@ -35,6 +35,12 @@ POLICY = ComparisonPolicy()
 BATCH = ["chrt", "--batch", "0"] if hasattr(os, "SCHED_BATCH") else []
 
 
+@pytest.fixture(autouse=True)
+def no_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever this machine offers, nothing."""
+    monkeypatch.setattr("tilewright.measure.device_options.physical_cores", lambda: 0)
+
+
 def advised(*samples: list[float]) -> dict[tuple[str, int], bool]:
     ways = [DeviceOptions.cpu(2), DeviceOptions.cpu(1), DeviceOptions.cpu(4)][: len(samples)]
     found = summarised(ways, ["line"] * len(ways), samples, POLICY)

@@ -15,6 +15,7 @@ PARAMETER_FORMATS = (".irpa", ".gguf", ".safetensors")
 # Thresholds for malloc (glibc): below them freed blocks are kept.
 TRIM_BYTES, MMAP_BYTES = (1 << 31) - 1, 1 << 30
 
+_CPUS = "/sys/devices/system/cpu"
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # The first glibc whose malloc asks for huge pages (its release notes, `glibc.malloc.hugetlb`).
 _GLIBC_WITH_HUGE_PAGES = (2, 35)
@@ -29,7 +30,9 @@ class DeviceOptions:
     where it cannot be opened, put after the message. huge_pages: malloc asks the system for pages
     of 2 MiB, and programs are read into such memory instead of being mapped, so that a network's
     weights take few entries of the processor's address translation. pinned: each worker stays on a
-    physical core of its own, as IREE's own choice has it, and is not moved by the system. batch:
+    physical core of its own, as IREE's own choice has it, and is not moved by the system: else two
+    that are woken may begin on one core, where they stay for milliseconds, or for as long as the
+    system saves cores. batch:
     threads that are woken do not take the core of one that runs (Linux's `SCHED_BATCH`), which for
     workers and the thread that waits for them is what the runtime counts on: else the waiting one,
     woken by a worker, may take the worker's core and spin there for what only the worker can do
@@ -50,12 +53,15 @@ class DeviceOptions:
 
     @staticmethod
     def cpu(threads: int) -> DeviceOptions:
-        """The CPU with this many threads: the calling thread itself if one, else local-task.
+        """The CPU with this many threads: the calling thread itself if one, else local-task, its
+        workers on cores of their own where there are as many.
 
         Args:
             threads: at least 1.
         """
-        return DeviceOptions("local-sync") if threads == 1 else DeviceOptions("local-task", threads)
+        if threads == 1:
+            return DeviceOptions("local-sync")
+        return DeviceOptions("local-task", threads, pinned=threads <= physical_cores())
 
     @property
     def tool_flags(self) -> list[str]:
@@ -93,6 +99,20 @@ class DeviceOptions:
             return {}
         tunables = {"hugetlb": 1, "mmap_threshold": MMAP_BYTES, "trim_threshold": TRIM_BYTES}
         return {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{k}={v}" for k, v in tunables.items())}
+
+
+def physical_cores(folder: str = _CPUS) -> int:
+    """Physical cores that this process may run on; 0 where the system does not tell.
+
+    Args:
+        folder: of sysfs, with a folder for each processor.
+    """
+    try:
+        allowed = os.sched_getaffinity(0)
+        siblings = [Path(folder, f"cpu{n}", "topology", "thread_siblings_list") for n in allowed]
+        return len({path.read_text() for path in siblings})
+    except (AttributeError, OSError):
+        return 0
 
 
 def batch_processes_allowed() -> bool:

@@ -63,19 +63,17 @@ def ways_to_run(threads: int) -> list[DeviceOptions]:
 
     Returns:
         First `local-sync`, then `local-task` with 2, 4, 8, ... threads, and as many as there may
-        be; these also with huge pages where the system gives them to who asks, on cores of their
-        own where there are as many, and not as a batch process where they would be one.
+        be; these also with huge pages where the system gives them to who asks, wherever the system
+        has them where they have cores of their own, and not as a batch process where they would be
+        one.
     """
-    # Not at the top: a machine that only measures for another has the runtime and NumPy alone.
-    import psutil
-
     counts = {2**i for i in range(threads.bit_length())} | {threads}
     ways = [DeviceOptions.cpu(n) for n in sorted(counts)]
     last = ways[-1:]
     if huge_pages_on_request():
         last.append(replace(ways[-1], huge_pages=True))
-    if 1 < threads <= (psutil.cpu_count(logical=False) or 0):
-        last += [replace(one, pinned=True) for one in last]
+    if ways[-1].pinned:
+        last += [replace(one, pinned=False) for one in last]
     if ways[-1].schedules_batch:
         last.append(replace(ways[-1], batch=False))
     return [*ways[:-1], *last]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -360,8 +361,8 @@ class TuningSession:
         """Read and measure the dispatches of a program where that has not been done.
 
         Returns:
-            Whether it can be gone on from; not where it is not the first, and the search would have
-            to end before its dispatches are measured.
+            Whether it is gone on from; not where it is not the first, and the search would have to
+            end before its dispatches are measured, or all of them are those of one before.
         """
         company = contender.company
         if any(company.prepared is known for known in outcome.prepared):
@@ -379,9 +380,23 @@ class TuningSession:
         with context.phase("dispatches", f"measuring those of {contender.variant}"):
             if company.prepared is not first:
                 company.prepared = take_apart(context, company.build.variant)
+            same = [one for one in outcome.prepared if _same_dispatches(one, company.prepared)]
+            if same and not company.choices:
+                context.note(
+                    f"the dispatches of {contender.variant} are those of {same[0].variant.name}, "
+                    "which is no slower"
+                )
+                return False
             measure_defaults(context, company.prepared, contender.time_s)
         outcome.prepared.append(company.prepared)
         return True
+
+
+def _same_dispatches(one: PreparedVariant, other: PreparedVariant) -> bool:
+    """Whether two variants compute the same, dispatch by dispatch, so that what is found for one is
+    as good for the other."""
+    counts = [Counter({task.workload.key: task.count for task in p.tasks}) for p in (one, other)]
+    return bool(one.tasks) and counts[0] == counts[1] and not (one.skipped or other.skipped)
 
 
 def _unconfirmed(base: Company) -> list[DispatchTask]:

@@ -31,7 +31,7 @@ from tilewright.tuning.opening import open_program
 from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.result import TuneResult
 from tilewright.tuning.session import TuningSession
-from tilewright.tuning.variants import DEFAULT_VARIANT
+from tilewright.tuning.variants import BUILT_IN, DEFAULT_VARIANT
 
 PROGRAM = """func.func @main(%a: tensor<96x80xf32>, %b: tensor<80x112xf32>) -> tensor<96x112xf32> {
   %z = arith.constant 0.0 : f32
@@ -206,6 +206,20 @@ def test_a_program_can_be_tuned_for_fewer_threads_than_it_may_have(
     again = tune(program, options(tmp_path, threads=2, output=tmp_path / "again"))
     assert any("for one thread, as the run before" in note for note in again.notes)
     assert again.trials_total == 0
+
+
+def test_a_variant_with_the_same_dispatches_is_not_searched_beside_another(
+    program: Path, tmp_path: Path
+) -> None:
+    variants = (DEFAULT_VARIANT, BUILT_IN["o3"], BUILT_IN["data-tiling"])
+    # However much slower than the fastest, each is gone on from.
+    given = options(tmp_path, effort="thorough", variants=variants, max_trials=8)
+    result = tune(program, given)
+    first, second = "default", "o3"
+    if result.program.variants["o3"] < result.program.variants["default"]:
+        first, second = second, first
+    assert f"the dispatches of {second} are those of {first}, which is no slower" in result.notes
+    assert {row["variant"] for row in trials_of(tmp_path)} <= {first, "data-tiling"}
 
 
 def test_wrong_results_are_quarantined_and_never_shipped(

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -139,6 +139,7 @@ class SplicedHost:
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
         self._session, self._module = session, module.operation
+        self._known: dict[str, _Places] = {}
         names = list(executables)
         _serialize_stubs(session, self._module, names)
         session.run(self._module, "hal", "vm", verify=False)
@@ -164,6 +165,7 @@ class SplicedHost:
         """
         host = cls.__new__(cls)
         host._session, host._module = session, session.parse(path.read_bytes())
+        host._known = {}
         return host
 
     def write(self, path: Path) -> None:
@@ -213,11 +215,15 @@ class SplicedHost:
                     binaries = code.objects(session, objects)
             if binaries is None:
                 binaries = code.binaries(session)
-            host = self._module.clone()
-            found = _places(host, code.workgroups)
-            for name, counts in code.workgroups.items():
-                _replace(found[name], binaries[name], counts)
-        return host
+            for name, places in self._places(code.workgroups).items():
+                places.replace(binaries[name], code.workgroups[name])
+            return self._module.clone()
+
+    def _places(self, executables: Collection[str]) -> dict[str, _Places]:
+        """Where these executables are, which is looked for once."""
+        if not self._known.keys() >= set(executables):
+            self._known = _places(self._module, executables)
+        return {name: self._known[name] for name in executables}
 
 
 class SplicedTemplate:
@@ -306,10 +312,50 @@ def _only(module: ir.Module, executable: str) -> Any:
 @dataclass
 class _Places:
     """Where an executable is in the host's code: the constants with its code, the calls that
-    dispatch it."""
+    dispatch it, and, once these have some of their own, the constants with their workgroups in x,
+    y and z."""
 
     code: list[Any] = field(default_factory=list)
     dispatches: list[Any] = field(default_factory=list)
+    _counts: list[list[Any]] = field(default_factory=list)
+
+    def replace(self, code: Any, counts: Sequence[int]) -> None:
+        """Put other code here, in the place of what is there.
+
+        Args:
+            code: an attribute.
+            counts: its workgroups.
+        """
+        self.code[0].attributes["value"] = code
+        i32 = ir.IntegerType.get_signless(32)
+        values = [ir.IntegerAttr.get(i32, count) for count in counts]
+        if not self._counts:
+            self._counts = _own_counts(self.dispatches, values)
+        for made in self._counts:
+            for constant_, value in zip(made, values, strict=True):
+                constant_.attributes["value"] = value
+
+
+def _own_counts(calls: Sequence[Any], values: Sequence[Any]) -> list[list[Any]]:
+    """Constants for the workgroups in x, y and z of these calls, right before the first of each
+    block."""
+    found: list[list[Any]] = []
+    block = None
+    for call in calls:
+        here = ir.InsertionPoint(call)
+        if block is None or here.block != block:
+            block = here.block
+            found.append(
+                [
+                    ir.Operation.create(
+                        "vm.const.i32", results=[value.type], attributes={"value": value}, ip=here
+                    )
+                    for value in values
+                ]
+            )
+        for axis, one in enumerate(found[-1]):
+            call.operands[_FIRST_COUNT + axis] = one.results[0]
+    return found
 
 
 def _places(host: Any, executables: Iterable[str]) -> dict[str, _Places]:
@@ -353,7 +399,9 @@ def _workgroups(module: Any) -> dict[str, tuple[int, ...]]:
     """The workgroups in x, y and z that the only export of each executable asks for."""
     found = {}
     for name, executable in _executables(module):
-        exports = [op for op in walk(executable) if op.name == "hal.executable.export"]
+        # Not into the kernels, which have thousands of ops.
+        below = walk(executable, lambda op: op.name == "hal.executable.variant")
+        exports = [op for op in below if op.name == "hal.executable.export"]
         if len(exports) != 1 or not len(exports[0].regions[0].blocks):
             raise NotSpliceable(f"{len(exports)} entry points")
         last = list(exports[0].regions[0].blocks[0].operations)[-1].operation
@@ -405,7 +453,7 @@ def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]
             _empty(variant)
         session.run(module, "executable-targets", "hal", verify=False)
         for name, executable in _executables(module):
-            for op in walk(executable):
+            for op in walk(executable, lambda _: False):
                 if name in stubs and op.name == "hal.executable.binary":
                     op.attributes["format"] = ir.StringAttr.get(forms[name])
                     op.attributes["mime_type"] = ir.StringAttr.get(_ELF_TYPE)
@@ -455,7 +503,8 @@ def _binaries(module: ir.Module) -> dict[str, Any]:
     """The compiled code of each executable, as an attribute."""
     codes = {}
     for name, executable in _executables(module):
-        found = [op for op in walk(executable) if op.name == "hal.executable.binary"]
+        below = walk(executable, lambda _: False)
+        found = [op for op in below if op.name == "hal.executable.binary"]
         if len(found) != 1:
             raise NotSpliceable(f"{len(found)} binaries")
         codes[name] = found[0].attributes["data"]
@@ -466,26 +515,3 @@ def _bytes(data: bytes) -> Any:
     byte = ir.IntegerType.get_signless(8)
     kind = ir.VectorType.get([len(data)], byte)
     return ir.DenseElementsAttr.get(np.frombuffer(data, np.int8), type=kind)
-
-
-def _replace(places: _Places, code: Any, counts: tuple[int, ...]) -> None:
-    places.code[0].attributes["value"] = code
-    i32 = ir.IntegerType.get_signless(32)
-    numbers: list[ir.Value] = []
-    block = None
-    for call in places.dispatches:
-        here = ir.InsertionPoint(call)
-        if block is None or here.block != block:
-            # Those before the first dispatch of a block are good for all of it.
-            block = here.block
-            numbers = [
-                ir.Operation.create(
-                    "vm.const.i32",
-                    results=[i32],
-                    attributes={"value": ir.IntegerAttr.get(i32, count)},
-                    ip=here,
-                ).results[0]
-                for count in counts
-            ]
-        for axis, number in enumerate(numbers):
-            call.operands[_FIRST_COUNT + axis] = number

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -308,6 +309,24 @@ def test_programs_run_in_batch_processes_where_threads_wait():
             found[options.batch] = bench.ask(policy, None)
     assert found == {True: os.SCHED_BATCH, False: os.SCHED_OTHER}
     assert os.sched_getscheduler(0) == before, "this process is the user's"
+
+
+def places(state, _):
+    """Task: where each worker of the runtime may run."""
+    found = []
+    for thread in Path("/proc/self/task").iterdir():
+        if (thread / "comm").read_text().startswith("iree-worker"):
+            found.append(sorted(os.sched_getaffinity(int(thread.name))))
+    return sorted(found)
+
+
+@pytest.mark.skipif(device_options.physical_cores() < 2, reason="no core for each")
+def test_workers_have_cores_of_their_own():
+    with Benchmark(DeviceOptions.cpu(2)) as bench:
+        one, other = bench.ask(places, None)
+    assert not set(one) & set(other)
+    with Benchmark(replace(DeviceOptions.cpu(2), pinned=False)) as bench:
+        assert bench.ask(places, None) == [sorted(os.sched_getaffinity(0))] * 2
 
 
 def test_what_is_refused_is_left_as_it_is(monkeypatch):

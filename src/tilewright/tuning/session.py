@@ -378,16 +378,18 @@ class TuningSession:
             context.note(f"no time for the dispatches of {contender.variant} (--time-limit)")
             return False
         with context.phase("dispatches", f"measuring those of {contender.variant}"):
-            if company.prepared is not first:
-                company.prepared = take_apart(context, company.build.variant)
-            same = [one for one in outcome.prepared if _same_dispatches(one, company.prepared)]
+            prepared = company.prepared
+            if prepared is not first:
+                prepared = take_apart(context, company.build.variant)
+            same = [one for one in outcome.prepared if _same_dispatches(one, prepared)]
             if same and not company.choices:
                 context.note(
                     f"the dispatches of {contender.variant} are those of {same[0].variant.name}, "
-                    "which is no slower"
+                    "where they are searched"
                 )
                 return False
-            measure_defaults(context, company.prepared, contender.time_s)
+            company.prepared = prepared
+            measure_defaults(context, prepared, contender.time_s)
         outcome.prepared.append(company.prepared)
         return True
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from played_programs import PlayedRun
 
+from tilewright.measure.comparison import Finalist
+from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.trial import Status
 from tilewright.tuning.confirm import Confirmed, confirm, entry_name
 from tilewright.tuning.deadlines import Deadlines
@@ -128,3 +131,41 @@ def test_without_time_for_all_the_best_of_the_tasks_that_matter_are_confirmed(
     assert not run.notes
     assert winners(80.0) == [None, "x"]
     assert "1 of 2 dispatches of default are left as they are" in run.notes
+
+
+@pytest.mark.parametrize(
+    ("ratios", "again", "compared", "won"),
+    [
+        # Not certain among three; alone it is, or is not.
+        ({"finalist_0": 0.97, "finalist_1": 0.99}, Verdict.FASTER, [3, 2], True),
+        ({"finalist_0": 0.97, "finalist_1": 0.99}, Verdict.SAME, [3, 2], False),
+        # Too little to be worth it.
+        ({"finalist_0": 0.985, "finalist_1": 0.99}, Verdict.FASTER, [3], False),
+    ],
+)
+def test_the_best_of_those_that_are_not_certain_is_looked_at_once_more(
+    run: PlayedRun,
+    monkeypatch: pytest.MonkeyPatch,
+    ratios: dict[str, float],
+    again: Verdict,
+    compared: list[int],
+    won: bool,
+) -> None:
+    task_with(run, x=0.9, y=0.9)
+    asked: list[int] = []
+
+    def compare(vmfbs: Sequence[str], inputs: object, **how: object) -> list[Finalist]:
+        asked.append(len(vmfbs))
+        verdict = again if len(asked) > 1 else Verdict.SAME
+        found = [ratios.get(Path(vmfb).stem, 1.0) for vmfb in vmfbs]
+        return [
+            Finalist(Measurement((one,) * 15), Interval(one, one - 0.04, one + 0.04, 0.95), verdict)
+            for one in found
+        ]
+
+    monkeypatch.setattr(run.context.benchmark, "compare_interleaved", compare)
+    found = confirmed(run)
+    assert asked == compared
+    assert [c.configuration for c in found.faster] == (["x"] if won else [])
+    told = found.reason.partition(" (")[0]
+    assert told == ("" if won else "no candidate beat the default beyond the noise")

@@ -30,6 +30,8 @@ from tilewright.tuning.task import DispatchTask
 from tilewright.tuning.worker_tasks import compile_candidate
 
 MARGIN = 0.01
+# The speed-up from which the best of those of which none is certain is looked at once more, alone.
+_WORTH_A_LOOK = 1.02
 _TIMEOUT_S = 300.0
 # Steps of which the deadlines know what they take: a trial, a finalist's program, comparing the
 # finalists of a task. The first of their programs is expected to take as long as some trials.
@@ -344,9 +346,29 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
     if not good:
         outcome.reason = "no candidate beat the default"
         return outcome
-    effort = context.options.effort_preset
+    outcome.faster = _compare(context, outcome, good)
+    best = max((c for c in good if c.finalist), key=_gained, default=None)
+    if not outcome.faster and best is not None and _gained(best) >= _WORTH_A_LOOK:
+        # Alone it is told from the default by less: the others' chances count no more.
+        outcome.faster = _compare(context, outcome, [best])
+    if outcome.compared and not outcome.faster:
+        outcome.reason = "no candidate beat the default beyond the noise" + _nearest(good)
+    return outcome
+
+
+def _gained(candidate: FinalCandidate) -> float:
+    """The speed-up of one that was compared."""
+    return candidate.finalist.speedup.value if candidate.finalist else 0.0
+
+
+def _compare(
+    context: RunContext, outcome: Confirmed, good: Sequence[FinalCandidate]
+) -> list[FinalCandidate]:
+    """Compare candidates with the default; those that are faster, the best first."""
+    task = outcome.task
+    assert task.default_s is not None
     policy = ComparisonPolicy(
-        rounds=effort.confirm_rounds,
+        rounds=context.options.effort_preset.confirm_rounds,
         max_s=max(5.0, 40.0 * task.default_s),
         margin=MARGIN,
         min_sample_s=max(0.006, 0.5 * task.default_s * task.repeats),
@@ -367,15 +389,12 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
     )
     if isinstance(judged, WorkerFailure):
         outcome.reason = f"the comparison with the default failed: {judged.message}"
-        return outcome
+        return []
     outcome.compared, outcome.default_s = True, judged[0].measurement.median_s
     for c, finalist in zip(good, judged[1:], strict=True):
         c.finalist = finalist
     faster = [c for c in good if c.finalist and c.finalist.verdict is Verdict.FASTER]
-    outcome.faster = sorted(faster, key=lambda c: c.finalist.ratio.value if c.finalist else 1.0)
-    if not outcome.faster:
-        outcome.reason = "no candidate beat the default beyond the noise" + _nearest(good)
-    return outcome
+    return sorted(faster, key=lambda c: c.finalist.ratio.value if c.finalist else 1.0)
 
 
 def _nearest(candidates: Sequence[FinalCandidate]) -> str:

@@ -311,7 +311,7 @@ class TuningSession:
         first: PreparedVariant,
         chosen: Sequence[Contender],
     ) -> None:
-        chosen = [one for one in chosen if self._prepare(context, outcome, first, one)]
+        chosen = self._prepare_all(context, outcome, first, chosen)
         if not any(p.tasks for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
@@ -351,18 +351,38 @@ class TuningSession:
             peak = machine_peak(context.target.cores).gflops
         return GoalWatch(goals, default_s, peak)
 
+    def _prepare_all(
+        self,
+        context: RunContext,
+        outcome: Outcome,
+        first: PreparedVariant,
+        chosen: Sequence[Contender],
+    ) -> list[Contender]:
+        """Those of the programs that are gone on from, in their order, each measured."""
+
+        def measured(one: Contender) -> bool:
+            return any(one.company.prepared is known for known in outcome.prepared)
+
+        kept: list[Contender] = []
+        # A variant with the same dispatches as one that is measured already need not be.
+        for one in sorted(chosen, key=measured, reverse=True):
+            if self._prepare(context, outcome, first, one, kept):
+                kept.append(one)
+        return [one for one in chosen if any(one is k for k in kept)]
+
     def _prepare(
         self,
         context: RunContext,
         outcome: Outcome,
         first: PreparedVariant,
         contender: Contender,
+        others: Sequence[Contender],
     ) -> bool:
         """Read and measure the dispatches of a program where that has not been done.
 
         Returns:
-            Whether it is gone on from; not where it is not the first, and the search would have to
-            end before its dispatches are measured, or all of them are those of one before.
+            Whether it is gone on from; not where dispatches of others are measured already and the
+            search would have to end before its own are, or all are those of one of the others.
         """
         company = contender.company
         if any(company.prepared is known for known in outcome.prepared):
@@ -381,10 +401,10 @@ class TuningSession:
             prepared = company.prepared
             if prepared is not first:
                 prepared = take_apart(context, company.build.variant)
-            same = [one for one in outcome.prepared if _same_dispatches(one, prepared)]
+            same = [o for o in others if _same_dispatches(o.company.prepared, prepared)]
             if same and not company.choices:
                 context.note(
-                    f"the dispatches of {contender.variant} are those of {same[0].variant.name}, "
+                    f"the dispatches of {contender.variant} are those of {same[0].variant}, "
                     "where they are searched"
                 )
                 return False

@@ -139,11 +139,11 @@ class SplicedHost:
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
         self._session, self._module = session, module.operation
-        self._known: dict[str, _Places] = {}
         names = list(executables)
         _serialize_stubs(session, self._module, names)
         session.run(self._module, "hal", "vm", verify=False)
-        for found in _places(self._module, names).values():
+        self._known = _places(self._module, names)
+        for found in self._known.values():
             if len(found.code) != 1 or not found.dispatches:
                 raise NotSpliceable(
                     f"{len(found.code)} binaries, {len(found.dispatches)} dispatches"
@@ -332,8 +332,8 @@ class _Places:
         if not self._counts:
             self._counts = _own_counts(self.dispatches, values)
         for made in self._counts:
-            for constant_, value in zip(made, values, strict=True):
-                constant_.attributes["value"] = value
+            for op, value in zip(made, values, strict=True):
+                op.attributes["value"] = value
 
 
 def _own_counts(calls: Sequence[Any], values: Sequence[Any]) -> list[list[Any]]:

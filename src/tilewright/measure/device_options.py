@@ -33,9 +33,9 @@ class DeviceOptions:
     physical core of its own, as IREE's own choice has it, and is not moved by the system: else two
     that are woken may begin on one core, where they stay for milliseconds, or for as long as the
     system saves cores. batch: threads that are woken do not take the core of one that runs (Linux's
-    `SCHED_BATCH`), which for workers and the thread that waits for them is what the runtime counts
-    on: else the waiting one, woken by a worker, may take the worker's core and spin there for what
-    only the worker can do (docs/upstream/wait_preempts_worker.py).
+    `SCHED_BATCH`), as the runtime expects of its workers and the thread that waits for them: else
+    the waiting one, woken by a worker, may take the worker's core and spin there for what only the
+    worker can do (docs/upstream/wait_preempts_worker.py).
     """
 
     uri: str = "local-task"

@@ -349,7 +349,7 @@ def _judge(context: RunContext, task: DispatchTask, candidates: list[FinalCandid
     outcome.faster = _compare(context, outcome, good)
     best = max((c for c in good if c.finalist), key=_gained, default=None)
     if not outcome.faster and best is not None and _gained(best) >= _WORTH_A_LOOK:
-        # Alone it is told from the default by less: the others' chances count no more.
+        # Its new rounds are those of one candidate: no correction for several (Bonferroni).
         outcome.faster = _compare(context, outcome, [best])
     if outcome.compared and not outcome.faster:
         outcome.reason = "no candidate beat the default beyond the noise" + _nearest(good)

@@ -27,6 +27,7 @@ from tilewright.measure.timing import TimingPolicy
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester, Reference, Tested
 from tilewright.tuning.context import RunContext
 from tilewright.tuning.options import TuneOptions
+from tilewright.tuning.roundings import Roundings
 from tilewright.tuning.variants import PREPROCESSING_FLAG, Variant, without_spec
 
 # A program is a chain of many roundings; its outputs are compared as one sum of this many terms.
@@ -110,6 +111,8 @@ class Programs:
         self.expected = self.folder / "expected.npz"
         # Other data, and what the compiler's own program makes of them; None where there are none.
         self.others: tuple[InputSet, Path] | None = None
+        # What results of a quantised program may differ by, where that is to be asked.
+        self.roundings: Roundings | None = None
         self.seconds_each = 0.0
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -178,22 +181,29 @@ class Programs:
         Args:
             build: a program that compiled.
         """
+        assert build.vmfb is not None
         other = turned_inputs(self.folder / "others", self.inputs)
         place = self.folder / "others.npz"
         if self.benchmark.round_size > 1:
             with self.benchmark.ahead("the program's results"):
-                self._keep_outputs(build, self.inputs, self.expected)
-                self._keep_outputs(build, other, place)
-        failed = self._keep_outputs(build, self.inputs, self.expected)
+                self.keep_outputs(build.vmfb, self.inputs, self.expected)
+                self.keep_outputs(build.vmfb, other, place)
+        failed = self.keep_outputs(build.vmfb, self.inputs, self.expected)
         if not failed and other.key != self.inputs.key:
             # A program need not take them: the user's inputs can be all that it is for.
-            self.others = None if self._keep_outputs(build, other, place) else (other, place)
+            self.others = None if self.keep_outputs(build.vmfb, other, place) else (other, place)
         return failed
 
-    def _keep_outputs(self, build: Build, inputs: InputSet, place: Path) -> str:
-        assert build.vmfb is not None
+    def keep_outputs(self, vmfb: Path, inputs: InputSet, place: Path) -> str:
+        """Run a program once and keep its results; '' or what failed.
+
+        Args:
+            vmfb: the program.
+            inputs: its arguments.
+            place: the .npz file of its results.
+        """
         outputs = self.benchmark.run(
-            str(build.vmfb),
+            str(vmfb),
             inputs,
             place,
             function=self.function,
@@ -237,8 +247,17 @@ class Programs:
         Returns:
             How the comparison of each output went, or how the program failed.
         """
+        return self._tested(build)
+
+    def _tested(self, build: Build, others: bool = False) -> Tested:
         assert build.vmfb is not None
-        return self._tester().check(build.vmfb)
+        tester = self._tester(others)
+        tested = tester.check(build.vmfb)
+        if self.roundings is None or tested.ok:
+            return tested
+        expected = tester.reference.expected
+        assert expected is not None
+        return self.roundings.judge(build.vmfb, tester.reference.inputs, expected, tested)
 
     def compare_all_outputs(self, build: Build) -> Tested:
         """As `compare_outputs`, and with other data: what is handed back must not be right for the
@@ -255,10 +274,10 @@ class Programs:
             with self.benchmark.ahead("the tuned program's results"):
                 for others in (False, True):
                     self._tester(others).check(build.vmfb)
-        tested = self._tester().check(build.vmfb)
+        tested = self._tested(build)
         if not tested.ok or self.others is None:
             return tested
-        again = self._tester(others=True).check(build.vmfb)
+        again = self._tested(build, others=True)
         if again.ok:
             return replace(again, comparisons=(*tested.comparisons, *again.comparisons))
         return replace(again, message=f"with other inputs: {again.message}")
@@ -387,7 +406,9 @@ def open_programs(
     inputs = program_inputs(context.options, signature, limits, context.work / "programs")
     archives = [(scope, str(path)) for scope, path in context.program.parameters]
     archives += [(p.scope, str(p.path)) for p in context.options.parameters]
-    return Programs(context, function, signature, inputs, Parameters(tuple(archives)))
+    made = Programs(context, function, signature, inputs, Parameters(tuple(archives)))
+    made.roundings = Roundings(context, made.folder, made.keep_outputs, lambda: made.seconds_each)
+    return made
 
 
 def program_inputs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,9 @@ _OF_TRIALS, _OF_TIME = 0.5, 0.7
 # A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
 # dispatches once more, in another layout, took a fifth of the Swin's run.
 _LITTLE = 0.02
+# A quantised network whose convolutions have no kernels had some for its padding, a thousandth of
+# its time: its starts took half of the time that variants should have had.
+_HARDLY_ANY = 0.01
 # Of the time that a start has: for measuring dispatches, of which the rest tries kernels.
 _TO_MEASURE = 0.4
 # Candidates for each core that are compiled before they are measured.
@@ -92,10 +95,10 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     Channels last come first where there are convolutions, since time may be short: with kernels a
     ResNet-50 from ONNX took 69 ms in channels last and 89 in its own layout, before any search.
     """
-    if not any(facts.tunable is not None for facts in first.sites):
+    if _share(context, first, lambda facts: facts.tunable is not None) < _HARDLY_ANY:
         return []
     of = [v for v in context.options.chosen_variants if v.is_layout or not v.flags]
-    share = _convolving_share(context, first)
+    share = _share(context, first, _convolves)
     if share == 0.0 or (share < _LITTLE and context.options.variants is None):
         return [v for v in of if not v.flags]
     blocked = context.options.effort_preset.blocked_layouts
@@ -109,17 +112,19 @@ def _layouts(context: RunContext, first: PreparedVariant) -> list[Variant]:
     return of
 
 
-def _convolving_share(context: RunContext, prepared: PreparedVariant) -> float:
-    """The part of the program's guessed time in dispatches that layouts are about."""
-    names = {name for one in prepared.sites if _convolves(one) for name in one.site.dispatches}
-    convolving = whole = 0.0
+def _share(
+    context: RunContext, prepared: PreparedVariant, wanted: Callable[[SiteFacts], bool]
+) -> float:
+    """The part of the program's guessed time in dispatches of some sites."""
+    names = {name for one in prepared.sites if wanted(one) for name in one.site.dispatches}
+    inside = whole = 0.0
     for task in (one for one in prepared.tasks if not one.is_chain):
         cores, is_gpu = context.target.cores, context.target.is_gpu
         seconds = task.count * guessed_s(task.workload, cores, is_gpu)
         whole += seconds
-        convolving += seconds if names & set(task.names) else 0.0
+        inside += seconds if names & set(task.names) else 0.0
     # What is in no task of its own is not known to be little.
-    return convolving / whole if convolving else float(bool(names))
+    return inside / whole if inside else float(bool(names))
 
 
 def _convolves(facts: SiteFacts) -> bool:

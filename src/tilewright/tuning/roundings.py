@@ -1,0 +1,200 @@
+"""What rounding does to the results of a program that is quantised.
+
+Such a program rounds to integers between its layers. Where a number lies between two of them, the
+last digit of an f32 sum decides, and with another order of the same sums the next layer gets
+another integer: results of two right programs differ by whole steps, of IREE's own with other tile
+sizes, too. By how much is measured: the untuned program is compiled again so that all that is
+rounded is multiplied by 1 + 2^-20 and 1 - 2^-20, some times what f32 sums are off by, and run. What
+its results change by at most, and on average, is what others may be off by twice.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.files import write_whole
+from tilewright.ir.session import SITE_PHASE
+from tilewright.measure.compile_worker import session
+from tilewright.measure.inputs import InputSet, read_outputs
+from tilewright.measure.jobs import WorkerFailure, WorkerState
+from tilewright.measure.verify import Comparison
+from tilewright.trial import Status
+from tilewright.tuning.candidate_trial import Tested
+from tilewright.tuning.context import RunContext
+from tilewright.tuning.variants import DEFAULT_VARIANT
+from tilewright.tuning.worker_tasks import parse_module
+
+_FACTORS = (1 + 2.0**-20, 1 - 2.0**-20)
+_TIMEOUT_S, _COMPILE_S = 300.0, 1800.0
+# Of what the untuned program's results change by.
+_ALLOWED = 2.0
+# Compiles of the untuned program that finding out takes.
+_COMPILES = 3.0
+
+
+class Roundings:
+    """Judges results that differ from the untuned program's, where that is quantised."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        folder: Path,
+        run: Callable[[Path, InputSet, Path], str],
+        compile_s: Callable[[], float],
+    ) -> None:
+        """Judges for a run.
+
+        Args:
+            context: the run.
+            folder: for programs and results.
+            run: runs a program with inputs and keeps its results in a file; '' or what failed.
+            compile_s: seconds that compiling the program takes.
+        """
+        self._context, self._folder = context, folder
+        self._run, self._compile_s = run, compile_s
+        # None: it has not been asked yet.
+        self._moved: list[Path] | None = None
+        self._changes: dict[str, list[tuple[float, float]]] = {}
+
+    def judge(self, vmfb: Path, inputs: InputSet, expected: Path, tested: Tested) -> Tested:
+        """See whether wrong results are wrong by more than rounding does.
+
+        Args:
+            vmfb: the program that was tested.
+            inputs: with which.
+            expected: the file of the untuned program's results.
+            tested: what was found.
+
+        Returns:
+            The same, or that the results are right, with what was allowed.
+        """
+        if tested.status is not Status.WRONG_RESULT or not self._programs_moved():
+            return tested
+        place = self._folder / "judged.npz"
+        changes = self._changes_of(inputs, expected)
+        if not changes or self._run(vmfb, inputs, place):
+            return tested
+        made = tuple(
+            one if one.ok else _judged(one, got, want, most)
+            for one, got, want, most in zip(
+                tested.comparisons,
+                read_outputs(place),
+                read_outputs(expected),
+                changes,
+                strict=True,
+            )
+        )
+        wrong = next((one for one in made if not one.ok), None)
+        return Tested(comparisons=made) if wrong is None else replace(tested, comparisons=made)
+
+    def _programs_moved(self) -> list[Path]:
+        """The untuned program with what it rounds moved; none where it rounds nothing."""
+        if self._moved is None:
+            self._moved = []
+            context, flags = self._context, self._context.flags(DEFAULT_VARIANT)
+            left = context.left_s
+            if left is not None and left < _COMPILES * self._compile_s():
+                return []
+            request = RoundingsRequest(context.program.path, flags, self._folder)
+            written = context.compilers.ask(write_moved, request, _TIMEOUT_S)
+            if isinstance(written, WorkerFailure) or not written:
+                return []
+            context.note(
+                "the program rounds to integers (it is quantised): its results may change by twice "
+                "as much as they do when what is rounded changes by a millionth"
+            )
+            for path in written:
+                vmfb = path.with_suffix(".vmfb")
+                made = context.toolchain.compile(
+                    path, vmfb, (*flags, f"--compile-from={SITE_PHASE}"), timeout_s=_COMPILE_S
+                )
+                self._moved += [vmfb] if made.ok else []
+        return self._moved
+
+    def _changes_of(self, inputs: InputSet, expected: Path) -> list[tuple[float, float]]:
+        """For each result by how much it changes, at most and on average."""
+        if inputs.key not in self._changes:
+            wanted, found = read_outputs(expected), list[list[tuple[float, float]]]()
+            for vmfb in self._programs_moved():
+                place = vmfb.with_suffix(".npz")
+                if not self._run(vmfb, inputs, place):
+                    pairs = zip(read_outputs(place), wanted, strict=True)
+                    found.append([_apart(got, want) for got, want in pairs])
+            self._changes[inputs.key] = [
+                (max(one[0] for one in of), max(one[1] for one in of))
+                for of in zip(*found, strict=True)
+            ]
+        return self._changes[inputs.key]
+
+
+def _apart(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> tuple[float, float]:
+    """By how much results differ, at most and on average; infinite if they cannot be compared."""
+    if got.shape != want.shape or not got.size:
+        return np.inf, np.inf
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(got.astype(np.float64) - want.astype(np.float64))
+    error = np.where(np.isnan(error), np.inf, error)
+    return float(error.max()), float(error.mean())
+
+
+def _judged(
+    one: Comparison,
+    got: npt.NDArray[Any],
+    want: npt.NDArray[Any],
+    most: tuple[float, float],
+) -> Comparison:
+    """A comparison that failed, by what rounding changes."""
+    error, on_average = _apart(got, want)
+    allowed = _ALLOWED * most[0]
+    if not (np.isfinite(allowed) and error <= allowed and on_average <= _ALLOWED * most[1]):
+        return one
+    return replace(one, ok=True, error=error, tolerance=allowed, reason="")
+
+
+# In the workers
+
+
+@dataclass(frozen=True)
+class RoundingsRequest:
+    """Write the program with what it rounds moved, as it is at the preprocessing phase."""
+
+    program: Path
+    flags: tuple[str, ...]
+    folder: Path
+
+
+def write_moved(state: WorkerState, request: RoundingsRequest) -> list[Path]:
+    """Task: see RoundingsRequest; the files, none where it rounds nothing.
+
+    Args:
+        state: the worker's.
+        request: what to read.
+
+    Raises:
+        CompileError: the program does not compile.
+    """
+    from tilewright.ir.roundings import move_roundings
+
+    compiler = session(state, request.flags)
+    text = compiler.compile(
+        request.program.read_bytes(),
+        compile_to=SITE_PHASE,
+        output="bytecode",
+        name=request.program.name,
+    )
+    written = []
+    for number, factor in enumerate(_FACTORS):
+        module = parse_module(compiler, text)
+        if not move_roundings(module, factor):
+            break
+        code = io.BytesIO()
+        module.operation.write_bytecode(code)
+        written.append(write_whole(request.folder / f"moved_{number}.mlirbc", code.getvalue()))
+    return written

@@ -126,6 +126,17 @@ def test_beside_starts_no_variant_has_more_than_that(run: PlayedRun) -> None:
     assert "no time for the variants o3, mine (--time-limit)" in run.notes
 
 
+def test_beside_starts_that_are_slower_than_the_program_the_most_promising_is(
+    run: PlayedRun,
+) -> None:
+    run.context.target = replace(run.context.target, cores=1)
+    run.context.deadlines = Deadlines(90.0, time.monotonic() - 31.0)
+    run.programs.seconds_each = 10.0
+    run.seconds |= {"default": 1.0, "o3": 0.5}
+    assert names(chosen(run, start(run, VARIANTS[2], 3.0))) == ["o3"]
+    assert "no time for the variants mine (--time-limit)" in run.notes
+
+
 @pytest.mark.parametrize(("seconds", "times"), [(0.5, 1), (0.25, 2)])
 def test_what_leaves_all_others_far_behind_is_compared_once(
     run: PlayedRun, monkeypatch: pytest.MonkeyPatch, seconds: float, times: int

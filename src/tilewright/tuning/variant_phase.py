@@ -12,7 +12,7 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.events import ProgramMeasured
 from tilewright.tuning.extract_tasks import ConvolutionsRequest, list_convolutions
 from tilewright.tuning.prepared_variant import PreparedVariant
-from tilewright.tuning.programs import Build, Programs
+from tilewright.tuning.programs import Build, Programs, quick_timing
 from tilewright.tuning.variants import (
     Variant,
     applicable,
@@ -21,6 +21,8 @@ from tilewright.tuning.variants import (
 )
 
 _CHOSEN_VARIANTS = "chosen variants"
+# Seconds for a first look at a program.
+_LOOK_S = 0.3
 # Of the best one's time, up to which a program is compared with care.
 _NEAR = 1.4
 # A second start is searched if it takes no more than this much of the best one's time.
@@ -54,7 +56,8 @@ def choose_variants(
     if wanted or starts:
         number = f"{len(wanted)} whole-program variant{'s' if len(wanted) != 1 else ''}"
         with context.phase("variants", number):
-            good = [*starts, *_build_variants(programs, outcome, wanted, not starts)]
+            needed = not any(_is_faster(programs, one, own.time_s) for one in starts)
+            good = [*starts, *_build_variants(programs, outcome, wanted, needed)]
             contenders += _measure(programs, outcome, own, good)
         contenders.sort(key=lambda one: one.time_s)
     keep_default = context.options.variants is None or any(
@@ -68,6 +71,15 @@ def choose_variants(
         kind = [one for one in allowed if bool(one.company.choices) is kernels]
         outcome.companies += [one.company for one in kind[:1]]
     return _worth_tuning(context, allowed, first)
+
+
+def _is_faster(programs: Programs, start: Company, than_s: float) -> bool:
+    """Whether a program with kernels is faster at a first look: then variants can be done without.
+
+    In a layout that the compiler makes nothing of one can be several times as slow.
+    """
+    seconds = programs.time(start.build, quick_timing(_LOOK_S))
+    return not isinstance(seconds, str) and seconds < than_s
 
 
 def _wanted(programs: Programs, first: PreparedVariant) -> list[Variant]:
@@ -96,8 +108,8 @@ def _build_variants(
     programs: Programs, outcome: Outcome, wanted: Sequence[Variant], needed: bool
 ) -> list[Company]:
     """As many of the variants as there is time for, those that are programs of their own and give
-    right results; the most promising whatever their time is, where they are `needed` since there is
-    nothing else to go on from."""
+    right results; the most promising whatever their time is, where they are `needed` since nothing
+    else is faster than the program."""
     context = programs.context
     good: list[Company] = []
     programs_by_bytes = {_digest(outcome.default): outcome.default.name}

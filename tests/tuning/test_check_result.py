@@ -10,11 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from tilewright.errors import UserError
+from tilewright.measure.comparison import Finalist
 from tilewright.measure.measurement_key import measurement_key
+from tilewright.measure.statistics import Interval, Measurement, Verdict
 from tilewright.report.check_result import junit, markdown
 from tilewright.target import parse_target
 from tilewright.toolchain import installed_version
 from tilewright.tuning.check_result import CaseStatus, ResultCheck, check_result
+from tilewright.tuning.programs import Programs
 from tilewright.tuning.recorded import read_recorded
 from tuned_samples import MATMUL_AND_CONVOLUTION, matmul, recorded_folder, write_halved_spec
 
@@ -80,6 +83,24 @@ def test_a_program_is_run_and_compared(tmp_path: Path, spec: str) -> None:
     assert status(check, "speed")["against the recorded ratio"] == "failed"
     assert "1000.00x was recorded, with a tolerance of 10" in check.failed[-1].message
     assert "| now, IREE" in markdown(check)
+
+
+ADDED = """func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %y = arith.addf %x, %x : tensor<64xf32>
+  return %y : tensor<64xf32>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("program", "found"), [(ADDED, "passed"), (MATMUL_AND_CONVOLUTION, "failed")]
+)
+def test_only_a_program_that_was_changed_can_be_slower(
+    tmp_path: Path, spec: str, monkeypatch: pytest.MonkeyPatch, program: str, found: str
+) -> None:
+    slower = Finalist(Measurement((1.0,) * 7), Interval(1.003, 1.001, 1.005, 0.95), Verdict.SAME)
+    monkeypatch.setattr(Programs, "compare", lambda *_, **__: [slower, slower])
+    check = check_result(recorded_folder(tmp_path / "out", spec, program=program, entries=()))
+    assert status(check, "speed")["against the default"] == found
 
 
 def test_what_does_not_compile_any_more_is_a_finding(tmp_path: Path, spec: str) -> None:

@@ -140,8 +140,6 @@ def options(folder: Path) -> TuneOptions:
         strategy="random",
         kernels="off",
         variants=(DEFAULT_VARIANT,),
-        # Whether a program of ten microseconds is tuned for one thread is seen anew in each run.
-        threads=1,
         db=folder / "tilewright.db",
         output=folder / "out",
     )

@@ -208,3 +208,65 @@ def strided(layout: str, before: int = 256, after: int = 512, side: int = 56) ->
     x = Value(net.argument(net.type(before, side)), before, side)
     y = net.biased(net.convolution(x, after, 1, 2))
     return net.program(y.name, net.type(after, side // 2))
+
+
+@dataclass
+class QuantisedNetwork(Network):
+    """A network whose filters are bytes, with a scale for each channel, and whose pictures are
+    bytes between its layers: channels first. unsigned: whether these are without a sign."""
+
+    unsigned: bool = False
+
+    def weights(self, type_: str) -> str:
+        shape = [int(size) for size in type_.removeprefix("tensor<").split("x")[:-1]]
+        if len(shape) == 1:
+            return super().weights(type_)
+        assert self.constants is not None
+        # Of filters the first dimension is that of channels, of a matrix the last.
+        place = 1 if len(shape) == 2 else 0
+        data = self.constants.integers(-127, 128, shape).astype("i1").tobytes().hex().upper()
+        bytes_ = type_.replace("xf32", "xi8")
+        one = self.constants.uniform(0.5, 1.5, shape[place]) / (64 * np.sqrt(prod(shape[1:])))
+        scales = self.add(
+            f'arith.constant dense<"0x{one.astype("<f4").tobytes().hex().upper()}"> : tensor<{one.size}xf32>'
+        )
+        whole = self.add(f'arith.constant dense<"0x{data}"> : {bytes_}')
+        dims = ", ".join(f"d{d}" for d in range(len(shape)))
+        same, along = (f"affine_map<({dims}) -> ({to})>" for to in (dims, f"d{place}"))
+        empty = self.add(f"tensor.empty() : {type_}")
+        return self.add(
+            f"iree_linalg_ext.dequantize_affine <indexing_maps = [{same}, {along}, {same}], quant_min = -128, quant_max = 127> "
+            f"ins({whole}, {scales} : {bytes_}, tensor<{one.size}xf32>) outs({empty} : {type_}) -> {type_}"
+        )
+
+    def quantised(self, x: Value, scale: float, zero: int) -> Value:
+        """A picture as bytes, and these as numbers again."""
+        type_ = self.type(x.channels, x.side)
+        bytes_ = type_.replace("xf32", "xi8")
+        same, one = "affine_map<(n, a, b, c) -> (n, a, b, c)>", "affine_map<(n, a, b, c) -> ()>"
+        by = self.add(f"arith.constant {scale:e} : f32")
+        at = self.add(f"arith.constant {zero + 128 * self.unsigned} : i64")
+        name = x.name
+        low, high = (0, 255) if self.unsigned else (-128, 127)
+        for op, before, after in (("quantize", type_, bytes_), ("dequantize", bytes_, type_)):
+            mark = {"quantize": ", storage_unsigned", "dequantize": ", input_unsigned"}[op]
+            empty = self.add(f"tensor.empty() : {after}")
+            name = self.add(
+                f"iree_linalg_ext.{op}_affine <indexing_maps = [{same}, {one}, {one}, {same}], quant_min = {low}, quant_max = {high}"
+                f"{mark if self.unsigned else ''}> ins({name}, {by}, {at} : {before}, f32, i64) outs({empty} : {after}) -> {after}"
+            )
+        return Value(name, x.channels, x.side)
+
+
+def quantised_network(side: int = 16, channels: int = 8, unsigned: bool = False) -> str:
+    """A quantised network: 3x3 with and without strides, strided 1x1, depthwise, a residual sum."""
+    net = QuantisedNetwork("nchw", np.random.default_rng(0), unsigned=unsigned)
+    x = net.quantised(Value(net.argument(net.type(3, side)), 3, side), 0.03, -3)
+    x = net.quantised(net.biased(net.convolution(x, channels, 3), relu=False), 0.04, -128)
+    y = net.quantised(net.biased(net.convolution(x, channels, 3), relu=False), 0.05, 6)
+    x = net.quantised(net.sum(y, x), 0.05, -128)
+    y = net.quantised(net.biased(net.depthwise(x, 2), relu=False), 0.04, -20)
+    z = net.quantised(net.biased(net.convolution(x, channels, 1, 2), relu=False), 0.06, 9)
+    x = net.quantised(net.sum(y, z), 0.05, -128)
+    x = net.quantised(net.pooled(x, "max", x.side, 1, "0xFF800000"), 0.05, -128)
+    return net.program(net.product(x, 10), "tensor<1x10xf32>")

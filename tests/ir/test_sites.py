@@ -253,6 +253,20 @@ def test_elementwise_ops_of_a_result_are_computed_where_they_are_used(compiler):
     assert ":2 = flow.dispatch" in text
 
 
+def test_bytes_are_handed_on_between_the_layers_of_a_quantised_network(compiler):
+    """A layer's site takes bytes, makes them numbers, adds its padding and makes bytes again."""
+    _, found = sites_of(compiler, networks.quantised_network())
+    assert all(not site.reason for site in found)
+    layers = [one for one in found if any("conv" in name for name in computed(one))]
+    whole = [one for one in layers if "tensor.pad" in computed(one)]
+    assert len(whole) == 3, "two of 3x3, one depthwise; the strided 1x1 is not padded"
+    for site in layers:
+        assert {str(type_)[-2:] for type_ in site.alone.arguments[:2]} <= {"i8", "32"}
+        assert computed(site).count("iree_linalg_ext.dequantize_affine") >= 1
+    for site in whole:
+        assert str(site.alone.arguments[0]).endswith("xi8")
+
+
 UPSAMPLED = """
 #id = affine_map<(n, c, h, w) -> (n, c, h, w)>
 func.func @main(%x: tensor<1x16x14x14xf32>, %w: tensor<24x16x3x3xf32>, %v: tensor<8x24x2x2xf32>)

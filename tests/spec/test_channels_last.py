@@ -10,7 +10,7 @@ import pytest
 from iree.compiler import ir
 from test_blocking import Compiler, is_constant, names
 
-from convolution_networks import Network, Value, network
+from convolution_networks import Network, Value, network, quantised_network
 from tilewright.ir.walk import walk
 from tilewright.spec.channels_last import (
     ChannelsFirst,
@@ -136,6 +136,21 @@ def test_no_transpose_is_left_inside_and_numbers_stay_right(compiler: Compiler, 
     np.testing.assert_allclose(
         compiler.run(text, spec), compiler.run(text, None), rtol=2e-5, atol=2e-5
     )
+
+
+@pytest.mark.parametrize("unsigned", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_quantised_network_has_them_throughout(compiler: Compiler, unsigned: bool) -> None:
+    text = quantised_network(unsigned=unsigned)
+    spec = spec_of(compiler, text)
+    module = compiler.module(text, spec)
+    assert not any("nchw" in name for name in names(module))
+    assert len(transposed(module)) <= 1, "of the picture"
+    before = compiler.module(text, None)
+    for op in ("iree_linalg_ext.quantize_affine", "iree_linalg_ext.dequantize_affine"):
+        assert names(module)[op] == names(before)[op] > 0
+    # Where a sum lies between two bytes another order of its terms gives another byte.
+    plain, found = compiler.run(text, None), compiler.run(text, spec)
+    assert np.abs(found - plain).mean() < 0.02 * plain.std()
 
 
 def test_what_a_concatenation_begins_with_is_copied_as_a_whole(compiler: Compiler) -> None:

@@ -110,6 +110,16 @@ def test_a_step_more_or_less_where_numbers_lie_between_two_is_right(
     assert "quantised" in note
 
 
+def test_what_judging_takes_is_compiled_while_there_is_time(
+    tmp_path: Path, compilers: WorkerPool, device: Benchmark
+) -> None:
+    case = Case(tmp_path, compilers, device, PLAIN)
+    assert case.programs.compare_outputs(case.build(PLAIN)).ok
+    assert len(case.notes) == 1, "a right program is the first that is compared"
+    case.context.left_s, case.programs.seconds_each = 1.0, 1.0
+    assert case.programs.compare_all_outputs(case.build(scaled(1 + 2.0**-22))).ok
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from tilewright.ir.reference.quantised import QUANTIZE
 from tilewright.ir.walk import walk
 
-_QUANTIZE = "iree_linalg_ext.quantize_affine"
 _ROUND = ("math.roundeven", "math.round")
 _INDEX = "linalg.index"
 # Of a quantisation, the operand that the numbers are divided by.
@@ -31,17 +31,26 @@ def move_roundings(module: ir.Module, factor: float) -> int:
     found = list(_rounded(module))
     for op, number in found:
         value = op.operands[number]
-        by = 1.0 / factor if op.name == _QUANTIZE else factor
+        by = 1.0 / factor if op.name == QUANTIZE else factor
         with module.context, ir.Location.unknown(), ir.InsertionPoint(op):
             constant = arith.ConstantOp(value.type, ir.FloatAttr.get(value.type, by)).result
             op.operands[number] = arith.MulFOp(value, constant).result
     return len(found)
 
 
-def _rounded(module: ir.Module) -> Iterator[tuple[ir.Operation, int]]:
+def rounds_numbers(module: ir.Module | ir.Operation) -> bool:
+    """Whether a program rounds numbers to integers.
+
+    Args:
+        module: at the preprocessing phase, or with its dispatches.
+    """
+    return next(_rounded(module), None) is not None
+
+
+def _rounded(module: ir.Module | ir.Operation) -> Iterator[tuple[ir.Operation, int]]:
     """Ops that round, with the operand that is to be multiplied or, for scales, divided."""
     for op in walk(module.operation):
-        if op.name == _QUANTIZE and isinstance(op.operands[_SCALE].type, ir.FloatType):
+        if op.name == QUANTIZE and isinstance(op.operands[_SCALE].type, ir.FloatType):
             yield op, _SCALE
         elif op.name in _ROUND and not _is_place(op.operands[0]):
             yield op, 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from iree.compiler import ir
 
+from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
 from tilewright.ir.site_dispatches import FormedDispatch
 from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
 from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap, is_move
@@ -72,6 +73,9 @@ class SiteGroups:
             maker = self._ops.maker(source)
             if maker != OUTSIDE:
                 self._where[number] = self._where[maker] & perhaps[number]
+                if op.name == QUANTIZE and len(self._where[maker]) == 1:
+                    # Bytes are stored, not the numbers that they are made of, whatever IREE does.
+                    self._where[number] = set(self._where[maker])
 
     def _is_lost_view(self, value: ir.Value) -> bool:
         maker = self._ops.maker(value)
@@ -192,12 +196,16 @@ class SiteGroups:
         return all(map(is_cheap, self._made_by(value)))
 
     def is_moved(self, value: ir.Value) -> bool:
-        """Whether the result of a group is data that was transposed or padded, and no more.
+        """Whether the result of a group is data that was transposed, padded or read as the numbers
+        that bytes stand for, and no more.
 
         Args:
             value: the result.
         """
-        return all(is_move(op) and op.name not in _MOVES for op in self._made_by(value))
+        return all(
+            (is_move(op) and op.name not in _MOVES) or op.name == DEQUANTIZE
+            for op in self._made_by(value)
+        )
 
     def _made_by(self, value: ir.Value) -> list[ir.Operation]:
         groups = {group for group, values in self.results.items() for v in values if v == value}

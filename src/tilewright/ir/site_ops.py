@@ -9,6 +9,7 @@ from iree.compiler import ir
 
 from tilewright.ir.classify import element_bits
 from tilewright.ir.reference.access import iterator_kinds
+from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
 from tilewright.ir.site_module import needed
 from tilewright.ir.walk import string_attribute, walk
 
@@ -53,6 +54,8 @@ def is_elementwise(op: ir.Operation) -> bool:
     Args:
         op: any op.
     """
+    if op.name in (QUANTIZE, DEQUANTIZE):
+        return True  # they have indexing maps, and no body
     kinds = iterator_kinds(op)
     return kinds is not None and not any(kinds)
 

@@ -35,11 +35,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import linalg, tensor, transform
+from iree.compiler.dialects import arith, linalg, tensor, transform
 
 from tilewright.errors import UserError
 from tilewright.ir.reference.access import indexing_maps
-from tilewright.ir.site_module import SITE_FUNCTION, isolate_value
+from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
+from tilewright.ir.site_module import SITE_FUNCTION, IsolatedSite, isolate_value
 from tilewright.ir.site_ops import is_elementwise
 from tilewright.ir.walk import symbols, walk
 from tilewright.spec import library, shared_sequences
@@ -58,6 +59,9 @@ _POOLING = {
     "linalg.pooling_nchw_max": linalg.pooling_nhwc_max,
     "linalg.pooling_nchw_sum": linalg.pooling_nhwc_sum,
 }
+# What is known before a run.
+_CONSTANT = "arith.constant"
+_KNOWN = (_CONSTANT, "util.global.load")
 _CONCAT, _INSERT = "tensor.concat", "tensor.insert_slice"
 # Images: a batch, channels, height and width.
 _RANK, _CHANNELS = 4, 1
@@ -99,7 +103,7 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
         convolves |= op.name in (_CONVOLUTION, _DEPTHWISE)
         folds |= is_elementwise(op) and not all(map(_is_projection, indexing_maps(op)))
         if _is_channels_first(op):
-            alone = isolate_value(op.results[0], op.__eq__)
+            alone = _alone(op)
             found.setdefault(alone.digest, str(alone.module.operation.get_asm()))
             parts = tuple(op.operands) if op.name == _CONCAT else ()
             known = {count for count in range(2, len(parts)) if parts[:count] in joined}
@@ -110,6 +114,11 @@ def find_channels_first(module: ir.Module | ir.Operation) -> ChannelsFirst:
         return ChannelsFirst((), folds)
     counts = tuple(tuple(sorted(one)) for one in beginnings.values())
     return ChannelsFirst(tuple(found.values()), folds, counts)
+
+
+def _alone(op: ir.Operation) -> IsolatedSite:
+    """An op by itself, with the numbers that it is given."""
+    return isolate_value(op.results[0], lambda one: one == op or _is_number(one))
 
 
 def write_channels_last_spec(found: ChannelsFirst) -> str:
@@ -147,6 +156,8 @@ def write_channels_last_spec(found: ChannelsFirst) -> str:
 
 
 def _is_channels_first(op: ir.Operation) -> bool:
+    if op.name in (QUANTIZE, DEQUANTIZE):
+        return _is_quantised_image(op)
     if op.name not in (_DEPTHWISE, *_POOLING, _CONCAT, _INSERT):
         return False
     types = [v.type for v in op.operands if isinstance(v.type, ir.RankedTensorType)]
@@ -162,6 +173,17 @@ def _is_channels_first(op: ir.Operation) -> bool:
             ir.RankedTensorType(type_).rank == _RANK for type_ in types
         )
     return True
+
+
+def _is_quantised_image(op: ir.Operation) -> bool:
+    """Whether an op quantises an image, or the other way round: filters are left as they are."""
+    type_ = ir.RankedTensorType(op.results[0].type)
+    owner = op.operands[0].owner
+    known = not isinstance(owner, ir.Block) and owner.operation.name in _KNOWN
+    maps = indexing_maps(op)
+    identity = ir.AffineMap.get_identity(type_.rank, op.context)
+    plain = maps[0] == maps[-1] == identity and all(map(_is_projection, maps))
+    return type_.rank == _RANK and type_.has_static_shape and plain and not known
 
 
 def _define(name: str, pattern: SitePattern, beginnings: Sequence[int]) -> None:
@@ -200,6 +222,8 @@ def _with_channels_last(
             for name in ("static_offsets", "static_sizes", "static_strides")
         ]
         return tensor.InsertSliceOp(source, into, [], [], [], *where).result
+    if op.name in (QUANTIZE, DEQUANTIZE):
+        return _quantised(op, _operands(op, values))
     image, window, into = _operands(op, values)
     make: Callable[..., ir.Value] = linalg.depthwise_conv_2d_nhwc_hwc
     if op.name in _POOLING:
@@ -219,6 +243,31 @@ def _with_channels_last(
     return made if isinstance(made, ir.Value) else made.results[0]
 
 
+def _quantised(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+    """A quantisation of an image, whose scales can be one for each channel."""
+    made, *numbers, _ = operands
+    type_ = _type(op.results[0].type, _TO_LAST)
+    maps = [
+        ir.AffineMap.get(
+            _RANK, 0, [ir.AffineExpr.get_dim(_TO_LAST.index(one.position)) for one in map_.results]
+        )
+        for map_ in indexing_maps(op)[1:-1]
+    ]
+    image = ir.AffineMap.get_identity(_RANK)
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    attributes["indexing_maps"] = ir.ArrayAttr.get(
+        [ir.AffineMapAttr.get(map_) for map_ in (image, *maps, image)]
+    )
+    into = tensor.EmptyOp(list(type_.shape), type_.element_type).result
+    new = ir.Operation.create(
+        op.name,
+        results=[type_],
+        operands=[_transposed(made, _TO_LAST), *numbers, into],
+        attributes=attributes,
+    )
+    return new.results[0]
+
+
 def _joined(values: Sequence[ir.Value]) -> ir.Value:
     """Values with channels last as one, beside each other."""
     types = [ir.RankedTensorType(value.type) for value in values]
@@ -228,8 +277,18 @@ def _joined(values: Sequence[ir.Value]) -> ir.Value:
 
 
 def _operands(op: ir.Operation, values: Sequence[ir.Value]) -> list[ir.Value]:
-    """What an op is given, where its function is given `values`."""
-    return [values[ir.BlockArgument(value).arg_number] for value in op.operands]
+    """What an op is given, where its function is given `values`; numbers of its own."""
+    return [
+        values[ir.BlockArgument(value).arg_number]
+        if isinstance(value.owner, ir.Block)
+        else arith.ConstantOp(value.type, value.owner.operation.attributes["value"]).result
+        for value in op.operands
+    ]
+
+
+def _is_number(op: ir.Operation) -> bool:
+    """Whether an op is a constant that is no tensor."""
+    return op.name == _CONSTANT and not isinstance(op.results[0].type, ir.ShapedType)
 
 
 def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:

@@ -162,7 +162,7 @@ def check_result(
 def _programs(context: RunContext) -> Programs:
     """The program with its arguments; its target learns what the processor is."""
     extraction = extract(context)
-    programs = open_programs(context, extraction.signatures, extraction.limits)
+    programs = open_programs(context, extraction.signatures, extraction.limits, extraction.rounds)
     if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
         context.arguments = argument_sizes(programs.inputs)
     return programs

@@ -97,7 +97,8 @@ class Extraction:
 
     `configured`: a file with the program as the compiler configures its dispatches. `limits`: the
     arguments of the function, by position, that are used as indices, and how large these may be.
-    `sites`: None where they were not asked for.
+    `sites`: None where they were not asked for. `rounds`: whether it rounds numbers to integers, as
+    quantised programs do.
     """
 
     dispatches: tuple[ExtractedDispatch, ...]
@@ -106,6 +107,7 @@ class Extraction:
     processor: tuple[str, str, int] = ("", "", 16)
     limits: Mapping[int, int] = field(default_factory=dict)
     sites: tuple[Site, ...] | None = None
+    rounds: bool = False
 
 
 def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extraction:
@@ -128,6 +130,7 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
         isolate,
     )
     from tilewright.ir.index_bounds import program_limits
+    from tilewright.ir.roundings import rounds_numbers
     from tilewright.ir.signature import entry_points
     from tilewright.ir.sizes import SizeEvaluator
     from tilewright.ir.target_info import target_info
@@ -178,7 +181,8 @@ def extract_dispatches(state: WorkerState, request: ExtractRequest) -> Extractio
             )
         )
     limits = program_limits(module, body) if body is not None else {}
-    return Extraction(tuple(found), signatures, whole, target_info(module), limits, sites)
+    rounds = rounds_numbers(module)
+    return Extraction(tuple(found), signatures, whole, target_info(module), limits, sites, rounds)
 
 
 def _to_dispatches(

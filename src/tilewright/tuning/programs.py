@@ -253,7 +253,10 @@ class Programs:
         assert build.vmfb is not None
         tester = self._tester(others)
         tested = tester.check(build.vmfb)
-        if self.roundings is None or tested.ok:
+        if self.roundings is None:
+            return tested
+        self.roundings.prepare()
+        if tested.ok:
             return tested
         expected = tester.reference.expected
         assert expected is not None
@@ -389,7 +392,10 @@ def start_s(context: RunContext) -> float:
 
 
 def open_programs(
-    context: RunContext, signatures: Mapping[str, Signature], limits: Mapping[int, int]
+    context: RunContext,
+    signatures: Mapping[str, Signature],
+    limits: Mapping[int, int],
+    rounds: bool = False,
 ) -> Programs:
     """The program of a run with its arguments and weights. Raises UserError.
 
@@ -397,6 +403,7 @@ def open_programs(
         context: the run; its options say which function, with what.
         signatures: of the program's functions.
         limits: as :func:`program_inputs` takes them.
+        rounds: whether it rounds numbers to integers.
 
     Returns:
         What builds and measures it.
@@ -407,7 +414,10 @@ def open_programs(
     archives = [(scope, str(path)) for scope, path in context.program.parameters]
     archives += [(p.scope, str(p.path)) for p in context.options.parameters]
     made = Programs(context, function, signature, inputs, Parameters(tuple(archives)))
-    made.roundings = Roundings(context, made.folder, made.keep_outputs, lambda: made.seconds_each)
+    if rounds:
+        made.roundings = Roundings(
+            context, made.folder, made.keep_outputs, lambda: made.seconds_each
+        )
     return made
 
 

@@ -63,6 +63,10 @@ class Roundings:
         self._moved: list[Path] | None = None
         self._changes: dict[str, list[tuple[float, float]]] = {}
 
+    def prepare(self) -> None:
+        """Have what judging takes compiled while there is time for it, if it is not yet."""
+        self._programs_moved()
+
     def judge(self, vmfb: Path, inputs: InputSet, expected: Path, tested: Tested) -> Tested:
         """See whether wrong results are wrong by more than rounding does.
 

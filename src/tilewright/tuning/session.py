@@ -252,7 +252,9 @@ class TuningSession:
             context.note(outputs.UNVERIFIED, warning=True)
         with context.phase("compile", "the program as the compiler makes it"):
             extraction = extract(context, sites=True)
-            programs = open_programs(context, extraction.signatures, extraction.limits)
+            programs = open_programs(
+                context, extraction.signatures, extraction.limits, extraction.rounds
+            )
             if any(-1 in (kind.shape or ()) for kind in programs.signature.inputs):
                 context.arguments = argument_sizes(programs.inputs)
                 extraction = extract(context, sites=True)

@@ -63,7 +63,35 @@ def _window2(stride: int, dilation: int) -> str:
     )
 
 
+def quantised(unsigned: bool) -> str:
+    """Numbers as bytes; these, whose rows have scales and zero points of their own, as numbers in
+    another order."""
+    low, high, stored, read = (
+        (0, 255, ", storage_unsigned", ", input_unsigned, zp_unsigned")
+        if unsigned
+        else (-128, 127, "", "")
+    )
+    same, row, one, turned = (
+        f"affine_map<(d0, d1) -> ({to})>" for to in ("d0, d1", "d0", "", "d1, d0")
+    )
+    return f"""
+func.func @main(%x: tensor<7x9xf32>, %p: tensor<7xi8>) -> (tensor<7x9xi8>, tensor<9x7xf32>) {{
+  %s = arith.constant 0.0173 : f32
+  %z = arith.constant 3 : i64
+  %t = arith.constant dense<[0.5, 0.25, 1.5, 0.125, 3.0, 0.75, 0.875]> : tensor<7xf32>
+  %e = tensor.empty() : tensor<7x9xi8>
+  %q = iree_linalg_ext.quantize_affine <indexing_maps = [{same}, {one}, {one}, {same}], quant_min = {low}, quant_max = {high}{stored}>
+      ins(%x, %s, %z : tensor<7x9xf32>, f32, i64) outs(%e : tensor<7x9xi8>) -> tensor<7x9xi8>
+  %f = tensor.empty() : tensor<9x7xf32>
+  %d = iree_linalg_ext.dequantize_affine <indexing_maps = [{same}, {row}, {row}, {turned}], quant_min = {low}, quant_max = {high}{read}>
+      ins(%q, %t, %p : tensor<7x9xi8>, tensor<7xf32>, tensor<7xi8>) outs(%f : tensor<9x7xf32>) -> tensor<9x7xf32>
+  return %q, %d : tensor<7x9xi8>, tensor<9x7xf32>
+}}"""
+
+
 PROGRAMS: dict[str, str] = {
+    "quantised": quantised(False),
+    "quantised_unsigned": quantised(True),
     "matmul_f32": matmul(37, 29, 53, "f32", "f32"),
     "matmul_f16_f32": matmul(32, 16, 24, "f16", "f32"),
     "matmul_f16_f16": matmul(32, 16, 24, "f16", "f16"),

@@ -25,6 +25,8 @@ QUICK = (
     "mathematics",
     "matmul_bf16_f32",
     "pack_padded",
+    "quantised",
+    "quantised_unsigned",
     "tensor_ops",
     "topk",
 )

@@ -24,6 +24,7 @@ from tilewright.ir.reference.interpreter import (
     find_function,
     tied_operands,
 )
+from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
 from tilewright.ir.reference.structured import is_structured, structure
 from tilewright.ir.reference.tensors import UNKNOWN_SIZES, segments, shape_of
 from tilewright.ir.walk import symbols, walk
@@ -38,6 +39,7 @@ _SELECTING = frozenset(
 )
 # Float operations whose results are exact.
 _EXACT = _SELECTING | {"arith.constant", "arith.extf", "arith.negf", "math.absf", "math.copysign"}
+_TO_INTEGER = ("arith.fptosi", "arith.fptoui", QUANTIZE)
 _ATTENTION = ("iree_linalg_ext.attention", "iree_linalg_ext.online_attention")
 _ALONG_DIMENSION = ("linalg.softmax", "iree_linalg_ext.scan")
 
@@ -196,7 +198,7 @@ def accuracy(module: ir.Module, function: str, unknown_size: int | None = None) 
         _coarsest(working),
         _coarsest(adding),
         reduction_length(module, function, unknown_size),
-        any(op.name in ("arith.fptosi", "arith.fptoui") for op in operations),
+        any(op.name in _TO_INTEGER for op in operations),
     )
 
 
@@ -224,7 +226,11 @@ def _rounded_types(op: ir.Operation) -> list[Any]:
         # Queries are scaled in their own format, weights rounded to that of the values.
         return [v.type for v in (op.operands[0], op.operands[2], *op.results)]
     computes = op.name.split(".")[0] in ("arith", "math") and op.name not in _EXACT
-    return [v.type for v in op.results] if computes or op.name == "linalg.softmax" else []
+    if op.name == QUANTIZE:
+        # The quotient is rounded to the format of the scale.
+        return [op.operands[1].type]
+    computes |= op.name in ("linalg.softmax", DEQUANTIZE)
+    return [v.type for v in op.results] if computes else []
 
 
 def _accumulated_types(op: ir.Operation) -> list[Any]:

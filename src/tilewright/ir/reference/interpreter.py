@@ -15,7 +15,7 @@ import numpy as np
 from iree.compiler import ir
 
 from tilewright.errors import UserError
-from tilewright.ir.reference import attention, extended, structured, tensors
+from tilewright.ir.reference import attention, extended, quantised, structured, tensors
 from tilewright.ir.reference.elements import (
     Array,
     Unsupported,
@@ -35,6 +35,7 @@ HANDLERS: dict[str, tensors.Handler] = {
     **tensors.HANDLERS,
     **attention.HANDLERS,
     **extended.HANDLERS,
+    **quantised.HANDLERS,
 }
 _TERMINATORS = ("func.return", "util.return", "scf.yield", "flow.return")
 #: Ops that call a function of the module.

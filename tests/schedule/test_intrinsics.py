@@ -106,6 +106,44 @@ def test_byte_dot_uses_the_instruction(lanes: int, m: int, k: int) -> None:
         assert np.array_equal(f(a, b), _bytes_product(a, b))
 
 
+@pytest.mark.parametrize(
+    ("zero", "unsigned"), [(-128, False), (5, False), (127, False), (0, True), (255, True)]
+)
+def test_byte_dot_of_numbers_less_what_stands_for_0(zero: int, unsigned: bool) -> None:
+    lanes, m, k = 16, 4, 32
+    a, b = te.placeholder((24, k), "i8", name="a"), te.placeholder((8, lanes, 4), "i8", name="b")
+    g, e = te.reduce_axis(8, "g"), te.reduce_axis(4, "e")
+    value = te.intrinsics.byte_value
+    c = te.compute(
+        (24, lanes),
+        lambda i, j: te.sum(
+            value(a[i, g * 4 + e].astype("i32"), zero, unsigned) * b[g, j, e].astype("i32"),
+            axis=[g, e],
+        ),
+        name="c",
+    )
+    s = te.create_schedule(c)
+    i, j = c.op.axis
+    io, ii = s[c].split(i, m)
+    s[c].reorder(io, ii, j, g, e)
+    s[c].tensorize(ii, te.intrinsics.byte_dot(lanes, k, m, zero, unsigned))
+    code = te.build(s, [a, b, c], target="cpu:znver4").assembly()
+    # What stands for 0 takes no instruction where it is the 0 of what the processor takes.
+    assert code.count("vpdpbusd") == m + (zero + 128 * (not unsigned) != 0)
+    if "avx512vnni" in host_features():
+        rng = np.random.default_rng(0)
+        x, y = (rng.integers(-128, 128, t.shape).astype("i1") for t in (a, b))
+        numbers = (x.astype("i4") & 255 if unsigned else x.astype("i4")) - zero
+        wanted = np.einsum("ige,gje->ij", numbers.reshape(24, 8, 4), y.astype("i4"))
+        assert np.array_equal(te.build(s, [a, b, c], threads=1)(x, y), wanted)
+
+
+@pytest.mark.parametrize(("zero", "unsigned"), [(128, False), (-1, True)])
+def test_byte_dot_takes_bytes_for_0(zero: int, unsigned: bool) -> None:
+    with pytest.raises(te.ScheduleError, match=f"a zero point of {zero}"):
+        te.intrinsics.byte_dot(16, 4, 1, zero, unsigned)
+
+
 def test_byte_dot_needs_the_extension() -> None:
     s, tensors = dot_matmul(16, 1, 4)
     with pytest.raises(te.ScheduleError, match=r"byte dot products.*cpu:haswell"):

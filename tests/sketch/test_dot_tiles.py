@@ -11,7 +11,9 @@ import pytest
 from nest_evaluator import evaluate
 
 from tilewright import te
+from tilewright.schedule.intrinsics import byte_value
 from tilewright.sketch.dot_tiles import Bf16TilesSketch, ByteTilesSketch
+from tilewright.sketch.dot_windows import ByteWindowsSketch
 from tilewright.sketch.interface import SiteExpression
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target, parse_target
@@ -49,9 +51,97 @@ def product(
     return SiteExpression((a, b), (False, more.get("constant", False)), d)
 
 
+def batches() -> SiteExpression:
+    a, b = te.placeholder((2, 8, 8), "i8", name="a"), te.placeholder((2, 8, 8), "i8", name="b")
+    k = te.reduce_axis(8, "k")
+    c = te.compute(
+        (2, 8, 8),
+        lambda n, i, j: te.sum(a[n, i, k].astype("i32") * b[n, k, j].astype("i32"), axis=k),
+        name="c",
+    )
+    return SiteExpression((a, b), (False, True), c)
+
+
+def convolution(
+    channels: int = 4, filters: int = 20, zero: int = 7, stride: int = 1, unsigned: bool = False
+) -> Any:
+    """3x3 of a padded picture of 6x6 whose bytes are numbers less `zero`; the filters as the
+    compiler has them, channels first."""
+    side = 6 // stride
+    a = te.placeholder((6, 6, channels), "i8", name="a")
+    w = te.placeholder((filters, channels, 3, 3), "i8", name="w")
+    padded = te.compute(
+        (8, 8, channels),
+        lambda y, x, c: te.if_then_else(
+            te.all(y >= 1, y < 7, x >= 1, x < 7),
+            byte_value(a[y - 1, x - 1, c].astype("i32"), zero, unsigned),
+            0,
+        ),
+        name="padded",
+    )
+    u, v, c = te.reduce_axis(3, "u"), te.reduce_axis(3, "v"), te.reduce_axis(channels, "c")
+    sums = te.compute(
+        (side, side, filters),
+        lambda y, x, f: te.sum(
+            padded[y * stride + u, x * stride + v, c] * w[f, c, u, v].astype("i32"),
+            axis=[u, v, c],
+        ),
+        name="sums",
+    )
+    return SiteExpression((a, w), (False, True), sums)
+
+
+@pytest.mark.parametrize("kind", [ByteTilesSketch, ByteWindowsSketch])
+@pytest.mark.parametrize(
+    ("channels", "filters", "zero", "stride", "unsigned"),
+    [
+        (4, 20, 7, 1, False),
+        (3, 16, -128, 1, False),
+        (8, 33, 0, 2, False),
+        (6, 16, 127, 1, False),
+        (4, 16, 0, 1, True),
+        (5, 32, 200, 2, True),
+    ],
+)
+def test_a_convolution_of_numbers_less_what_stands_for_0(
+    kind: Any, channels: int, filters: int, zero: int, stride: int, unsigned: bool
+) -> None:
+    """Its padding stands for 0 too, filters are packed ahead, channels filled up to groups."""
+    sketch = kind(convolution(channels, filters, zero, stride, unsigned), VNNI)
+    rng = np.random.default_rng(0)
+    assert np.isfinite(sketch.space.prior_many(sketch.space.sample(rng, 8))).all()
+    a = rng.integers(-128, 128, (6, 6, channels)).astype("i1")
+    w = rng.integers(-128, 128, (filters, channels, 3, 3)).astype("i1")
+    numbers = a.astype("i4") & 255 if unsigned else a.astype("i4")
+    padded = np.pad(numbers - zero, ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (0, 1))[::stride, ::stride]
+    wanted = np.einsum("yxcuv,fcuv->yxf", windows, w.astype("i4"))
+    for configuration in (sketch.space.default, *sketch.space.sample(rng, 3)):
+        kernel = sketch.schedule(configuration)
+        given = kernel.packings[1].of(w)
+        (found,) = evaluate(kernel.lower().program, [a, given], "random")
+        assert np.array_equal(found, wanted), configuration
+    code = te.build(kernel.schedule, kernel.arguments, target="cpu:znver4").assembly()
+    assert "vpdpbusd" in code
+
+
+def test_windows_that_bytes_are_not_read_through() -> None:
+    with pytest.raises(Unfit, match="no operand is read through"):
+        ByteWindowsSketch(product(14, 40, 16, constant=True), VNNI)
+    with pytest.raises(Unfit, match="fewer channels than a vector"):
+        ByteWindowsSketch(convolution(filters=15), VNNI)
+    with pytest.raises(Unfit, match="products of bytes in i32"):
+        ByteWindowsSketch(convolution(zero=-300), VNNI)
+    site = replace(convolution(), constant=(False, False))
+    with pytest.raises(Unfit, match="not known ahead"):
+        ByteWindowsSketch(site, VNNI)
+    with pytest.raises(Unfit, match="without a sign"):
+        ByteWindowsSketch(convolution(), with_features("+dotprod"))
+
+
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("size", [(14, 40, 16), (1, 33, 8), (7, 16, 4)])
+@pytest.mark.parametrize("size", [(14, 40, 16), (1, 33, 8), (7, 16, 4), (6, 20, 15)])
 def test_every_configuration_computes_the_same(
     size: tuple[int, int, int], transposed: bool, constant: bool
 ) -> None:
@@ -116,8 +206,10 @@ def test_lanes_are_the_processors(sketch: Any, features: str, lanes: int) -> Non
 def test_what_is_not_for_the_instruction() -> None:
     with pytest.raises(Unfit, match="no dot products of bytes"):
         ByteTilesSketch(product(8, 16, 16), with_features("+avx2"))
-    with pytest.raises(Unfit, match="no multiple of 4"):
-        ByteTilesSketch(product(8, 16, 15), VNNI)
+    with pytest.raises(Unfit, match="it has batches"):
+        ByteTilesSketch(batches(), VNNI)
+    with pytest.raises(Unfit, match="products of bytes in i32"):
+        ByteTilesSketch(convolution(zero=-300), VNNI)  # no byte stands for 0
     a, b = te.placeholder((8, 8), "f32", name="a"), te.placeholder((8, 8), "f32", name="b")
     k = te.reduce_axis(8, "k")
     c = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")

@@ -10,7 +10,7 @@ from expression_evaluator import evaluate_expression
 from iree.compiler import ir
 from test_translate import agree, dispatch_values
 
-from convolution_networks import LAYOUTS, network
+from convolution_networks import LAYOUTS, network, quantised_network
 from dispatch_corpus import STABLEHLO, flow_module, session
 from tilewright.argument import ArgumentType
 from tilewright.ir.dispatches import find_dispatches, isolate
@@ -71,6 +71,11 @@ def check(parts: Iterator[Part]) -> None:
 
 def test_sites_of_a_network() -> None:
     check(sites(PROGRAMS["network_nhwc"]))
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_sites_of_a_quantised_network(unsigned: bool) -> None:
+    check(sites(quantised_network(unsigned=unsigned)))
 
 
 def test_dispatches_of_a_network() -> None:

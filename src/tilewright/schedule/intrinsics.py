@@ -14,12 +14,12 @@ from tilewright.schedule import functions
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.view import BufferView, IntrinsicBuilder
 from tilewright.schedule.errors import ScheduleError
-from tilewright.schedule.expr import Expr, as_expr, cast
+from tilewright.schedule.expr import Expr, as_expr, binary, cast, const
 from tilewright.schedule.intrinsic import UPDATE, TensorIntrinsic, decl_tensor_intrin
-from tilewright.schedule.tensor import compute, placeholder, reduce_axis
+from tilewright.schedule.tensor import Tensor, compute, placeholder, reduce_axis
 from tilewright.schedule.types import bits
 
-__all__ = ["bf16_dot", "byte_dot", "gemv", "outer_product", "transpose", "wmma"]
+__all__ = ["bf16_dot", "byte_dot", "byte_value", "gemv", "outer_product", "transpose", "wmma"]
 
 Views: TypeAlias = Sequence[BufferView]
 
@@ -80,16 +80,30 @@ EXTENSIONS: dict[str, tuple[str, ...]] = dict(
 )
 
 
-def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
-    """`c[r, i] += sum of a[r, 4 g + e] * b[g, i, e]` of i8 values, added up in i32, exactly.
+def byte_dot(
+    lanes: int = 16,
+    k: int = 4,
+    m: int = 1,
+    zero: int = 0,
+    unsigned: bool = False,
+    window: tuple[int, int] | None = None,
+) -> TensorIntrinsic:
+    """`c[r, i] += sum of (a[r, 4 g + e] - zero) * b[g, i, e]` of i8 values, added up in i32,
+    exactly; of a window `(lines, step)` that slides over a,
+    `c[r, i] += sum of (a[l, r step + 4 g + e] - zero) * b[l, g, i, e]`.
 
-    VNNI multiplies unsigned bytes by signed ones: 128 is added to a's, and what that adds to the
-    sums is taken off again, by one more instruction for each group.
+    VNNI multiplies unsigned bytes by signed ones: 128 is added to a's, and what that and the zero
+    point add to the sums is taken off again, by one more instruction for each group; by none where
+    both are nothing, as for unsigned bytes with a zero point of 0, and for others with -128.
 
     Args:
         lanes: of c: 16 (AVX-512 VNNI), 8 (VNNI), 4 (Arm).
         k: length of the sums, a multiple of 4; with k = 4, b has no dimension g.
         m: rows; with m = 1, c and a have no dimension r.
+        zero: of a byte: what stands for 0 in a.
+        unsigned: whether a's bytes are without a sign, `a & 255` in i32; not on Arm.
+        window: lines of a window, and how far neighbouring rows are apart in a line of a; k is then
+            the length of the sums in each line.
 
     Returns:
         The intrinsic.
@@ -99,7 +113,10 @@ def byte_dot(lanes: int = 16, k: int = 4, m: int = 1) -> TensorIntrinsic:
 
         s[C].tensorize(ji, te.intrinsics.byte_dot(16))
     """
-    return _dot(_BYTES, lanes, k, m)
+    low, high = (0, 255) if unsigned else (-128, 127)
+    if not low <= zero <= high:
+        raise ScheduleError(f"byte_dot: a zero point of {zero} (allowed: {low} to {high})")
+    return _dot(_BYTES, lanes, k, m, zero, unsigned, window)
 
 
 def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
@@ -124,7 +141,15 @@ def bf16_dot(lanes: int = 16, k: int = 2, m: int = 1) -> TensorIntrinsic:
     return _dot(_BF16, lanes, k, m)
 
 
-def _dot(dot: _Dot, lanes: int, k: int, m: int) -> TensorIntrinsic:
+def _dot(
+    dot: _Dot,
+    lanes: int,
+    k: int,
+    m: int,
+    zero: int = 0,
+    unsigned: bool = False,
+    window: tuple[int, int] | None = None,
+) -> TensorIntrinsic:
     """The intrinsic of a family for a tile of m rows, `lanes` wide, over k elements."""
     size = dot.group
     if lanes not in dot.lanes:
@@ -135,61 +160,128 @@ def _dot(dot: _Dot, lanes: int, k: int, m: int) -> TensorIntrinsic:
             f"{dot.name}: k={k}, m={m}; k must be a multiple of {size} and m at least 1"
         )
     groups = k // size
-    a = placeholder((k,) if m == 1 else (m, k), dot.dtype, name="a")
-    b = placeholder((lanes, size) if groups == 1 else (groups, lanes, size), dot.dtype, name="b")
-    group, element = reduce_axis(groups, "g"), reduce_axis(size, "e")
-
-    def product(row: Sequence[Expr], i: Expr) -> Expr:
-        at = element if groups == 1 else group * size + element
-        left = cast(dot.sums, a[(*row, at)])
-        right = cast(dot.sums, b[(i, element) if groups == 1 else (group, i, element)])
-        total: Expr = functions.sum(left * right, axis=element if groups == 1 else [group, element])
-        return total
-
-    if m == 1:
-        c = compute((lanes,), lambda i: product((), i), name="c")
-    else:
-        c = compute((m, lanes), lambda r, i: product((r,), i), name="c")
+    c = _dot_computation(dot, lanes, groups, m, (zero, unsigned), window)
+    lines, stride = window or (1, 0)
     name = f"{dot.name}_{m}x{lanes}x{k}"
+    if zero or unsigned:
+        name += f"_{'u' if unsigned else 's'}{zero}".replace("-", "m")
+    if window is not None:
+        name += f"_{lines}x{stride}"
 
     def emit(builder: IntrinsicBuilder, phase: str, inputs: Views, outputs: Views) -> None:
         instruction, is_x86 = _instruction(builder, dot, name, lanes)
         (out,) = outputs
-        zero = builder.constant(0, dot.sums, lanes)
+        zeros = builder.constant(0, dot.sums, lanes)
         if phase == "reset":
             for row in range(m):
-                out.store(zero, *_row(m, row), 0)
+                out.store(zeros, *_row(m, row), 0)
             return
         left, right = inputs
         start = [
-            out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zero for row in range(m)
+            out.load(*_row(m, row), 0, lanes=lanes) if phase == UPDATE else zeros
+            for row in range(m)
         ]
-        # Bytes that an instruction of x86 takes without a sign.
-        offset = builder.constant(-128, "i8", size * lanes) if is_x86 and dot is _BYTES else None
+        if unsigned and not is_x86:
+            raise builder.unsupported(name, "dot products of unsigned bytes")
+        of_bytes = dot is _BYTES
+        # An instruction of x86 takes bytes without a sign: 128 more than with one.
+        flip = of_bytes and is_x86 and not unsigned
+        flipped = builder.constant(-128, "i8", size * lanes) if flip else None
+        # What stands for 0 in what the instruction takes, as the byte of its bits.
+        taken = (zero + 128 * flip) if of_bytes else 0
+        offset = builder.constant((taken + 128) % 256 - 128, "i8", size * lanes) if taken else None
 
         def added(total: ir.Value, values: ir.Value, weights: ir.Value) -> ir.Value:
             operands = [total, values, weights]
             return llvm.CallIntrinsicOp(total.type, instruction, operands, [], []).results[0]
 
-        def step(at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-            weights = right.load(*(() if groups == 1 else (at,)), 0, 0, lanes=size * lanes)
+        def step(line: tuple[ir.Value, ...], at: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
+            group = () if groups == 1 and window is None else (at,)
+            weights = right.load(*line, *group, 0, 0, lanes=size * lanes)
             place = arith.MulIOp(at, builder.index(size)).result
             made = []
             for row, total in enumerate(sums[:m]):
-                one = left.load(*_row(m, row), place, lanes=size)
+                if window is None:
+                    here = (*_row(m, row), place)
+                else:
+                    here = (*line, arith.AddIOp(place, builder.index(row * stride)).result)
+                one = left.load(*here, lanes=size)
                 values = _spread(builder, one, dot.dtype, size, lanes)
-                if offset is not None:
-                    values = arith.XOrIOp(values, offset).result
+                if flipped is not None:
+                    values = arith.XOrIOp(values, flipped).result
                 made.append(added(total, values, weights))
             return made if offset is None else [*made, added(sums[m], offset, weights)]
 
-        # What the 128 that is added to each byte of a adds up to is the same for all rows.
-        sums = builder.loop(groups, 1, start if offset is None else [*start, zero], step)
+        # What stands for 0 adds the same to the sums of all rows.
+        first = start if offset is None else [*start, zeros]
+
+        def over_groups(line: tuple[ir.Value, ...], sums: list[ir.Value]) -> list[ir.Value]:
+            return builder.loop(groups, 1, sums, lambda at, now: step(line, at, now))
+
+        if window is None:
+            sums = over_groups((), first)
+        else:
+            sums = builder.loop(lines, 1, first, lambda line, now: over_groups((line,), now))
         for row, total in enumerate(sums[:m]):
             result = total if offset is None else arith.SubIOp(total, sums[m]).result
             out.store(result, *_row(m, row), 0)
 
     return decl_tensor_intrin(c.op, emit, name=name)
+
+
+def _dot_computation(
+    dot: _Dot,
+    lanes: int,
+    groups: int,
+    m: int,
+    taken: tuple[int, bool],
+    window: tuple[int, int] | None,
+) -> Tensor:
+    """What an intrinsic of a family computes."""
+    size = dot.group
+    k = groups * size
+    group, element = reduce_axis(groups, "g"), reduce_axis(size, "e")
+    grouped = groups > 1 or window is not None
+    at = group * size + element if grouped else element
+    axes = [group, element] if grouped else [element]
+    lines, step = window or (1, 0)
+    line = reduce_axis(lines, "l")
+    a_shape: tuple[int, ...] = (k,) if m == 1 else (m, k)
+    b_shape: tuple[int, ...] = (groups, lanes, size)
+    if window is not None:
+        a_shape, b_shape, axes = (lines, (m - 1) * step + k), (lines, *b_shape), [line, *axes]
+    a = placeholder(a_shape, dot.dtype, name="a")
+    b = placeholder(b_shape if grouped else (lanes, size), dot.dtype, name="b")
+
+    def product(row: Sequence[Expr], i: Expr) -> Expr:
+        if window is None:
+            left = a[(*row, at)]
+            right = b[(group, i, element) if grouped else (i, element)]
+        else:
+            left = a[line, row[0] * step + at if row else at]
+            right = b[line, group, i, element]
+        value = byte_value(cast(dot.sums, left), *taken)
+        total: Expr = functions.sum(value * cast(dot.sums, right), axis=axes)
+        return total
+
+    made: Tensor
+    if m == 1:
+        made = compute((lanes,), lambda i: product((), i), name="c")
+    else:
+        made = compute((m, lanes), lambda r, i: product((r,), i), name="c")
+    return made
+
+
+def byte_value(value: Expr, zero: int, unsigned: bool) -> Expr:
+    """What a byte of `byte_dot`'s rows stands for.
+
+    Args:
+        value: the byte in i32, with its sign.
+        zero, unsigned: as of `byte_dot`.
+    """
+    if unsigned:
+        value = binary("and", value, const(255, value.dtype))
+    return binary("sub", value, const(zero, value.dtype)) if zero else value
 
 
 def _row(m: int, row: int) -> tuple[int, ...]:

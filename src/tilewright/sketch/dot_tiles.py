@@ -4,24 +4,26 @@ bytes (VNNI on x86, `sdot` on Arm processors) and of bf16 (AVX-512 BF16, `bfdot`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.schedule.expr import Binary, Cast, Expr
+from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, cast, const
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, TensorRead, compute, reduce_axis
-from tilewright.sketch.contraction import MatrixOperand, contraction_of, together
+from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
+from tilewright.schedule.types import is_float
+from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing
-from tilewright.sketch.structure import rewritten, source_read
-from tilewright.sketch.tile_operand import tiles_of
+from tilewright.sketch.structure import extent, rewritten, source_read
+from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
 from tilewright.space.constraints import Constraint
-from tilewright.space.knobs import TileKnob
+from tilewright.space.knobs import ChoiceKnob, TileKnob
 from tilewright.space.pipeline import Unfit, space_near
 from tilewright.space.turns import turns
 from tilewright.target import Target
@@ -29,6 +31,10 @@ from tilewright.trial import Configuration
 
 _MOST_ROWS = 16
 _MOST_PIECES = 64
+# Sums in a vector of Arm processors.
+_ARM_LANES = 4
+# Elements of a row that are copied at once: all of the innermost, or a vector of them.
+_MOST_COPIED, _COPIED = 128, 64
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,12 @@ class DotProducts:
 
 class _DotTilesSketch(Sketch):
     """Tiles of rows times one vector, summed up over the whole depth by dot products; columns in
-    panels with the steps of a group beside each other, packed ahead or first.
+    panels with the steps of a group beside each other, packed ahead or first. Rows are read where
+    they are, where their depth lies side by side; else they are copied so: those of a convolution
+    with its padding, which stands for 0 there.
 
-    Knobs: `rows`, of a tile; `row_pieces`, `column_pieces`, into how many blocks the result is cut.
+    Knobs: `rows`, of a tile; `row_pieces`, `column_pieces`, into how many blocks the result is cut;
+    where rows are copied `copy`, when: `first`, or each block its own.
     """
 
     dots: ClassVar[DotProducts]
@@ -74,22 +83,34 @@ class _DotTilesSketch(Sketch):
         if not self._lanes:
             raise Unfit(f"the processor has no dot products of {self.dots.what}")
         self._form = contraction_of(site)
-        rows, columns, depth = self._form.sizes
-        of_type = (self._is_of_type(side) for side in (self._form.left, self._form.right))
-        if self._form.main.output.dtype != self.dots.sums or not all(of_type):
+        rows, columns, _ = self._form.sizes
+        left, right = (self._small(one.factor) for one in (self._form.left, self._form.right))
+        sums = self._form.main.output.dtype
+        plain = right is not None and right.is_plain
+        if sums != self.dots.sums or left is None or not plain:
             raise Unfit(f"it does not add up products of {self.dots.what} in {self.dots.sums}")
-        if depth % group or self._form.batch:
-            raise Unfit(f"its depth of {depth} is no multiple of {group}, or it has batches")
+        if self._form.batch or not self._form.depth or columns < self._lanes:
+            raise Unfit("it has batches, no depth, or fewer columns than a vector has sums")
+        # The innermost steps of the depth are filled up to whole groups, with products of 0.
+        self._inner = extent(self._form.depth[-1])
+        self._filled = tiles_of(self._inner, group) * group
         self._target = target
+        # With a sign an instruction of x86 takes one more step for each: copies are without.
+        flips = self._copies and self.dots.dtype == "i8" and self._lanes > _ARM_LANES
+        self._flips = flips and not left.unsigned
+        self._unsigned = left.unsigned or self._flips
+        self._zero = left.zero + 128 * self._flips
+        if self._unsigned and self._lanes == _ARM_LANES:
+            raise Unfit("the processor has no dot products of bytes without a sign")
         tiles = tiles_of(columns, self._lanes)
         heights = [r for r in range(1, _MOST_ROWS + 1) if rows % r == 0]
-        knobs = (
+        knobs: list[TileKnob | ChoiceKnob] = [
             TileKnob("rows", tuple(heights)),
             TileKnob("row_pieces", tuple(p for p in range(1, _MOST_PIECES + 1) if rows % p == 0)),
             TileKnob(
                 "column_pieces", tuple(p for p in range(1, _MOST_PIECES + 1) if tiles % p == 0)
             ),
-        )
+        ]
         whole = Constraint(
             "row_pieces of tiles",
             ("row_pieces", "rows"),
@@ -97,22 +118,43 @@ class _DotTilesSketch(Sketch):
             lambda p, r: f"{rows // r} tiles are no {p} equal pieces, which an instruction needs",
             vectorised=True,
         )
-        pieces = max(p for p in knobs[2].values if p <= max(1, 4 * target.cores))
-        start = {"rows": heights[-1], "row_pieces": 1, "column_pieces": pieces}
+        start: dict[str, Any] = {"rows": heights[-1], "row_pieces": 1, "column_pieces": 1}
+        # Blocks that copy their rows are blocks of rows: others would copy the same again.
+        name, count = "column_pieces", tiles
+        if self._copies:
+            knobs.append(ChoiceKnob("copy", (BY_BLOCK, FIRST)))
+            start["copy"] = BY_BLOCK
+            name, count = "row_pieces", rows // heights[-1]
+        pieces = (p for p in range(1, min(_MOST_PIECES, 4 * target.cores) + 1) if count % p == 0)
+        start[name] = max(pieces)
         self.space = space_near(
-            self.name, knobs, (whole,), Configuration.of(start), prior_many=self._prior
+            self.name, tuple(knobs), (whole,), Configuration.of(start), prior_many=self._prior
         )
 
+    @property
+    def _copies(self) -> bool:
+        """Whether rows have to be copied for their depth to lie side by side."""
+        form = self._form
+        read = source_read(form.left.factor)
+        small = self._small(form.left.factor)
+        assert small is not None
+        in_place = isinstance(small.value, TensorRead) and read is not None and form.left.flat[1]
+        return not in_place or not form.left.contiguous[1] or self._filled != self._inner
+
     def _prior(self, configurations: Any) -> FloatArray:
-        """Loads of a step for each of its products; pieces that are not shared out evenly."""
+        """Loads of a step for each of its products; pieces that are not shared out evenly; rows
+        that are copied for each block of columns."""
         values = [dict(one.items) for one in configurations]
         rows, high, wide = (
             np.array([one[name] for one in values], dtype=np.float64)
             for name in ("rows", "row_pieces", "column_pieces")
         )
+        again = np.array([one.get("copy") == BY_BLOCK for one in values]) * (wide - 1)
         pieces, cores = high * wide, self._target.cores
         uneven = turns(pieces, cores, spread=True) * cores / pieces
-        return -np.log((1 + 1.5 / rows) * uneven * (1 + pieces / 1000))
+        columns = tiles_of(self._form.sizes[1], self._lanes)
+        copying = 1 + 4 * again / columns
+        return -np.log((1 + 1.5 / rows) * uneven * copying * (1 + pieces / 1000))
 
     def schedule(self, configuration: Configuration) -> SketchedKernel:
         """See :meth:`Sketch.schedule`."""
@@ -121,7 +163,7 @@ class _DotTilesSketch(Sketch):
 
         values: dict[str, Any] = dict(configuration.items)
         form, lanes, height = self._form, self._lanes, values["rows"]
-        rows, columns, depth = form.sizes
+        rows, columns, _ = form.sizes
         left, packing = self._left(), self._ahead()
         arguments, packings = list(form.site.inputs), {}
         panels = self._panels() if packing is None else packing.placeholder(self._right)
@@ -129,12 +171,15 @@ class _DotTilesSketch(Sketch):
             arguments[form.right.position] = panels
             packings[form.right.position] = packing
         size, wide = self.dots.group, self.dots.sums
+        depth = sizes_of(form.depth[:-1]) * self._filled
         g, e = reduce_axis(depth // size, "g"), reduce_axis(size, "e")
+        zero = self._zero
 
         def element(panel: Expr, row: Expr, lane: Expr) -> Expr:
-            a = TensorRead(left, (row, g * size + e))
+            a = cast(wide, TensorRead(left, self._row_at(left, row, g * size + e)))
             b = TensorRead(panels, (panel, g, lane, e))
-            total: Expr = summed(Binary("mul", Cast(wide, a), Cast(wide, b), wide), axis=[g, e])
+            taken = intrinsics.byte_value(a, zero, self._unsigned)
+            total: Expr = summed(Binary("mul", taken, Cast(wide, b), wide), axis=[g, e])
             return total
 
         tiles = tiles_of(columns, lanes)
@@ -170,26 +215,64 @@ class _DotTilesSketch(Sketch):
         stage.compute_at(result, outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
-        dot = getattr(intrinsics, self.dots.intrinsic)
-        stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height))
-        for tensor in (left, panels):
-            if isinstance(tensor.op, ComputeOp):
-                copy = schedule[tensor]
+        if self.dots.dtype == "i8":
+            dot = intrinsics.byte_dot(lanes, depth, height, zero, self._unsigned)
+        else:
+            dot = intrinsics.bf16_dot(lanes, depth, height)
+        stage.tensorize(row if height > 1 else lane, dot)
+        if isinstance(left.op, ComputeOp):
+            copy = schedule[left]
+            steps = copy.op.axis[1]
+            if self._filled <= _MOST_COPIED:
+                outer, steps = copy.split(steps, self._filled)
+            elif self._filled % _COPIED == 0:
+                outer, steps = copy.split(steps, _COPIED)
+            copy.vectorize(steps)
+            if values.get("copy") == BY_BLOCK:
+                copy.compute_at(result, blocks[-1])
+                copy.set_scope("local")
+            else:
                 copy.parallel(copy.op.axis[0])
+        if isinstance(panels.op, ComputeOp):
+            copy = schedule[panels]
+            copy.parallel(copy.op.axis[0])
         return SketchedKernel(schedule, (*arguments, output), packings)
 
     def _left(self) -> Tensor:
         """Rows with their depth side by side: the operand itself where it is that."""
         form = self._form
-        read = source_read(form.left.factor)
-        assert read is not None
-        rows, _, depth = form.sizes
-        if read.tensor.shape == (rows, depth) and read.indices == (*form.left.tile, *form.depth):
+        if not self._copies:
+            read = source_read(form.left.factor)
+            assert read is not None
             return read.tensor
-        made: Tensor = compute(
-            (rows, depth), lambda row, k: source_read(form.left.at([], row, k)), name="left.rows"
-        )
+
+        def element(row: Expr, step: Expr) -> Expr:
+            # What is no step of the depth is multiplied by 0.
+            value = self._at(form.left, row, step, const(0, self.dots.dtype))
+            flip = const(-128, self.dots.dtype)
+            return Binary("xor", value, flip, value.dtype) if self._flips else value
+
+        depth = sizes_of(form.depth[:-1]) * self._filled
+        made: Tensor = compute((form.sizes[0], depth), element, name="left.rows")
         return made
+
+    def _row_at(self, left: Tensor, row: Expr, step: Expr) -> tuple[Expr, ...]:
+        """The indices of a step of a row in what `_left` gives."""
+        if self._copies:
+            return (row, step)
+        read = source_read(self._form.left.at([], row, step))
+        assert read is not None
+        return read.indices
+
+    def _at(self, operand: MatrixOperand, place: Expr, step: Expr, nothing: Expr) -> Expr:
+        """The small element of an operand at a step of the filled depth; `nothing` where that is
+        none of the depth's."""
+        outer, inner = step // self._filled, step % self._filled
+        small = self._small(operand.at([], place, outer * self._inner + inner))
+        assert small is not None
+        if self._filled == self._inner:
+            return small.value
+        return if_then_else(inner < self._inner, small.value, nothing)
 
     @property
     def _right(self) -> Tensor:
@@ -199,34 +282,53 @@ class _DotTilesSketch(Sketch):
         return read.tensor
 
     def _ahead(self) -> Packing | None:
-        """The packing of constant columns; None where they are not, or no matrix."""
-        form, lanes = self._form, self._lanes
+        """The packing of constant columns; None where they are not, or their dimensions are not
+        the axes themselves."""
+        form, lanes, group = self._form, self._lanes, self.dots.group
         read = source_read(form.right.factor)
-        axes = (*form.right.tile, *form.depth)
-        if read is None or form.right.position is None or len(axes) != 2:
+        if read is None or form.right.position is None or len(form.right.tile) != 1:
             return None
-        _, columns, depth = form.sizes
-        tiles = tiles_of(columns, lanes)
-        parts = {axes[0]: (tiles, lanes), axes[1]: (depth // self.dots.group, self.dots.group)}
-        pads = {axes[0]: tiles * lanes - columns, axes[1]: 0}
-        if set(read.indices) != set(axes) or len(read.indices) != 2:
+        (column,) = form.right.tile
+        tiles = tiles_of(extent(column), lanes)
+        known: dict[Expr, tuple[tuple[int, ...], int]] = {
+            **{axis: ((extent(axis),), 0) for axis in form.depth[:-1]},
+            column: ((tiles, lanes), tiles * lanes - extent(column)),
+            form.depth[-1]: ((self._filled // group, group), self._filled - self._inner),
+        }
+        split: list[tuple[int, ...]] = []
+        pad: list[int] = []
+        first: dict[Expr, int] = {}
+        ones: list[int] = []
+        for place, size in zip(read.indices, read.tensor.shape, strict=True):
+            parts, more = known.get(place, ((1,), 0))
+            if size != prod(parts) - more or place in first:
+                return None
+            if place in known:
+                first[place] = sum(map(len, split))
+            else:
+                ones.append(sum(map(len, split)))
+            split.append(parts)
+            pad.append(more)
+        if len(first) != len(known):
             return None
-        split = tuple(parts[axis] for axis in read.indices if isinstance(axis, IterVar))
-        pad = tuple(pads[axis] for axis in read.indices if isinstance(axis, IterVar))
-        first = 0 if read.indices[0] is axes[0] else 2
-        return Packing(pad, split, (first, 2 - first, first + 1, 3 - first))
+        outer = [first[axis] for axis in form.depth[:-1]]
+        inner, tile = first[form.depth[-1]], first[column]
+        order = (*ones, tile, *outer, inner, tile + 1, inner + 1)
+        joined = (len(ones) + 1, len(outer) + 1, 1, 1)
+        return Packing(tuple(pad), tuple(split), order, joined=joined if sum(joined) > 4 else ())
 
     def _panels(self) -> Tensor:
         """The columns in panels."""
         form, lanes = self._form, self._lanes
-        _, columns, depth = form.sizes
+        _, columns, _ = form.sizes
 
         def packed(panel: Expr, group: Expr, lane: Expr, one: Expr) -> Expr:
             column = panel * lanes + lane
-            value = source_read(form.right.at([], column, group * self.dots.group + one))
-            assert value is not None
+            step = group * self.dots.group + one
+            value = self._at(form.right, column, step, const(0, self.dots.dtype))
             return value if columns % lanes == 0 else if_then_else(column < columns, value, 0)
 
+        depth = sizes_of(form.depth[:-1]) * self._filled
         shape = (tiles_of(columns, lanes), depth // self.dots.group, lanes, self.dots.group)
         made: Tensor = compute(shape, packed, name="right.panels")
         return made
@@ -250,16 +352,61 @@ class _DotTilesSketch(Sketch):
             return made
         return rewritten(form.site.output, {main.output: element})
 
-    def _is_of_type(self, operand: MatrixOperand) -> bool:
-        """Whether an operand is made of such elements, converted at once."""
-        factor = operand.factor
-        read = source_read(factor)
-        return (
-            read is not None
-            and read.dtype == self.dots.dtype
-            and isinstance(factor, Cast)
-            and factor.value is read
-        )
+    def _small(self, factor: Expr) -> SmallElement | None:
+        """What a factor is made of, where that is a small element, converted at once."""
+        return small_element(factor, self.dots.dtype)
+
+
+@dataclass(frozen=True)
+class SmallElement:
+    """A factor as a small element less what stands for 0.
+
+    value: the element: a read, or a choice between one and what stands for 0. unsigned: whether its
+    bits are without a sign.
+    """
+
+    value: Expr
+    zero: int = 0
+    unsigned: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the element itself that is multiplied, with its sign."""
+        return not self.zero and not self.unsigned
+
+
+def small_element(factor: Expr, dtype: str) -> SmallElement | None:
+    """What a factor is made of.
+
+    Args:
+        factor: of products that are added up.
+        dtype: of small elements.
+
+    Returns:
+        None where it is no element of that type that is converted, with or without its sign, with a
+        number of that type taken from it or not, or 0.
+    """
+    match factor:
+        case Cast(value=TensorRead() as read) if read.dtype == dtype:
+            return SmallElement(read)
+        case Binary(op="and", a=whole, b=Const(value=255)) if dtype == "i8":
+            found = small_element(whole, dtype)
+            plain = found is not None and found.is_plain
+            return replace(found, unsigned=True) if found is not None and plain else None
+        case Binary(op="sub", a=whole, b=Const() as zero) if not is_float(whole.dtype):
+            found = small_element(whole, dtype)
+            low = 0 if found is not None and found.unsigned else -128
+            if found is None or found.zero or not low <= zero.value <= low + 255:
+                return None
+            return replace(found, zero=int(zero.value))
+        case Select(b=Const() as nothing) if not nothing.value:
+            found = small_element(factor.a, dtype)
+            if found is None:
+                return None
+            bits_of_zero = found.zero - 256 if found.zero > 127 else found.zero
+            value = replace(factor, a=found.value, b=const(bits_of_zero, dtype))
+            return replace(found, value=value)
+    return None
 
 
 class ByteTilesSketch(_DotTilesSketch):

@@ -13,6 +13,7 @@ from tilewright.target import Target
 # Modules of this package, each of which has its sketches in `SKETCHES`.
 _MODULES = (
     "dot_tiles",
+    "dot_windows",
     "elementwise",
     "rows",
     "split_rows",

@@ -42,6 +42,7 @@ class Packing:
     split: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
     matrices: tuple[Matrix | None, ...] = ()
+    joined: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         parts = sum(map(len, self.split))
@@ -49,6 +50,8 @@ class Packing:
             raise ValueError(f"{self}: parts and dimensions do not agree")
         if self.matrices and len(self.matrices) != len(self.split):
             raise ValueError(f"{self}: matrices and dimensions do not agree")
+        if self.joined and sum(self.joined) != parts:
+            raise ValueError(f"{self}: joined parts are not all that there are")
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -66,9 +69,16 @@ class Packing:
         return prod(self.parts) - prod(self.unpacked_shape)
 
     @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """For each dimension of the packed operand the extents of the parts that it is made of."""
+        left = [self.parts[one] for one in self.order]
+        counts = self.joined or (1,) * len(left)
+        return tuple(tuple(left.pop(0) for _ in range(count)) for count in counts)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the packed operand."""
-        return tuple(self.parts[one] for one in self.order)
+        return tuple(map(prod, self.groups))
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array, packed.
@@ -90,7 +100,8 @@ class Packing:
                 by = np.asarray(matrix, np.float64)
                 made = np.moveaxis(np.tensordot(by, made, (1, dim)), 0, dim)
         padded = np.pad(made.astype(array.dtype), [(0, pad) for pad in self.pad])
-        return np.ascontiguousarray(padded.reshape(self.parts).transpose(self.order))
+        moved = padded.reshape(self.parts).transpose(self.order)
+        return np.ascontiguousarray(moved).reshape(self.shape)
 
     @property
     def unpacked_shape(self) -> tuple[int, ...]:
@@ -128,7 +139,12 @@ class Packing:
             raise ValueError(f"{self}: matrices are for operands that are known ahead")
 
         def packed(*axes: Expr) -> Expr:
-            parts = dict(zip(self.order, axes, strict=True))
+            apart = [
+                part
+                for axis, group in zip(axes, self.groups, strict=True)
+                for part in _split(axis, group)
+            ]
+            parts = dict(zip(self.order, apart, strict=True))
             indices, held, first = [], [], 0
             for split, size, pad in zip(self.split, tensor.shape, self.pad, strict=True):
                 place: Expr = index(0)
@@ -151,10 +167,26 @@ class Packing:
             packed: what :meth:`placeholder` or :meth:`stage` made.
             indices: of the element in the operand.
         """
-        parts: list[Expr] = []
-        for place, split in zip(indices, self.split, strict=True):
-            for number in range(len(split)):
-                inner = prod(split[number + 1 :])
-                part = place // inner if inner > 1 else place
-                parts.append(part % split[number] if number else part)
-        return TensorRead(packed, tuple(parts[one] for one in self.order))
+        parts = [
+            part
+            for place, split in zip(indices, self.split, strict=True)
+            for part in _split(place, split)
+        ]
+        moved = iter([parts[one] for one in self.order])
+        made = []
+        for group in self.groups:
+            place = next(moved)
+            for size in group[1:]:
+                place = place * size + next(moved)
+            made.append(place)
+        return TensorRead(packed, tuple(made))
+
+
+def _split(place: Expr, extents: Sequence[int]) -> list[Expr]:
+    """The index of each part of a dimension, outermost first."""
+    parts = []
+    for number, size in enumerate(extents):
+        inner = prod(extents[number + 1 :])
+        part = place // inner if inner > 1 else place
+        parts.append(part % size if number else part)
+    return parts

@@ -326,9 +326,14 @@ def _packed(value: ir.Value, packing: Packing) -> ir.Value:
         type_ = ir.RankedTensorType.get(parts, element)
         value = tensor.ExpandShapeOp(type_, value, groups, [], parts).result
     if list(packing.order) != sorted(packing.order):
-        empty = tensor.EmptyOp(list(packing.shape), element).result
+        empty = tensor.EmptyOp([parts[one] for one in packing.order], element).result
         op = linalg.transpose(value, outs=[empty], permutation=list(packing.order))
         value = op.operation.results[0]
+    if len(packing.shape) != len(parts):
+        numbers = iter(range(len(parts)))
+        joined = [[next(numbers) for _ in group] for group in packing.groups]
+        type_ = ir.RankedTensorType.get(list(packing.shape), element)
+        value = tensor.CollapseShapeOp(type_, value, joined).result
     return value
 
 

@@ -1,7 +1,8 @@
 """From the ops of a function to a tensor expression.
 
 A structured op is its iterator types, indexing maps and body, whatever it is called
-(`structured_ops`). What has neither is in `reshapes`, `rearrangements` and `normalisations`.
+(`structured_ops`). What has neither is in `reshapes`, `rearrangements`, `normalisations` and
+`quantisations`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from tilewright.ir.walk import symbols
 from tilewright.schedule.errors import ScheduleError
 from tilewright.schedule.expr import Const, Expr
 from tilewright.schedule.tensor import ComputeOp, Tensor, placeholder
-from tilewright.sketch import normalisations, rearrangements, reshapes
+from tilewright.sketch import normalisations, quantisations, rearrangements, reshapes
 from tilewright.sketch.fusion import fuse
+from tilewright.sketch.integer_sums import sum_integers
 from tilewright.sketch.interface import SiteExpression
 from tilewright.sketch.scalar_bodies import is_scalar, translate_scalar
 from tilewright.sketch.structured_ops import structured
@@ -43,7 +45,12 @@ _CALLS = ("func.call", "util.call")
 _BOUNDARIES = ("hal.tensor.import", "hal.tensor.export")
 _LOAD = "iree_tensor_ext.dispatch.tensor.load"
 _STORE = "iree_tensor_ext.dispatch.tensor.store"
-_RULES = {**reshapes.RULES, **rearrangements.RULES, **normalisations.RULES}
+_RULES = {
+    **reshapes.RULES,
+    **rearrangements.RULES,
+    **normalisations.RULES,
+    **quantisations.RULES,
+}
 _TOO_DEEP = "too many operations behind each other"
 # Constants of so many different elements are written out as choices among them.
 _WRITTEN_OUT = 16
@@ -113,6 +120,7 @@ def translate_function(
     try:
         results = driver.call(target, arguments)
         outputs = tuple(driver.output(result) for result in results)
+        sum_integers(outputs, workshop.arithmetic)
         fuse(outputs, workshop.arithmetic)
     except (ScheduleError, Unsupported) as problem:
         raise Untranslatable(driver.known.at, str(problem)) from problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from expression_evaluator import evaluate_expression
 
 from tilewright import te
 from tilewright.sketch.packing import Packing
@@ -39,3 +40,20 @@ def test_dimensions_are_multiplied_by_matrices_first() -> None:
     assert np.array_equal(found[0], (np.array(sums) @ b)[:, :2])
     with pytest.raises(ValueError, match="known ahead"):
         packed.stage(te.placeholder((3, 4), name="b"))
+
+
+def test_parts_are_joined() -> None:
+    """What NumPy makes is what a stage computes, and where `read` finds it."""
+    packed = Packing((0, 1), ((3, 2), (2, 3)), (2, 0, 1, 3), joined=(1, 2, 1))
+    b = np.arange(30.0, dtype="f").reshape(6, 5)
+    found = packed.of(b)
+    assert found.shape == packed.shape == (2, 6, 3)
+    tensor = te.placeholder((6, 5), name="b")
+    stage = packed.stage(tensor)
+    (computed,) = evaluate_expression([tensor], [stage], [b])
+    assert np.array_equal(computed, found)
+    back = te.compute((6, 5), lambda i, j: packed.read(stage, (i, j)), name="back")
+    (again,) = evaluate_expression([tensor], [back], [b])
+    assert np.array_equal(again, b)
+    with pytest.raises(ValueError, match="joined parts are not all"):
+        Packing((0, 0), ((3,), (4,)), (0, 1), joined=(1,))

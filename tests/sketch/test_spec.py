@@ -305,9 +305,13 @@ def test_which_result_of_an_op_is_used_is_compared(compiler: Compiler) -> None:
     same(second, -(given**2))
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "i8"])
-def test_packing_of_narrow_types_is_done_ahead(compiler: Compiler, dtype: str) -> None:
-    """Panels of 8 columns, the last of which is padded."""
+@pytest.mark.parametrize(
+    ("dtype", "joined"), [("f16", False), ("bf16", False), ("i8", False), ("i8", True)]
+)
+def test_packing_of_narrow_types_is_done_ahead(
+    compiler: Compiler, dtype: str, joined: bool
+) -> None:
+    """Panels of 8 columns, the last of which is padded; as one dimension with the rows, too."""
     total = "i32" if dtype == "i8" else "f32"
     zero = "0" if dtype == "i8" else "0.0"
     body = f"""
@@ -318,14 +322,15 @@ def test_packing_of_narrow_types_is_done_ahead(compiler: Compiler, dtype: str) -
         outs(%f : tensor<8x20x{total}>) -> tensor<8x20x{total}>"""
     inputs = f"%x: tensor<8x16x{dtype}>, %w: tensor<16x20x{dtype}>"
     site = function(inputs, "%y", f"tensor<8x20x{total}>", body)
-    x, w = te.placeholder((8, 16), dtype, name="x"), te.placeholder((3, 16, 8), dtype, name="w")
+    packing = Packing((0, 4), ((16,), (3, 8)), (1, 0, 2), joined=(2, 1) if joined else ())
+    x, w = te.placeholder((8, 16), dtype, name="x"), te.placeholder(packing.shape, dtype, name="w")
     k = te.reduce_axis(16, "k")
 
     def term(i: te.Expr, j: te.Expr) -> te.Expr:
-        return te.cast(total, x[i, k]) * te.cast(total, w[j // 8, k, j % 8])
+        place = (j // 8 * 16 + k,) if joined else (j // 8, k)
+        return te.cast(total, x[i, k]) * te.cast(total, w[(*place, j % 8)])
 
     y = te.compute((8, 20), lambda i, j: te.sum(term(i, j), axis=k), name="y")
-    packing = Packing((0, 4), ((16,), (3, 8)), (1, 0, 2))
     kernel = SketchedKernel(te.create_schedule(y), (x, w, y), {1: packing})
     spec = spec_of(spec_kernel("narrow", site, kernel))
     given = np.random.default_rng(0).integers(-3, 4, (8, 16)).astype(np.int8)

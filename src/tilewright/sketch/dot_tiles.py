@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, r
 from tilewright.schedule.types import is_float
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.packing import Packing
+from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.structure import extent, rewritten, source_read
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, tiles_of
 from tilewright.space.arrays import FloatArray
@@ -289,33 +288,22 @@ class _DotTilesSketch(Sketch):
         if read is None or form.right.position is None or len(form.right.tile) != 1:
             return None
         (column,) = form.right.tile
-        tiles = tiles_of(extent(column), lanes)
-        known: dict[Expr, tuple[tuple[int, ...], int]] = {
-            **{axis: ((extent(axis),), 0) for axis in form.depth[:-1]},
-            column: ((tiles, lanes), tiles * lanes - extent(column)),
-            form.depth[-1]: ((self._filled // group, group), self._filled - self._inner),
-        }
-        split: list[tuple[int, ...]] = []
-        pad: list[int] = []
-        first: dict[Expr, int] = {}
-        ones: list[int] = []
-        for place, size in zip(read.indices, read.tensor.shape, strict=True):
-            parts, more = known.get(place, ((1,), 0))
-            if size != prod(parts) - more or place in first:
-                return None
-            if place in known:
-                first[place] = sum(map(len, split))
-            else:
-                ones.append(sum(map(len, split)))
-            split.append(parts)
-            pad.append(more)
-        if len(first) != len(known):
+        *outer, inner = form.depth
+        parts: dict[Expr, tuple[int, ...]] = {axis: (extent(axis),) for axis in outer}
+        parts[column] = (tiles_of(extent(column), lanes), lanes)
+        parts[inner] = (self._filled // group, group)
+        by_axis = split_dimensions(read, parts)
+        if by_axis is None:
             return None
-        outer = [first[axis] for axis in form.depth[:-1]]
-        inner, tile = first[form.depth[-1]], first[column]
-        order = (*ones, tile, *outer, inner, tile + 1, inner + 1)
+        first, ones = by_axis.first, by_axis.ones
+        order = [first[axis] for axis in (column, *outer, inner)]
         joined = (len(ones) + 1, len(outer) + 1, 1, 1)
-        return Packing(tuple(pad), tuple(split), order, joined=joined if sum(joined) > 4 else ())
+        return Packing(
+            by_axis.pad,
+            by_axis.split,
+            (*ones, *order, first[column] + 1, first[inner] + 1),
+            joined=joined if sum(joined) > len(joined) else (),
+        )
 
     def _panels(self) -> Tensor:
         """The columns in panels."""

@@ -30,7 +30,7 @@ from tilewright.schedule.tensor import (
 from tilewright.schedule.walk import transform
 from tilewright.sketch.dot_tiles import ByteTilesSketch, SmallElement, small_element
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
-from tilewright.sketch.packing import Packing
+from tilewright.sketch.packing import Packing, split_dimensions
 from tilewright.sketch.sliding import (
     sliding_reduction,
     with_producers,
@@ -46,6 +46,10 @@ from tilewright.trial import Configuration
 
 _MOST_ROWS = 16
 _MOST_PIECES = 64
+# Sums in a vector of the smallest instructions of x86, which take bytes without a sign.
+_X86_LANES = 8
+# Bytes that are copied at once: those of a point, or a vector of them.
+_MOST_COPIED, _COPIED = 128, 64
 
 
 class ByteWindowsSketch(Sketch):
@@ -71,7 +75,7 @@ class ByteWindowsSketch(Sketch):
         (self._column,) = found.outputs
         *lines, self._point, channels = found.dims
         self._window = [one for one in lines if one.reduced is not None]
-        if self._point.data is None or self._point.dilation > 1 or len(self._window) > 1:
+        if self._point.data is None or self._point.dilation > 1 or len(self._window) != 1:
             raise Unfit("no windows over lines of points, one for each element of the result")
         if channels.data is not None or channels.reduced is None or channels.dilation > 1:
             raise Unfit("the channels of a point do not lie beside each other")
@@ -88,6 +92,7 @@ class ByteWindowsSketch(Sketch):
         self._line = others[-1]
         if found.dim_of(self._line) is None:
             raise Unfit("lines of the result are not those of an image")
+        self._packed = self._packing()
         self._choose()
 
     def _choose(self) -> None:
@@ -168,11 +173,12 @@ class ByteWindowsSketch(Sketch):
         position = found.filter_input
         assert position is not None
         assert found.filter is not None
-        packing = self._packing()
+        packing = self._packed
         panels, image = packing.placeholder(found.filter.tensor), self._image()
         tap = self._point.reduced
         depth = (extent(tap) if tap is not None else 1) * self._filled
-        window = extent(self._window[0].reduced) if self._window else 1  # type: ignore[arg-type]
+        lines = self._window[0].reduced
+        window = 1 if lines is None else extent(lines)
         o = reduce_axis(window, "o")
         g, e = reduce_axis(depth // size, "g"), reduce_axis(size, "e")
         step = self._point.stride * self._filled
@@ -257,39 +263,20 @@ class ByteWindowsSketch(Sketch):
         channels in it, in groups."""
         found, size = self._found, self._group
         assert found.filter is not None
-        tiles, width = tiles_of(extent(self._column), self._lanes), extent(self._column)
-        channels = extent(self._channels)
-        known: dict[Expr, tuple[tuple[int, ...], int]] = {
-            self._column: ((tiles, self._lanes), tiles * self._lanes - width),
-            self._channels: ((self._filled // size, size), self._filled - channels),
-        }
-        taps = [one.reduced for one in (*self._window, self._point)]
-        known.update({tap: ((extent(tap),), 0) for tap in taps if tap is not None})
-        split: list[tuple[int, ...]] = []
-        pad, ones, first = list[int](), list[int](), dict[Expr, int]()
-        for place, whole in zip(found.filter.indices, found.filter.tensor.shape, strict=True):
-            parts, more = known.get(place, ((1,), 0))
-            at = sum(map(len, split))
-            if place in known:
-                first[place] = at
-            elif whole == 1:
-                ones.append(at)
-            else:
-                raise Unfit("a dimension of its filters is none of the windows")
-            split.append(parts)
-            pad.append(more)
-        outer = [first[a.reduced] for a in self._window if a.reduced in first]
-        inner = [first[tap] for tap in taps[-1:] if tap in first]
+        tiles = tiles_of(extent(self._column), self._lanes)
+        lines, tap = self._window[0].reduced, self._point.reduced
+        taps = [axis for axis in (lines, tap) if axis is not None]
+        parts: dict[Expr, tuple[int, ...]] = {axis: (extent(axis),) for axis in taps}
+        parts[self._column] = (tiles, self._lanes)
+        parts[self._channels] = (self._filled // size, size)
+        by_axis = split_dimensions(found.filter, parts)
+        if by_axis is None:
+            raise Unfit("a dimension of its filters is none of the windows'")
+        first, ones = by_axis.first, by_axis.ones
         tile, group = first[self._column], first[self._channels]
-        order = (*ones, tile, *outer, *inner, group, tile + 1, group + 1)
-        if not outer:
-            if not ones:
-                raise Unfit("its windows have one line, and filters no dimension for it")
-            order = (*ones[1:], tile, ones[0], *inner, group, tile + 1, group + 1)
-            joined = (len(ones), 1, len(inner) + 1, 1, 1)
-        else:
-            joined = (len(ones) + 1, 1, len(inner) + 1, 1, 1)
-        return Packing(tuple(pad), tuple(split), order, joined=joined)
+        order = (*ones, tile, *(first[axis] for axis in taps), group, tile + 1, group + 1)
+        joined = (len(ones) + 1, 1, len(taps), 1, 1)
+        return Packing(by_axis.pad, by_axis.split, order, joined=joined)
 
     def _output(self, sums: Tensor, kept: Sequence[IterVar]) -> Tensor:
         """The site's output, of these sums."""
@@ -311,10 +298,5 @@ class ByteWindowsSketch(Sketch):
             return made
         return rewritten(found.site.output, {old: element})
 
-
-# Sums in a vector of the smallest instructions of x86, which take bytes without a sign.
-_X86_LANES = 8
-# Bytes that are copied at once: those of a point, or a vector of them.
-_MOST_COPIED, _COPIED = 128, 64
 
 SKETCHES: tuple[type[Sketch], ...] = (ByteWindowsSketch,)

@@ -10,7 +10,7 @@ ships) and as a tensor expression (in a kernel).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -190,3 +190,45 @@ def _split(place: Expr, extents: Sequence[int]) -> list[Expr]:
         part = place // inner if inner > 1 else place
         parts.append(part % size if number else part)
     return parts
+
+
+@dataclass(frozen=True)
+class SplitDimensions:
+    """How the dimensions of an operand that axes run along are split: `pad` and `split` as of
+    `Packing`; by the axis of a dimension the number of its first part; parts of dimensions of one
+    element."""
+
+    pad: tuple[int, ...]
+    split: tuple[tuple[int, ...], ...]
+    first: Mapping[Expr, int]
+    ones: tuple[int, ...]
+
+
+def split_dimensions(
+    read: TensorRead, parts: Mapping[Expr, tuple[int, ...]]
+) -> SplitDimensions | None:
+    """Split the dimensions of an operand by the axes that run along them.
+
+    Args:
+        read: of the operand.
+        parts: for each axis the extents that its dimension is split into, padded to their product.
+
+    Returns:
+        None where a dimension of several elements is along none of these axes alone, or an axis
+        along none or several.
+    """
+    split: list[tuple[int, ...]] = []
+    pad, ones, first = list[int](), list[int](), dict[Expr, int]()
+    for place, size in zip(read.indices, read.tensor.shape, strict=True):
+        at = sum(map(len, split))
+        if place in parts and place not in first:
+            first[place] = at
+        elif size == 1:
+            ones.append(at)
+        else:
+            return None
+        split.append(parts.get(place, (1,)))
+        pad.append(prod(split[-1]) - size)
+    if len(first) < len(parts) or min(pad) < 0:
+        return None
+    return SplitDimensions(tuple(pad), tuple(split), first, tuple(ones))

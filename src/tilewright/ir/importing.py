@@ -81,11 +81,14 @@ def import_onnx(model: Path, work: Path) -> Imported:
 
 def _import_onnx(model: Path, program: Path, weights: Path, *options: str) -> str:
     own = ("--externalize-params", "--params-scope", PARAMETER_SCOPE)
+    # What is changed is the model in memory, which a large one is not to be.
+    large = "--large-model" in options
+    importer = "iree.compiler.tools.import_onnx" if large else "tilewright.ir.onnx_import"
     return _run_importer(
         program,
         weights,
         lambda made, archive: [
-            *("iree.compiler.tools.import_onnx", str(model), *options, *own),
+            *(importer, str(model), *options, *own),
             *("--save-params-to", str(archive), "-o", str(made)),
         ],
     )

@@ -80,6 +80,27 @@ def test_of_stages_and_padding() -> None:
     check(known, product(lambda i, k: padded[i, k], known.columns), 1)
 
 
+def test_scales_are_not_read_where_padding_has_none() -> None:
+    """A row of padding above the first: there is no scale for it."""
+    known = Operands()
+    t = te.placeholder((ROWS - 1,), "f32", name="t")
+    numbers = te.compute(
+        (ROWS - 1, DEPTH), lambda i, k: known.a[i, k].astype("f32") * t[i], name="numbers"
+    )
+    padded = te.compute(
+        (ROWS, DEPTH),
+        lambda i, k: te.if_then_else(i >= 1, numbers[i - 1, k], 0.0),
+        name="padded",
+    )
+    output = product(lambda i, k: padded[i, k], known.columns)
+    arithmetic = Arithmetic()
+    for op in ordered([output]):
+        for axis in (*op.axis, *op.reduce_axis):
+            arithmetic.bind(axis, 0, axis.dom[1] - 1)
+    sum_integers([output], arithmetic)
+    assert not integer_sums(output)
+
+
 @pytest.mark.parametrize("case", ["scale of a term", "floats", "padded with ones", "overflow"])
 def test_others_stay(case: str) -> None:
     known = Operands(1 << 17 if case == "overflow" else DEPTH)

@@ -155,7 +155,7 @@ class ByteWindowsSketch(Sketch):
 
         parts = factors(found.body)
         image = [p for p in parts if any(r.tensor is found.image.tensor for r in reads(p))]
-        rest = [p for p in parts if p not in image]
+        rest = [p for p in parts if all(p is not one for one in image)]
         filters = [small_element(part, "i8") for part in rest]
         plain = len(filters) == 1 and filters[0] is not None and filters[0].is_plain
         small = small_element(transform(image[0], at), "i8") if len(image) == 1 else None

@@ -34,6 +34,7 @@ from tilewright.schedule.tensor import (
     Tensor,
     TensorRead,
     compute,
+    reads,
     reduce_axis,
 )
 from tilewright.schedule.types import INDEX, bits, is_float
@@ -152,6 +153,8 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
             inner = _scaled(value.a, summed_up, arithmetic)
             if inner is None or not isinstance(value.b, Const) or value.b.value:
                 return None
+            if not all(_reads_inside(scale, arithmetic) for scale in inner.scales):
+                return None  # the condition says where there is one
             zero = const(0, inner.integer.dtype)
             return replace(inner, integer=replace(value, a=inner.integer, b=zero))
         case Binary() if value.op == "mul":
@@ -160,6 +163,16 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
                 if found is not None and not set(variables_of(other)) & set(summed_up):
                     return replace(found, scales=(*found.scales, other))
     return None
+
+
+def _reads_inside(value: Expr, arithmetic: Arithmetic) -> bool:
+    """Whether what an expression reads is there whatever its axes are."""
+    for read in reads(value):
+        for place, size in zip(read.indices, read.tensor.shape, strict=True):
+            form = arithmetic.linear(place)
+            if form.low < 0 or form.high >= size:
+                return False
+    return True
 
 
 def _is_wider(value: Cast) -> bool:

@@ -125,6 +125,48 @@ def test_a_convolution_of_numbers_less_what_stands_for_0(
     assert "vpdpbusd" in code
 
 
+@pytest.mark.parametrize(("zero", "stride"), [(0, 1), (0, 2), (-9, 1)])
+def test_rows_of_a_picture(zero: int, stride: int) -> None:
+    """Points of a picture are rows, which are no dimension of it."""
+    a, w = te.placeholder((6, 6, 8), "i8", name="a"), te.placeholder((8, 16), "i8", name="w")
+    c, side = te.reduce_axis(8, "c"), 6 // stride
+    sums = te.compute(
+        (side, side, 16),
+        lambda y, x, f: te.sum(
+            byte_value(a[y * stride, x * stride, c].astype("i32"), zero, False)
+            * w[c, f].astype("i32"),
+            axis=c,
+        ),
+        name="sums",
+    )
+    sketch = ByteTilesSketch(SiteExpression((a, w), (False, True), sums), VNNI)
+    rng = np.random.default_rng(0)
+    x = rng.integers(-128, 128, a.shape).astype("i1")
+    weights = rng.integers(-128, 128, w.shape).astype("i1")
+    wanted = (x[::stride, ::stride].astype("i4") - zero) @ weights.astype("i4")
+    for configuration in (sketch.space.default, *sketch.space.sample(rng, 4)):
+        kernel = sketch.schedule(configuration)
+        (found,) = evaluate(kernel.lower().program, [x, kernel.packings[1].of(weights)], "random")
+        assert np.array_equal(found, wanted), configuration
+
+
+def test_rows_are_read_where_they_are_whatever_stands_for_0() -> None:
+    a, b = te.placeholder((14, 16), "i8", name="a"), te.placeholder((16, 32), "i8", name="b")
+    k = te.reduce_axis(16, "k")
+    c = te.compute(
+        (14, 32),
+        lambda i, j: te.sum((a[i, k].astype("i32") - 5) * b[k, j].astype("i32"), axis=k),
+        name="c",
+    )
+    sketch = ByteTilesSketch(SiteExpression((a, b), (False, True), c), VNNI)
+    assert "copy" not in dict(sketch.space.default.items)
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-128, 128, t.shape).astype("i1") for t in (a, b))
+    kernel = sketch.schedule(sketch.space.default)
+    (found,) = evaluate(kernel.lower().program, [x, kernel.packings[1].of(y)], "random")
+    assert np.array_equal(found, (x.astype("i4") - 5) @ y.astype("i4"))
+
+
 def test_windows_that_bytes_are_not_read_through() -> None:
     with pytest.raises(Unfit, match="no operand is read through"):
         ByteWindowsSketch(product(14, 40, 16, constant=True), VNNI)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,6 +96,7 @@ class _DotTilesSketch(Sketch):
         self._filled = tiles_of(self._inner, group) * group
         self._target = target
         # With a sign an instruction of x86 takes one more step for each: copies are without.
+        self._copies = self._in_place is None
         flips = self._copies and self.dots.dtype == "i8" and self._lanes > _ARM_LANES
         self._flips = flips and not left.unsigned
         self._unsigned = left.unsigned or self._flips
@@ -131,14 +133,17 @@ class _DotTilesSketch(Sketch):
         )
 
     @property
-    def _copies(self) -> bool:
-        """Whether rows have to be copied for their depth to lie side by side."""
+    def _in_place(self) -> TensorRead | None:
+        """The read of rows whose depth lies side by side; None where they have to be copied."""
         form = self._form
-        read = source_read(form.left.factor)
+        rows, _, depth = form.sizes
         small = self._small(form.left.factor)
         assert small is not None
-        in_place = isinstance(small.value, TensorRead) and read is not None and form.left.flat[1]
-        return not in_place or not form.left.contiguous[1] or self._filled != self._inner
+        read, wanted = small.value, (*form.left.tile, *form.depth)
+        if not isinstance(read, TensorRead) or self._filled != self._inner:
+            return None
+        same = len(read.indices) == len(wanted) and all(map(is_, read.indices, wanted))
+        return read if same and read.tensor.shape == (rows, depth) else None
 
     def _prior(self, configurations: Any) -> FloatArray:
         """Loads of a step for each of its products; pieces that are not shared out evenly; rows
@@ -175,7 +180,7 @@ class _DotTilesSketch(Sketch):
         zero = self._zero
 
         def element(panel: Expr, row: Expr, lane: Expr) -> Expr:
-            a = cast(wide, TensorRead(left, self._row_at(left, row, g * size + e)))
+            a = cast(wide, TensorRead(left, (row, g * size + e)))
             b = TensorRead(panels, (panel, g, lane, e))
             taken = intrinsics.byte_value(a, zero, self._unsigned)
             total: Expr = summed(Binary("mul", taken, Cast(wide, b), wide), axis=[g, e])
@@ -240,9 +245,8 @@ class _DotTilesSketch(Sketch):
     def _left(self) -> Tensor:
         """Rows with their depth side by side: the operand itself where it is that."""
         form = self._form
-        if not self._copies:
-            read = source_read(form.left.factor)
-            assert read is not None
+        read = self._in_place
+        if read is not None:
             return read.tensor
 
         def element(row: Expr, step: Expr) -> Expr:
@@ -254,14 +258,6 @@ class _DotTilesSketch(Sketch):
         depth = sizes_of(form.depth[:-1]) * self._filled
         made: Tensor = compute((form.sizes[0], depth), element, name="left.rows")
         return made
-
-    def _row_at(self, left: Tensor, row: Expr, step: Expr) -> tuple[Expr, ...]:
-        """The indices of a step of a row in what `_left` gives."""
-        if self._copies:
-            return (row, step)
-        read = source_read(self._form.left.at([], row, step))
-        assert read is not None
-        return read.indices
 
     def _at(self, operand: MatrixOperand, place: Expr, step: Expr, nothing: Expr) -> Expr:
         """The small element of an operand at a step of the filled depth; `nothing` where that is

@@ -67,6 +67,23 @@ def test_what_is_needed_stays(shared: bool) -> None:
     onnx.checker.check_model(model)
 
 
+def test_what_a_branch_reads_stays() -> None:
+    from onnx import TensorProto, helper
+
+    from tilewright.ir.onnx_import import drop_zero_points
+
+    model = quantised(np.zeros(CHANNELS))
+    output = helper.make_tensor_value_info("i", TensorProto.INT8, [CHANNELS])
+    branch = helper.make_graph([helper.make_node("Identity", ["zeros"], ["i"])], "b", [], [output])
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.INT8, [CHANNELS]))
+    model.graph.node.append(
+        helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch)
+    )
+    assert drop_zero_points(model) == 1
+    assert "zeros" in names(model)
+
+
 def test_a_model_is_imported_without_them(tmp_path: Path) -> None:
     sizes = []
     for name, zeros in (("without", np.zeros(CHANNELS)), ("with", np.ones(CHANNELS))):

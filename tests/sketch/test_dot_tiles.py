@@ -125,11 +125,15 @@ def test_a_convolution_of_numbers_less_what_stands_for_0(
     assert "vpdpbusd" in code
 
 
-@pytest.mark.parametrize(("zero", "stride"), [(0, 1), (0, 2), (-9, 1)])
-def test_rows_of_a_picture(zero: int, stride: int) -> None:
-    """Points of a picture are rows, which are no dimension of it."""
-    a, w = te.placeholder((6, 6, 8), "i8", name="a"), te.placeholder((8, 16), "i8", name="w")
-    c, side = te.reduce_axis(8, "c"), 6 // stride
+@pytest.mark.parametrize(
+    ("zero", "stride", "channels"), [(0, 1, 8), (0, 2, 8), (-9, 1, 8), (3, 2, 144)]
+)
+def test_rows_of_a_picture(zero: int, stride: int, channels: int) -> None:
+    """Points of a picture are rows, which are no dimension of it; many channels are copied in
+    several vectors."""
+    a = te.placeholder((6, 6, channels), "i8", name="a")
+    w = te.placeholder((channels, 16), "i8", name="w")
+    c, side = te.reduce_axis(channels, "c"), 6 // stride
     sums = te.compute(
         (side, side, 16),
         lambda y, x, f: te.sum(

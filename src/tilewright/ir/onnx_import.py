@@ -45,11 +45,21 @@ def drop_zero_points(model: onnx.ModelProto) -> int:
         if node.input[_ZERO_POINT] in zeros:
             del node.input[_ZERO_POINT]
             dropped += 1
-    used = {name for node in graph.node for name in node.input}
-    used |= {one.name for one in (*graph.input, *graph.output)}
+    used = _names_used(graph)
     for one in [one for one in graph.initializer if one.name in zeros - used]:
         graph.initializer.remove(one)
     return dropped
+
+
+def _names_used(graph: onnx.GraphProto) -> set[str]:
+    """The names that a graph reads or returns, those that branches in it read of it among them."""
+    used = {one.name for one in (*graph.input, *graph.output)}
+    for node in graph.node:
+        used.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                used |= _names_used(inner)
+    return used
 
 
 def run(arguments: Sequence[str]) -> None:

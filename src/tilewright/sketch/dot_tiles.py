@@ -14,7 +14,8 @@ from tilewright.schedule.expr import Binary, Cast, Const, Expr, Select, cast, co
 from tilewright.schedule.functions import if_then_else
 from tilewright.schedule.functions import sum as summed
 from tilewright.schedule.schedule import create_schedule
-from tilewright.schedule.tensor import ComputeOp, Tensor, TensorRead, compute, reduce_axis
+from tilewright.schedule.stage import Stage
+from tilewright.schedule.tensor import ComputeOp, IterVar, Tensor, TensorRead, compute, reduce_axis
 from tilewright.schedule.types import is_float
 from tilewright.sketch.contraction import MatrixOperand, contraction_of, sizes_of, together
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
@@ -219,19 +220,12 @@ class _DotTilesSketch(Sketch):
         stage.compute_at(result, outers[0])
         stage.set_scope("local")
         _, row, lane = stage.op.axis
-        if self.dots.dtype == "i8":
-            dot = intrinsics.byte_dot(lanes, depth, height, zero, self._unsigned)
-        else:
-            dot = intrinsics.bf16_dot(lanes, depth, height)
-        stage.tensorize(row if height > 1 else lane, dot)
+        dot = getattr(intrinsics, self.dots.intrinsic)
+        more = (zero, self._unsigned) if self.dots.dtype == "i8" else ()
+        stage.tensorize(row if height > 1 else lane, dot(lanes, depth, height, *more))
         if isinstance(left.op, ComputeOp):
             copy = schedule[left]
-            steps = copy.op.axis[1]
-            if self._filled <= _MOST_COPIED:
-                outer, steps = copy.split(steps, self._filled)
-            elif self._filled % _COPIED == 0:
-                outer, steps = copy.split(steps, _COPIED)
-            copy.vectorize(steps)
+            copy_in_vectors(copy, copy.op.axis[1], self._filled)
             if values.get("copy") == BY_BLOCK:
                 copy.compute_at(result, blocks[-1])
                 copy.set_scope("local")
@@ -339,6 +333,21 @@ class _DotTilesSketch(Sketch):
     def _small(self, factor: Expr) -> SmallElement | None:
         """What a factor is made of, where that is a small element, converted at once."""
         return small_element(factor, self.dots.dtype)
+
+
+def copy_in_vectors(copy: Stage, axis: IterVar, run: int) -> None:
+    """Vectorise a copy along an axis of runs of small elements.
+
+    Args:
+        copy: the stage.
+        axis: its last.
+        run: elements that lie side by side in what is copied.
+    """
+    _, steps = copy.split(axis, run)
+    if run > _MOST_COPIED:
+        width = max(n for n in range(1, _COPIED + 1) if run % n == 0)
+        _, steps = copy.split(steps, width)
+    copy.vectorize(steps)
 
 
 @dataclass(frozen=True)

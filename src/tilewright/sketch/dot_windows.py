@@ -3,8 +3,7 @@ copies the lines of the image that it reads, and tiles slide over the copy.
 
 A line of the copy has the channels of a point beside each other, and points side by side, so that
 what a window has in a line is one run of bytes, and the same run further for the next point of the
-result. It is what libraries for quantised networks do on the processor's own layout (Jacob et al.,
-CVPR 2018, describe such products; Dukhan, "The Indirect Convolution Algorithm", 2019, the windows).
+result.
 """
 
 from __future__ import annotations
@@ -28,13 +27,15 @@ from tilewright.schedule.tensor import (
     reduce_axis,
 )
 from tilewright.schedule.walk import transform
-from tilewright.sketch.dot_tiles import ByteTilesSketch, SmallElement, small_element
+from tilewright.sketch.dot_tiles import (
+    ByteTilesSketch,
+    SmallElement,
+    copy_in_vectors,
+    small_element,
+)
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing, split_dimensions
-from tilewright.sketch.sliding import (
-    sliding_reduction,
-    with_producers,
-)
+from tilewright.sketch.sliding import sliding_reduction, with_producers
 from tilewright.sketch.structure import extent, factors, rewritten
 from tilewright.sketch.tile_operand import tiles_of
 from tilewright.space.arrays import FloatArray
@@ -48,8 +49,6 @@ _MOST_ROWS = 16
 _MOST_PIECES = 64
 # Sums in a vector of the smallest instructions of x86, which take bytes without a sign.
 _X86_LANES = 8
-# Bytes that are copied at once: those of a point, or a vector of them.
-_MOST_COPIED, _COPIED = 128, 64
 
 
 class ByteWindowsSketch(Sketch):
@@ -178,7 +177,8 @@ class ByteWindowsSketch(Sketch):
         tap = self._point.reduced
         depth = (extent(tap) if tap is not None else 1) * self._filled
         lines = self._window[0].reduced
-        window = 1 if lines is None else extent(lines)
+        assert lines is not None
+        window = extent(lines)
         o = reduce_axis(window, "o")
         g, e = reduce_axis(depth // size, "g"), reduce_axis(size, "e")
         step = self._point.stride * self._filled
@@ -233,10 +233,7 @@ class ByteWindowsSketch(Sketch):
         copy = schedule[image]
         copy.compute_at(result, part)
         copy.set_scope("local")
-        _, channel = copy.split(copy.op.axis[-1], self._filled)
-        if self._filled > _MOST_COPIED and self._filled % _COPIED == 0:
-            _, channel = copy.split(channel, _COPIED)
-        copy.vectorize(channel)
+        copy_in_vectors(copy, copy.op.axis[-1], self._filled)
         arguments = list(found.site.inputs)
         arguments[position] = panels
         return SketchedKernel(schedule, (*arguments, output), {position: packing})

@@ -400,6 +400,39 @@ def test_loops_and_functions_are_counted(compiler, function, counts):
     assert [str(one) for one in product.alone.arguments] == ["64x64xf32"]
 
 
+STEPS = """
+func.func @main(%x: tensor<6x4x32xf32>, %h: tensor<4x32xf32>, %w: tensor<32x32xf32>)
+    -> tensor<4x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c6 = arith.constant 6 : index
+  %e = tensor.empty() : tensor<4x32xf32>
+  %r = scf.for %i = %c0 to %c6 step %c1 iter_args(%s = %h) -> (tensor<4x32xf32>) {
+    %t = tensor.extract_slice %x[%i, 0, 0] [1, 4, 32] [1, 1, 1]
+        : tensor<6x4x32xf32> to tensor<4x32xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4x32xf32>) -> tensor<4x32xf32>
+    %p = linalg.matmul ins(%s, %w : tensor<4x32xf32>, tensor<32x32xf32>)
+        outs(%f : tensor<4x32xf32>) -> tensor<4x32xf32>
+    %y = arith.addf %p, %t : tensor<4x32xf32>
+    scf.yield %y : tensor<4x32xf32>
+  }
+  return %r : tensor<4x32xf32>
+}
+"""
+
+
+def test_what_a_step_of_a_loop_reads_of_a_sequence_is_an_input(compiler):
+    _, found = sites_of(compiler, STEPS)
+    (site,) = found
+    assert site.reason == ""
+    assert site.count == 6
+    assert Counter(str(one) for one in site.alone.arguments) == Counter(
+        {"4x32xf32": 2, "32x32xf32": 1}
+    )
+    assert not any("extract_slice" in name for name in computed(site))
+
+
 RUN_TIME = {
     "it has sizes that are known at run time only": """
 func.func @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {

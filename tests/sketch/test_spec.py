@@ -75,6 +75,41 @@ def test_a_kernel_reaches_each_occurrence(compiler: Compiler, packed: bool) -> N
     same(*compiler.run(TWICE, spec, X, other), wanted)
 
 
+LOOP = programs(
+    [
+        constant("w", W),
+        constant("b", B),
+        """
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %c3 = arith.constant 3 : index
+      %none = arith.constant dense<0.0> : tensor<24x32xf32>
+      %t = scf.for %i = %c0 to %c3 step %c1 iter_args(%sum = %none) -> (tensor<24x32xf32>) {
+      %x = tensor.extract_slice %xs[%i, 0, 0] [1, 24, 16] [1, 1, 1]
+        : tensor<3x24x16xf32> to tensor<24x16xf32>""",
+        product("y", "%x", "%w", "%b"),
+        """
+      %n = arith.addf %sum, %y : tensor<24x32xf32>
+      scf.yield %n : tensor<24x32xf32>
+      }""",
+    ],
+    "%xs: tensor<3x24x16xf32>",
+    "%t",
+    "tensor<24x32xf32>",
+)
+
+
+def test_what_a_kernel_packs_is_packed_before_a_loop(compiler: Compiler) -> None:
+    spec = spec_of(spec_kernel("dense", PRODUCT, product_kernel(True)))
+    assert compiler.dispatched(LOOP, spec) == {"dense": 1}
+    xs = random(3, 24, 16, seed=5)
+    same(*compiler.run(LOOP, spec, xs), sum(np.maximum(x @ W + B, 0) for x in xs))
+    module = compiler.module(LOOP, spec, "flow")
+    loops = (op for op in walk(module.operation) if op.name == "scf.for")
+    inside = [[op.name for op in walk(loop) if op.name == "flow.dispatch"] for loop in loops]
+    assert max(map(len, inside)) == 2, "the kernel, and the sum"
+
+
 SQUARE = [
     "\n      %six = arith.constant 6.0 : f32\n      %half = arith.constant 1.5 : f32",
     pointwise(

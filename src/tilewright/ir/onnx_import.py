@@ -1,8 +1,9 @@
-"""IREE's importer of ONNX models, run as a program, on a model that leaves out zeros.
+"""IREE's importer of ONNX models, run as a program, on a model that says the same in a better way.
 
-Exporters give each channel of a quantised filter a zero point even where all of them are 0. As a
-parameter outside the program its value is not known to any compiler, which then corrects each sum
-by what it might be: a sum of the image for each element of the result.
+Recurrent layers are written as a product and a loop (`ir/onnx_recurrent`). Exporters give each
+channel of a quantised filter a zero point even where all of them are 0. As a parameter outside the
+program its value is not known to any compiler, which then corrects each sum by what it might be: a
+sum of the image for each element of the result.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 from onnx import numpy_helper
+
+from tilewright.ir.onnx_recurrent import split_recurrent
 
 _DEQUANTIZE, _ZERO_POINT = "DequantizeLinear", 2
 
@@ -71,7 +74,7 @@ def run(arguments: Sequence[str]) -> None:
     path, *options = arguments
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
-        if drop_zero_points(model):
+        if drop_zero_points(model) + split_recurrent(model):
             # Where other files are is said relative to the model.
             options += ["--data-dir", str(Path(path).resolve().parent)]
             path = str(Path(folder) / Path(path).name)

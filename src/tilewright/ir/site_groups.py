@@ -14,7 +14,15 @@ from iree.compiler import ir
 from tilewright.ir.reference.quantised import DEQUANTIZE, QUANTIZE
 from tilewright.ir.site_dispatches import FormedDispatch
 from tilewright.ir.site_module import IsolatedSite, isolate_value, needed
-from tilewright.ir.site_ops import DATA, FREE, OUTSIDE, ProgramOps, is_cheap, is_move
+from tilewright.ir.site_ops import (
+    DATA,
+    FREE,
+    OUTSIDE,
+    ProgramOps,
+    is_cheap,
+    is_move,
+    is_placed_late,
+)
 
 # Another way to look at the same data.
 _RESHAPES = ("tensor.cast", "tensor.collapse_shape", "tensor.expand_shape")
@@ -250,7 +258,9 @@ class SiteGroups:
             number = self._ops.number.get(op, OUTSIDE)
             known = self._ops.known(op.results[0])
             if known == DATA:
-                return number != OUTSIDE and (number in more or bool(self._where[number] & groups))
+                if number == OUTSIDE or is_placed_late(op):
+                    return False
+                return number in more or bool(self._where[number] & groups)
             return known == FREE or (number != OUTSIDE and not self._ops.stays_outside(op))
 
         return isolate_value(value, inside)

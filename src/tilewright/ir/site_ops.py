@@ -84,6 +84,20 @@ def is_move(op: ir.Operation) -> bool:
     return is_elementwise(op) and len(list(walk(op))) == 1
 
 
+def is_placed_late(op: ir.Operation) -> bool:
+    """Whether an op takes a part of a tensor from a place that is known at run time only, such as
+    what a step of a loop reads of a sequence.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    return (
+        op.name == "tensor.extract_slice"
+        and len(op.operands) > 1
+        and ir.RankedTensorType(op.results[0].type).has_static_shape
+    )
+
+
 class ProgramOps:
     """The ops of a program by their numbers, with what is known of each."""
 

@@ -16,6 +16,7 @@ them, a matcher of the site and the rewrite that puts the function's body in its
         transform.foreach_match …       // constants beside the ops that use them, see spec/pattern
         transform.foreach_match …       // sites of most ops first: a site may be part of another
         transform.apply_dce
+        transform.apply_licm to …       // what packs constants, out of loops
       }
     }
 
@@ -389,6 +390,7 @@ def _define_main(kernels: Sequence[_Written]) -> None:
             if each:
                 function = library.foreach_match(function, each)
                 ir.Operation.create("transform.apply_dce", operands=[function])
+        library.move_out_of_loops(function)
 
     def main(module: ir.Value) -> None:
         if kernels:

@@ -46,6 +46,7 @@ FUNCTION_OP = "func.func"
 FUNCTION = "util.func"
 ENTRY_POINT_ATTR = "iree_codegen.tuning_spec_entrypoint"
 
+_LOOPS = ("scf.for", "scf.while")
 # Steps that hand on what they consume.
 _HANDS_ON = frozenset({"transform.apply_registered_pass", "transform.foreach_match"})
 
@@ -352,6 +353,17 @@ def foreach_match(root: ir.Value, pairs: Sequence[tuple[str, str]]) -> ir.Value:
         for names in zip(*pairs, strict=True)
     )
     return transform.ForeachMatchOp(any_op(), [], root, [], matchers, actions).updated
+
+
+def move_out_of_loops(function: ir.Value) -> None:
+    """Compute before each loop what is the same in all of its steps.
+
+    IREE evaluates ahead what it finds to be constant, and of what stands in a loop only a part.
+
+    Args:
+        function: its handle, which is not consumed.
+    """
+    ir.Operation.create("transform.apply_licm", operands=[match(function, _LOOPS)])
 
 
 def handed_on(handle: ir.Value, steps: Iterable[ir.Operation]) -> ir.Value:

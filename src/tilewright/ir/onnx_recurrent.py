@@ -1,0 +1,392 @@
+"""Recurrent layers of an ONNX model as one product for all steps, and a loop of what is left.
+
+IREE's importer makes a product of each gate with the input and one of it with the state, in every
+step: nine dispatches in each step of an LSTM. What does not depend on the step before is one
+product here, and so are the gates' products with the state. That the input's part of a recurrent
+layer is computed for all steps at once is from J. Appleyard, T. Kocisky and P. Blunsom, Optimizing
+Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946 (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+# Gates of each layer, as its weights have them beside each other.
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+# `Slice` has places as inputs since this version, `Scan` its present form since an earlier one.
+_OLDEST = 10
+# Steps that are written out in a loop: each time around takes some 8 us beside its dispatches.
+_TOGETHER = 8
+
+
+def split_recurrent(model: onnx.ModelProto) -> int:
+    """Write recurrent layers as a product for all steps and a loop over these.
+
+    A layer stays as it is where it is not of the usual kind (its own activations, peepholes, a
+    limit on values, sequences of different lengths, the batch first) or where the number of steps
+    is not known.
+
+    Args:
+        model: is changed. Data in other files is not looked at.
+
+    Returns:
+        How many layers were rewritten.
+    """
+    version = next((one.version for one in model.opset_import if not one.domain), 0)
+    graph = model.graph
+    if version < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
+        return 0
+    shapes = _shapes(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for number, node in enumerate(graph.node):
+        layer = _layer(node, shapes)
+        if layer is None:
+            nodes.append(node)
+            continue
+        build = _Build(f"{node.name or node.op_type}_{number}_")
+        _write(build, layer)
+        graph.initializer.extend(build.constants)
+        nodes += build.nodes
+        count += 1
+    if count:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return count
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A recurrent layer; names are '' where it has no such input or output.
+
+    steps, batch, input_width, width: what X has, and the state. linear_before_reset: of a GRU.
+    """
+
+    kind: str
+    inputs: dict[str, str]
+    outputs: list[str]
+    reversed: tuple[bool, ...]
+    steps: int
+    batch: int
+    input_width: int
+    width: int
+    element_type: int
+    linear_before_reset: bool
+
+
+_Shapes = dict[str, tuple[int, list[int | None]]]
+
+
+def _shapes(graph: onnx.GraphProto) -> _Shapes:
+    """Element types and sizes of the values of a graph, where they are known."""
+    found: _Shapes = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        sizes = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+        found[value.name] = tensor.elem_type, sizes
+    for one in graph.initializer:
+        found[one.name] = one.data_type, list(one.dims)
+    return found
+
+
+def _layer(node: onnx.NodeProto, shapes: _Shapes) -> _Layer | None:
+    """What a node is as a layer that can be rewritten; None where it is none."""
+    if node.op_type not in _GATES or node.domain:
+        return None
+    given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    names = dict.fromkeys(_INPUTS, "") | dict(zip(_INPUTS, node.input, strict=False))
+    reversed_ = _DIRECTIONS.get(given.get("direction", b"forward").decode())
+    element_type, sizes = shapes.get(names["X"], (0, []))
+    known = [size for size in (*sizes, *shapes.get(names["R"], (0, []))[1][-1:]) if size]
+    if reversed_ is None or len(sizes) != 3 or len(known) != 4:
+        return None
+    steps, batch, input_width, width = known
+    activations = [one.decode() for one in given.get("activations", [])]
+    usual = _ACTIVATIONS[node.op_type] * len(reversed_)
+    unusual = (
+        (activations and activations != usual)
+        or any(given.get(name) for name in ("clip", "input_forget", "layout"))
+        or names["sequence_lens"]
+        or names["P"]
+        or steps < 2
+    )
+    if unusual:
+        return None
+    return _Layer(
+        node.op_type,
+        names,
+        [*node.output, "", "", ""][:3],
+        reversed_,
+        steps,
+        batch,
+        input_width,
+        width,
+        element_type,
+        bool(given.get("linear_before_reset")),
+    )
+
+
+class _Build:
+    """Nodes and constants, with names of their own."""
+
+    def __init__(self, prefix: str) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._prefix, self._count = prefix, 0
+
+    def name(self) -> str:
+        self._count += 1
+        return f"{self._prefix}{self._count}"
+
+    def constant(self, array: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(array), self.name()))
+        return self.constants[-1].name
+
+    def op(self, kind: str, *inputs: str, to: str = "", **attributes: Any) -> str:
+        name = to or self.name()
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def part(self, value: str, axis: int, begin: int, end: int) -> str:
+        places = [self.constant(np.array([n], np.int64)) for n in (begin, end, axis)]
+        return self.op("Slice", value, *places)
+
+    def reshaped(self, value: str, shape: Sequence[int], to: str = "") -> str:
+        return self.op("Reshape", value, self.constant(np.array(shape, np.int64)), to=to)
+
+    def added(self, value: str, bias: str) -> str:
+        return self.op("Add", value, bias) if bias else value
+
+    def inner(self) -> _Build:
+        """What goes into the body of a loop, whose constants are this one's."""
+        other = _Build(f"{self.name()}_")
+        other.constants = self.constants
+        return other
+
+
+def _write(build: _Build, layer: _Layer) -> None:
+    """The layer, one direction after the other."""
+    sides = [_Side(build, layer, n).write() for n in range(len(layer.reversed))]
+    for name, values, axis in zip(layer.outputs, zip(*sides, strict=True), (1, 0, 0), strict=False):
+        if name and len(values) == 1:
+            build.op("Identity", values[0], to=name)
+        elif name:
+            build.op("Concat", *values, to=name, axis=axis)
+
+
+def _steps_together(steps: int) -> int:
+    """How many steps are written out in the loop: what leaves the fewest behind it."""
+    together = range(min(_TOGETHER, max(1, steps // 2)), _TOGETHER // 2, -1)
+    return min(together, key=lambda n: steps % n, default=max(1, steps // 2))
+
+
+class _Side:
+    """One direction of a layer."""
+
+    def __init__(self, build: _Build, layer: _Layer, number: int) -> None:
+        self._build, self._layer, self._number = build, layer, number
+        self._back = layer.reversed[number]
+        self._gates = _GATES[layer.kind] * layer.width
+        self._weights = self._transposed("R", layer.width)
+        self._bias = self._biases()
+
+    def write(self) -> list[str]:
+        """The names of Y, '' where it is not asked for, and of the states behind the last step,
+        with an axis for directions."""
+        build, layer = self._build, self._layer
+        states = [self._initial("initial_h")]
+        states += [self._initial("initial_c")] if layer.kind == "LSTM" else []
+        value = layer.inputs["X"]
+        order = build.constant(np.arange(layer.steps - 1, -1, -1)) if self._back else ""
+        value = build.op("Gather", value, order, axis=0) if self._back else value
+        together = _steps_together(layer.steps)
+        looped = layer.steps - layer.steps % together
+        weights = self._transposed("W", layer.input_width)
+        states, results = self._loop(value, weights, states, looped // together, together)
+        if looped < layer.steps:
+            rest = self._products(build.part(value, 0, looped, layer.steps), weights)
+            for n in range(layer.steps - looped):
+                step = build.part(rest, 0, n * layer.batch, (n + 1) * layer.batch)
+                states = self._step(build, states, step)
+                results.append(build.reshaped(states[0], [1, *self._state()]))
+        whole = ""
+        if layer.outputs[0]:
+            whole = results[0] if len(results) == 1 else build.op("Concat", *results, axis=0)
+            # By indices: IREE's importer does not look at the directions of a Scan.
+            whole = build.op("Gather", whole, order, axis=0) if self._back else whole
+            whole = build.reshaped(whole, [layer.steps, 1, *self._state()])
+        return [whole, *(build.reshaped(one, [1, *self._state()]) for one in states)]
+
+    def _loop(
+        self, value: str, weights: str, states: list[str], times: int, together: int
+    ) -> tuple[list[str], list[str]]:
+        """A loop of so many steps at a time: the states behind it, and what it makes of all steps,
+        where that is asked for."""
+        build, layer = self._build, self._layer
+        # Beside each other what the loop takes first, then what it takes second, ...
+        taken = build.reshaped(
+            build.part(value, 0, 0, times * together),
+            [times, together, layer.batch, layer.input_width],
+        )
+        taken = build.op("Transpose", taken, perm=[1, 0, 2, 3])
+        taken = self._products(taken, weights)
+        rows, shape = times * layer.batch, [times, layer.batch, self._gates]
+        steps = [
+            build.reshaped(build.part(taken, 0, n * rows, (n + 1) * rows), shape)
+            for n in range(together)
+        ]
+        body = build.inner()
+        before, inside = [body.name() for _ in states], [body.name() for _ in steps]
+        after, made = before, []
+        for step in inside:
+            after = self._step(body, after, step)
+            made.append(body.reshaped(after[0], [1, *self._state()]))
+        scanned = [build.name()] if layer.outputs[0] else []
+        results = [*after, *(body.op("Concat", *made, axis=0) for _ in scanned)]
+
+        def known(name: str, *shape: int) -> onnx.ValueInfoProto:
+            return helper.make_tensor_value_info(name, layer.element_type, shape)
+
+        wide = [known(one, layer.batch, self._gates) for one in inside]
+        scan = [known(one, together, *self._state()) for one in results[len(states) :]]
+        loop = helper.make_graph(
+            body.nodes,
+            body.name(),
+            [*(known(one, *self._state()) for one in before), *wide],
+            [*(known(one, *self._state()) for one in results[: len(states)]), *scan],
+        )
+        last = [build.name() for _ in states]
+        build.nodes.append(
+            helper.make_node(
+                "Scan",
+                [*states, *steps],
+                [*last, *scanned],
+                body=loop,
+                num_scan_inputs=together,
+            )
+        )
+        return last, [build.reshaped(one, [times * together, *self._state()]) for one in scanned]
+
+    def _products(self, value: str, weights: str) -> str:
+        """The products of an input's steps with its weights, a row for each sample of each step."""
+        width = self._layer.input_width
+        return self._build.op("MatMul", self._build.reshaped(value, [-1, width]), weights)
+
+    def _step(self, build: _Build, states: list[str], step: str) -> list[str]:
+        """A step: the states behind it.
+
+        Args:
+            build: gets its nodes.
+            states: before it.
+            step: the product with the input.
+        """
+        return _STEPS[self._layer.kind](build, self._layer, self._weights, self._bias, states, step)
+
+    def _state(self) -> list[int]:
+        return [self._layer.batch, self._layer.width]
+
+    def _part(self, name: str) -> str:
+        """An input's part that is of this direction."""
+        return self._build.part(self._layer.inputs[name], 0, self._number, self._number + 1)
+
+    def _transposed(self, name: str, width: int) -> str:
+        one = self._build.reshaped(self._part(name), [self._gates, width])
+        return self._build.op("Transpose", one, perm=[1, 0])
+
+    def _initial(self, name: str) -> str:
+        if self._layer.inputs[name]:
+            return self._build.reshaped(self._part(name), self._state())
+        return self._build.constant(np.zeros(self._state(), self._numpy()))
+
+    def _biases(self) -> tuple[str, str]:
+        """What is added to the products of a step, and to the input's part of the last gate; ''
+        where nothing is."""
+        build, layer, gates = self._build, self._layer, self._gates
+        if not layer.inputs["B"]:
+            return "", ""
+        both = build.reshaped(self._part("B"), [2, gates])
+        first, second = (build.reshaped(build.part(both, 0, n, n + 1), [gates]) for n in (0, 1))
+        if not (layer.kind == "GRU" and layer.linear_before_reset):
+            return build.op("Add", first, second), ""
+        # The reset gate scales what the state gives, with the bias of that.
+        until = gates - layer.width
+        zeros = build.constant(np.zeros(layer.width, self._numpy()))
+        first_part = build.op("Concat", build.part(first, 0, 0, until), zeros, axis=0)
+        return build.op("Add", first_part, second), build.part(first, 0, until, gates)
+
+    def _numpy(self) -> Any:
+        return helper.tensor_dtype_to_np_dtype(self._layer.element_type)
+
+
+# -- steps: what is computed from the states before and the input's part, both of the step ---------
+
+
+def _lstm(
+    build: _Build,
+    layer: _Layer,
+    weights: str,
+    bias: tuple[str, str],
+    states: list[str],
+    step: str,
+) -> list[str]:
+    hidden, cell = states
+    gates = build.op("Add", build.added(build.op("MatMul", hidden, weights), bias[0]), step)
+    i, o, f, c = (build.part(gates, 1, n * layer.width, (n + 1) * layer.width) for n in range(4))
+    kept = build.op("Mul", build.op("Sigmoid", f), cell)
+    new = build.op("Mul", build.op("Sigmoid", i), build.op("Tanh", c))
+    cell = build.op("Add", kept, new)
+    return [build.op("Mul", build.op("Sigmoid", o), build.op("Tanh", cell)), cell]
+
+
+def _gru(
+    build: _Build,
+    layer: _Layer,
+    weights: str,
+    bias: tuple[str, str],
+    states: list[str],
+    step: str,
+) -> list[str]:
+    (hidden,), width = states, layer.width
+    both, last = (0, 2 * width), (2 * width, 3 * width)
+    if layer.linear_before_reset:
+        product = build.added(build.op("MatMul", hidden, weights), bias[0])
+        gates = build.op("Add", build.part(product, 1, *both), build.part(step, 1, *both))
+        of_input = build.added(build.part(step, 1, *last), bias[1])
+    else:
+        product = build.op("MatMul", hidden, build.part(weights, 1, *both))
+        step = build.added(step, bias[0])
+        gates = build.op("Add", product, build.part(step, 1, *both))
+        of_input = build.part(step, 1, *last)
+    z, r = (build.op("Sigmoid", build.part(gates, 1, n * width, (n + 1) * width)) for n in (0, 1))
+    if layer.linear_before_reset:
+        of_state = build.op("Mul", r, build.part(product, 1, *last))
+    else:
+        of_state = build.op("MatMul", build.op("Mul", r, hidden), build.part(weights, 1, *last))
+    new = build.op("Tanh", build.op("Add", of_state, of_input))
+    # (1 - z) * new + z * hidden
+    return [build.op("Add", new, build.op("Mul", z, build.op("Sub", hidden, new)))]
+
+
+def _rnn(
+    build: _Build,
+    layer: _Layer,
+    weights: str,
+    bias: tuple[str, str],
+    states: list[str],
+    step: str,
+) -> list[str]:
+    product = build.added(build.op("MatMul", states[0], weights), bias[0])
+    return [build.op("Tanh", build.op("Add", product, step))]
+
+
+_Step = Callable[[_Build, _Layer, str, tuple[str, str], list[str], str], list[str]]
+_STEPS: dict[str, _Step] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}

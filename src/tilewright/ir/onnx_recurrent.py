@@ -9,7 +9,7 @@ Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946 (2016).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ def split_recurrent(model: onnx.ModelProto) -> int:
     if version < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
         return 0
     shapes = _shapes(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
     nodes: list[onnx.NodeProto] = []
     count = 0
     for number, node in enumerate(graph.node):
@@ -53,7 +54,7 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         if layer is None:
             nodes.append(node)
             continue
-        build = _Build(f"{node.name or node.op_type}_{number}_")
+        build = _Build(_unused_prefix(f"recurrent_{number}_", names))
         _write(build, layer)
         graph.initializer.extend(build.constants)
         nodes += build.nodes
@@ -62,6 +63,12 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         del graph.node[:]
         graph.node.extend(nodes)
     return count
+
+
+def _unused_prefix(prefix: str, names: Collection[str]) -> str:
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 @dataclass(frozen=True)
@@ -289,7 +296,8 @@ class _Side:
             states: before it.
             step: the product with the input.
         """
-        return _STEPS[self._layer.kind](build, self._layer, self._weights, self._bias, states, step)
+        steps = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}
+        return steps[self._layer.kind](build, states, step)
 
     def _state(self) -> list[int]:
         return [self._layer.batch, self._layer.width]
@@ -326,67 +334,44 @@ class _Side:
     def _numpy(self) -> Any:
         return helper.tensor_dtype_to_np_dtype(self._layer.element_type)
 
+    # -- steps: what is computed from the states before and the input's part, both of the step -----
 
-# -- steps: what is computed from the states before and the input's part, both of the step ---------
+    def _lstm(self, build: _Build, states: list[str], step: str) -> list[str]:
+        hidden, cell = states
+        product = build.added(build.op("MatMul", hidden, self._weights), self._bias[0])
+        i, o, f, c = self._gates_of(build, build.op("Add", product, step))
+        kept = build.op("Mul", build.op("Sigmoid", f), cell)
+        new = build.op("Mul", build.op("Sigmoid", i), build.op("Tanh", c))
+        cell = build.op("Add", kept, new)
+        return [build.op("Mul", build.op("Sigmoid", o), build.op("Tanh", cell)), cell]
 
+    def _gru(self, build: _Build, states: list[str], step: str) -> list[str]:
+        (hidden,), width = states, self._layer.width
+        both, last = (0, 2 * width), (2 * width, 3 * width)
+        late = self._layer.linear_before_reset
+        if late:
+            product = build.added(build.op("MatMul", hidden, self._weights), self._bias[0])
+            of_gates = build.part(product, 1, *both)
+            of_input = build.added(build.part(step, 1, *last), self._bias[1])
+        else:
+            of_gates = build.op("MatMul", hidden, build.part(self._weights, 1, *both))
+            step = build.added(step, self._bias[0])
+            of_input = build.part(step, 1, *last)
+        gates = build.op("Add", of_gates, build.part(step, 1, *both))
+        z, r = (build.op("Sigmoid", one) for one in self._gates_of(build, gates, 2))
+        if late:
+            of_state = build.op("Mul", r, build.part(product, 1, *last))
+        else:
+            weights = build.part(self._weights, 1, *last)
+            of_state = build.op("MatMul", build.op("Mul", r, hidden), weights)
+        new = build.op("Tanh", build.op("Add", of_state, of_input))
+        # (1 - z) * new + z * hidden
+        return [build.op("Add", new, build.op("Mul", z, build.op("Sub", hidden, new)))]
 
-def _lstm(
-    build: _Build,
-    layer: _Layer,
-    weights: str,
-    bias: tuple[str, str],
-    states: list[str],
-    step: str,
-) -> list[str]:
-    hidden, cell = states
-    gates = build.op("Add", build.added(build.op("MatMul", hidden, weights), bias[0]), step)
-    i, o, f, c = (build.part(gates, 1, n * layer.width, (n + 1) * layer.width) for n in range(4))
-    kept = build.op("Mul", build.op("Sigmoid", f), cell)
-    new = build.op("Mul", build.op("Sigmoid", i), build.op("Tanh", c))
-    cell = build.op("Add", kept, new)
-    return [build.op("Mul", build.op("Sigmoid", o), build.op("Tanh", cell)), cell]
+    def _rnn(self, build: _Build, states: list[str], step: str) -> list[str]:
+        product = build.added(build.op("MatMul", states[0], self._weights), self._bias[0])
+        return [build.op("Tanh", build.op("Add", product, step))]
 
-
-def _gru(
-    build: _Build,
-    layer: _Layer,
-    weights: str,
-    bias: tuple[str, str],
-    states: list[str],
-    step: str,
-) -> list[str]:
-    (hidden,), width = states, layer.width
-    both, last = (0, 2 * width), (2 * width, 3 * width)
-    if layer.linear_before_reset:
-        product = build.added(build.op("MatMul", hidden, weights), bias[0])
-        gates = build.op("Add", build.part(product, 1, *both), build.part(step, 1, *both))
-        of_input = build.added(build.part(step, 1, *last), bias[1])
-    else:
-        product = build.op("MatMul", hidden, build.part(weights, 1, *both))
-        step = build.added(step, bias[0])
-        gates = build.op("Add", product, build.part(step, 1, *both))
-        of_input = build.part(step, 1, *last)
-    z, r = (build.op("Sigmoid", build.part(gates, 1, n * width, (n + 1) * width)) for n in (0, 1))
-    if layer.linear_before_reset:
-        of_state = build.op("Mul", r, build.part(product, 1, *last))
-    else:
-        of_state = build.op("MatMul", build.op("Mul", r, hidden), build.part(weights, 1, *last))
-    new = build.op("Tanh", build.op("Add", of_state, of_input))
-    # (1 - z) * new + z * hidden
-    return [build.op("Add", new, build.op("Mul", z, build.op("Sub", hidden, new)))]
-
-
-def _rnn(
-    build: _Build,
-    layer: _Layer,
-    weights: str,
-    bias: tuple[str, str],
-    states: list[str],
-    step: str,
-) -> list[str]:
-    product = build.added(build.op("MatMul", states[0], weights), bias[0])
-    return [build.op("Tanh", build.op("Add", product, step))]
-
-
-_Step = Callable[[_Build, _Layer, str, tuple[str, str], list[str], str], list[str]]
-_STEPS: dict[str, _Step] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+    def _gates_of(self, build: _Build, value: str, count: int = 4) -> list[str]:
+        width = self._layer.width
+        return [build.part(value, 1, n * width, (n + 1) * width) for n in range(count)]

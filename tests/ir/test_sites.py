@@ -450,6 +450,12 @@ func.func @main(%x: tensor<64xf32>, %n: f32) -> tensor<64xf32> {
   } -> tensor<64xf32>
   return %y : tensor<64xf32>
 }""",
+    "it only takes a part from a place that is known at run time only": """
+func.func @main(%x: tensor<6x8x32xf32>, %i: index) -> tensor<8x16xf32> {
+  %y = tensor.extract_slice %x[%i, 0, 3] [1, 8, 16] [1, 1, 1]
+      : tensor<6x8x32xf32> to tensor<8x16xf32>
+  return %y : tensor<8x16xf32>
+}""",
     "it computes the same in every run": """
 func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
   %e = tensor.empty() : tensor<64xf32>

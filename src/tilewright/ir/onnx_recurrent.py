@@ -167,8 +167,8 @@ class _Build:
         places = [self.constant(np.array([n], np.int64)) for n in (begin, end, axis)]
         return self.op("Slice", value, *places)
 
-    def reshaped(self, value: str, shape: Sequence[int], to: str = "") -> str:
-        return self.op("Reshape", value, self.constant(np.array(shape, np.int64)), to=to)
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        return self.op("Reshape", value, self.constant(np.array(shape, np.int64)))
 
     def added(self, value: str, bias: str) -> str:
         return self.op("Add", value, bias) if bias else value

@@ -118,6 +118,8 @@ def _obstacle(value: ir.Value, ops: list[ir.Operation], inputs: list[ir.Value]) 
     numbers = [v for v in inputs if not isinstance(v.type, ir.RankedTensorType)]
     if not inputs:
         return "it computes the same in every run"
+    if not ops:
+        return "it only takes a part from a place that is known at run time only"
     if any(not v.type.has_static_shape for v in (*tensors, *inputs) if v not in numbers):
         return "it has sizes that are known at run time only"
     if numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,14 @@ from numpy.typing import NDArray
 from tilewright import te
 from tilewright.schedule.types import is_float, numpy_type
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
+from tilewright.target import parse_target
+
+# For what is said of one kind of processor, whichever the tests run on.
+AVX2 = replace(
+    parse_target("cpu", 2),
+    **{"vector_bytes": 32, "vector_registers": 16, "l1_bytes": 32 << 10, "l2_bytes": 512 << 10},
+)
+AVX512 = replace(AVX2, vector_bytes=64, vector_registers=32, l2_bytes=1 << 20)
 
 
 def site(output: te.Tensor, *inputs: te.Tensor) -> SiteExpression:

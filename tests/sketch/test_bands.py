@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sketch_cases import arrays, check, packed_inputs, unscheduled
+from sketch_cases import AVX512, arrays, check, packed_inputs, unscheduled
 from window_cases import padded
 
 from tilewright import te
@@ -121,7 +121,7 @@ def test_constant_weights_of_both_are_packed_ahead() -> None:
 
 
 def test_pieces_of_the_default_have_their_part_of_the_image_in_the_cache() -> None:
-    target = parse_target("cpu", 2)
+    target = AVX512
     for size, inputs, channels in ((112, 16, 96), (28, 32, 192), (14, 96, 576)):
         sketch = BandsSketch(band(size, inputs, channels, stride=2), target)
         values = dict(sketch.space.default.items)
@@ -135,7 +135,7 @@ def test_pieces_of_the_default_have_their_part_of_the_image_in_the_cache() -> No
 
 
 def test_a_copy_in_tiles_of_its_own_is_computed_tile_by_tile() -> None:
-    sketch = sketch_of(band(28, 32, 192))
+    sketch = BandsSketch(band(28, 32, 192), AVX512)
     usual = dict(sketch.space.default.items)
     for order in ("panels rows", "rows panels"):
         chosen = Configuration.of({**usual, "made_columns": 5, "made_order": order})

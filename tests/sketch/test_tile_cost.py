@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from test_tiles import TARGET, product
+from sketch_cases import AVX2, AVX512
+from test_tiles import product
 
 from tilewright.sketch.tile_operand import BY_BLOCK, FIRST, IN_PLACE
 from tilewright.sketch.tiles import TilesSketch
 from tilewright.target import Target
 from tilewright.trial import Configuration
-
-AVX2 = replace(TARGET, vector_bytes=32, vector_registers=16, l1_bytes=32 << 10, l2_bytes=512 << 10)
-AVX512 = replace(AVX2, vector_bytes=64, vector_registers=32)
 
 
 def guess(sizes: tuple[int, int, int], target: Target, **wanted: Any) -> float:

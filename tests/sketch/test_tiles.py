@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nest_evaluator import evaluate
+from sketch_cases import AVX512
 
 from tilewright import te
 from tilewright.schedule.types import numpy_type
@@ -171,8 +172,8 @@ def test_what_is_added_to_a_tile_is_fetched_while_it_is_summed_up() -> None:
 def test_the_operand_of_the_next_tiles_is_fetched_while_others_read_this_one(inside: bool) -> None:
     """Panels of the constant below tiles of rows, rows of the other below tiles of columns."""
     site = product((48, 64), (64, 256), "mk,kn->mn", (False, True))
-    sketch = TilesSketch(site, TARGET)
-    lanes = TARGET.lanes(32)
+    sketch = TilesSketch(site, AVX512)
+    lanes = AVX512.lanes(32)
     values = dict(sketch.space.default.items) | {
         **{"rows": 4, "columns": lanes, "row_pieces": 1, "column_pieces": 1, "unroll": 2},
         **{"left": "in place", "right": "ahead", "rows_inside": inside, "depth_pieces": 1},
@@ -182,7 +183,7 @@ def test_the_operand_of_the_next_tiles_is_fetched_while_others_read_this_one(ins
     text = str(sketch.schedule(chosen).lower())
     fetched = {line.split("[")[0].strip() for line in text.splitlines() if "cache=2" in line}
     assert fetched == {"prefetch(b.packed" if inside else "prefetch(a"}
-    small = TilesSketch(site, replace(TARGET, l2_bytes=2048))
+    small = TilesSketch(site, replace(AVX512, l2_bytes=2048))
     assert "cache=2" not in str(small.schedule(chosen).lower())
     few = Configuration.of(dict(chosen.items) | {"row_pieces": 12 if inside else 1})
     assert ("cache=2" in str(sketch.schedule(few).lower())) == (not inside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sketch_cases import arrays, check, packed_inputs, unscheduled
+from sketch_cases import AVX512, arrays, check, packed_inputs, unscheduled
 from window_cases import CASES, convolution, depthwise
 
 from tilewright import te
@@ -141,10 +141,9 @@ def test_the_filter_of_the_next_panel_is_fetched_while_rows_are_computed(
     size: int, fetched: bool
 ) -> None:
     """Not where a panel is read for few elements: the next one would come too late."""
-    target = parse_target("cpu", 2)
-    sketch = ChannelWindowsSketch(convolution((size, size), 64, 128, pad=1), target)
+    sketch = ChannelWindowsSketch(convolution((size, size), 64, 128, pad=1), AVX512)
     values = dict(sketch.space.default.items) | {
-        **{"columns": 2, "rows": 1, "width": 4 * target.lanes(32), "piece_rows": size},
+        **{"columns": 2, "rows": 1, "width": 4 * AVX512.lanes(32), "piece_rows": size},
         **{"depth": 64, "unroll": 1, "order": "panels rows columns", "reduction": "windows"},
     }
     text = str(sketch.schedule(Configuration.of(values)).lower())

@@ -155,8 +155,9 @@ class _Build:
         return f"{self._prefix}{self._count}"
 
     def constant(self, array: Any) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(array), self.name()))
-        return self.constants[-1].name
+        name = self.name()
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
 
     def op(self, kind: str, *inputs: str, to: str = "", **attributes: Any) -> str:
         name = to or self.name()

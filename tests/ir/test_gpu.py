@@ -220,7 +220,7 @@ def test_a_spliced_candidate_has_the_code_of_the_whole(case):
             text, c.plain.context, site.executable, site.entry, lowered, 6, rotations=3
         )
         c.plain.run(whole.operation, CONFIGURED_PHASE, "vm")
-        made = spliced.host.with_code(spliced.generate(lowered))
+        made = spliced.host.with_code(*spliced.generate(lowered).compiled(c.plain))
         codes, counts = codes_and_counts(whole)
         assert codes_and_counts(made) == (codes, counts)
         assert len(codes) == 1

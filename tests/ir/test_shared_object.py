@@ -10,9 +10,9 @@ import pytest
 from iree.compiler import ir
 
 from tilewright import te
+from tilewright.ir.generated_code import GeneratedCode
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.shared_object import NotLinkable, shared_object
-from tilewright.ir.splice import GeneratedCode
 from tilewright.ir.target_info import executable_target
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS
 from tilewright.schedule.codegen import executables_for

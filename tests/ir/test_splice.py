@@ -8,9 +8,10 @@ from iree.compiler import ir
 import dispatch_corpus as corpus
 from tilewright.ir.candidate import make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
+from tilewright.ir.generated_code import GeneratedCode, NotSpliceable
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
-from tilewright.ir.splice import NotSpliceable, SplicedHost, SplicedTemplate
+from tilewright.ir.splice import SplicedHost, SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.measure.inputs import random_array
 from tilewright.space.generators import dispatch_space
@@ -102,13 +103,43 @@ def test_its_code_and_its_workgroups_are_those_of_the_whole():
         except CompileError:
             continue
         (code,), counts = places(whole)
-        (made,), made_counts = places(spliced.host.with_code(spliced.generate(lowered)))
+        (made,), made_counts = places(
+            spliced.host.with_code(*spliced.generate(lowered).compiled(d.session))
+        )
         assert made == code
         assert made_counts == counts
         seen.add(str(counts))
         if len(seen) == 2:
             break
     assert len(seen) == 2
+
+
+def test_its_code_is_that_of_the_linker_if_it_needs_none(tmp_path):
+    d = dispatch_of("softmax", HOST)
+    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
+    inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]
+    whole = spliced.finish(spliced.generate(None))
+    quick = spliced.finish(spliced.generate(None), tmp_path)
+    assert quick != whole
+    np.testing.assert_array_equal(run(quick, inputs), run(whole, inputs))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_code_that_calls_a_library_is_linked(tmp_path, monkeypatch):
+    """And the shorter way is not tried again for its dispatch."""
+    session = CompilerSession(HOST)
+    source = """
+    func.func @main(%a: tensor<8x64xf32>) -> tensor<8x64xf32> {
+      %0 = arith.remf %a, %a : tensor<8x64xf32>
+      return %0 : tensor<8x64xf32>
+    }"""
+    module = ir.Module.parse(session.compile(source, compile_to="flow"), session.context)
+    d = corpus.read(module, find_dispatches(module)[-1], session)
+    spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2)
+    whole = spliced.finish(spliced.generate(None))
+    assert spliced.finish(spliced.generate(None), tmp_path) == whole
+    monkeypatch.setattr(GeneratedCode, "objects", None)
+    assert spliced.finish(spliced.generate(None), tmp_path) == whole
 
 
 def test_equal_code_is_known_before_it_is_compiled():
@@ -123,7 +154,7 @@ def test_equal_code_is_known_before_it_is_compiled():
         except CompileError:
             continue
         assert code.digest() == again.digest()
-        programs[code.digest()] = spliced.host.finish(again)
+        programs[code.digest()] = spliced.finish(again)
         if len(programs) == 3:
             break
     assert len(programs) == 3
@@ -144,8 +175,8 @@ def test_a_host_that_was_written_makes_the_same_program(tmp_path):
     spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
     spliced.host.write(tmp_path / "host.mlirbc")
     read = SplicedHost.read(d.session, tmp_path / "host.mlirbc")
-    again = read.finish(spliced.generate(None))
-    assert again == spliced.host.finish(spliced.generate(None))
+    again = read.finish(*spliced.generate(None).compiled(d.session))
+    assert again == spliced.finish(spliced.generate(None))
 
 
 def test_a_name_that_is_no_identifier():
@@ -156,7 +187,7 @@ def test_a_name_that_is_no_identifier():
     d = corpus.read(module, find_dispatches(module)[-1], session)
     assert "$" in d.executable
     spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2)
-    (made,), counts = places(spliced.host.with_code(spliced.generate(None)))
+    (made,), counts = places(spliced.host.with_code(*spliced.generate(None).compiled(session)))
     whole = make_candidate(d.configured, session.context, d.executable, d.entry, None, 2)
     session.run(whole.operation, CONFIGURED_PHASE, "vm")
     (code,), expected = places(whole)

@@ -10,6 +10,8 @@ import sys
 import time
 from dataclasses import dataclass
 
+from tilewright.measure.jobs import WorkerFailure
+
 
 @dataclass
 class Memory:
@@ -249,3 +251,24 @@ def remove_the_temporary_folder(state, payload):
 
     shutil.rmtree(tempfile.gettempdir())
     raise OSError(2, "where is it?")
+
+
+def done_alone(state, payload):
+    if payload == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if payload == "hang":
+        time.sleep(1000)
+    if payload == "raise":
+        raise ValueError("not this one")
+    return "alone", payload
+
+
+def done_together(state, payloads):
+    made = []
+    for payload in payloads:
+        try:
+            done_alone(state, payload)
+            made.append(("together", payload))
+        except ValueError as error:
+            made.append(WorkerFailure.of(error))
+    return made[1:] if "lose" in payloads else made

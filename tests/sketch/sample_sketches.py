@@ -5,19 +5,21 @@ Workers import this module, so that the sketches are there where kernels are mad
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright import te
-from tilewright.measure.jobs import WorkerState
+from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.schedule import nest
 from tilewright.schedule.expr import Const, index
 from tilewright.schedule.lower import Lowered
 from tilewright.site import KernelChoice
 from tilewright.sketch import generators
 from tilewright.sketch.candidate import CompiledKernel, KernelRequest
-from tilewright.sketch.candidate_tasks import compile_kernel
+from tilewright.sketch.candidate_tasks import compile_kernel, compile_kernels
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.packing import Packing
 from tilewright.space.knobs import ChoiceKnob
@@ -161,11 +163,25 @@ def harmful(harm: str) -> KernelChoice:
     return KernelChoice(HarmfulSketch.name, Configuration.of({"harm": harm}))
 
 
-def compile_sample(state: WorkerState, request: KernelRequest) -> CompiledKernel:
-    """Task: as `compile_kernel`, with the sketches of this module."""
+@contextlib.contextmanager
+def _known() -> Iterator[None]:
     known = generators.SKETCHES
     generators.SKETCHES = (*known, PanelsSketch, HarmfulSketch)
     try:
-        return compile_kernel(state, request)
+        yield
     finally:
         generators.SKETCHES = known
+
+
+def compile_sample(state: WorkerState, request: KernelRequest) -> CompiledKernel:
+    """Task: as `compile_kernel`, with the sketches of this module."""
+    with _known():
+        return compile_kernel(state, request)
+
+
+def compile_samples(
+    state: WorkerState, requests: list[KernelRequest]
+) -> list[CompiledKernel | WorkerFailure]:
+    """Task: as `compile_kernels`, with the sketches of this module."""
+    with _known():
+        return compile_kernels(state, requests)

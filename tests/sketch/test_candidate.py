@@ -11,18 +11,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_sketches import INSIDE, OUTSIDE, compile_sample, harmful, panels, product
+from sample_sketches import (
+    INSIDE,
+    OUTSIDE,
+    compile_sample,
+    compile_samples,
+    harmful,
+    panels,
+    product,
+)
 
 from tilewright import te
 from tilewright.argument import ArgumentType
+from tilewright.ir.session import CompileError
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.compile_worker import compile_pool
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.inputs import InputSet, load_arguments, random_inputs, write_outputs
+from tilewright.measure.jobs import Job, WorkerFailure, WorkerState
 from tilewright.measure.pool import WorkerPool
 from tilewright.measure.statistics import Measurement
 from tilewright.measure.timing import TimingPolicy
 from tilewright.site import KernelChoice
+from tilewright.sketch import candidate_tasks
 from tilewright.sketch.candidate import (
     CompiledKernel,
     KernelRequest,
@@ -132,6 +143,80 @@ def test_a_kernel_is_checked_and_timed_as_any_candidate(
             function="bench",
         )
         assert again.check(tmp_path / "kernel.vmfb").ok
+
+
+def test_kernels_that_are_compiled_together_are_right_and_one_that_fails_costs_no_other(
+    pool: WorkerPool,
+    benchmark: Benchmark,
+    site: SiteExpression,
+    reference: Reference,
+    tmp_path: Path,
+) -> None:
+    """Of several kernels each, and one that is the same program as another."""
+    choices = [
+        panels(8, 4, OUTSIDE),
+        harmful("error"),
+        panels(16, 4, INSIDE),
+        panels(8, 2, OUTSIDE),
+        panels(8, 4, OUTSIDE),
+    ]
+    requests = [
+        KernelRequest(
+            stored(site),
+            choice,
+            TARGET,
+            TARGET.flags,
+            6,
+            tmp_path / f"{number}.vmfb",
+            programs=tmp_path / "programs",
+            inputs=reference.inputs,
+            packed=tmp_path / "packed",
+        )
+        for number, choice in enumerate(choices)
+    ]
+    jobs = [Job(compile_sample, one, 60, together=compile_samples) for one in requests]
+    found = [result.outcome for result in pool.run(jobs)]
+    assert isinstance(found[1], WorkerFailure)
+    assert found[1].error_type == "ValueError"
+    digests = []
+    for number in (0, 2, 3):
+        one = found[number]
+        assert isinstance(one, CompiledKernel), one
+        assert one.inputs is not None
+        assert {"schedule", "emit", "targets", "code"} <= set(one.phase_s)
+        tester = CandidateTester(
+            benchmark, Reference(one.inputs, reference.expected, ("f32",), DEPTH), repeats=6
+        )
+        tested = tester.test(tmp_path / f"{number}.vmfb", QUICK)
+        assert tested.ok, tested.message
+        digests.append(one.digest)
+    assert len(set(digests)) == 3
+    assert isinstance(found[4], CompiledKernel)
+    assert found[4].digest == digests[0]
+    assert not (tmp_path / "4.vmfb").exists()
+
+
+def test_code_that_the_compiler_does_not_take_costs_no_other_kernel(
+    site: SiteExpression, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, finish = panels(16, 4, INSIDE), candidate_tasks._finish
+
+    def fussy(state: WorkerState, emitted: Any) -> None:
+        if any(one.request.choice == bad for one in emitted):
+            raise CompileError("it does not like this one")
+        finish(state, emitted)
+
+    monkeypatch.setattr(candidate_tasks, "_finish", fussy)
+    choices = [panels(8, 4, OUTSIDE), bad, panels(8, 2, OUTSIDE)]
+    requests = [
+        KernelRequest(stored(site), choice, TARGET, TARGET.flags, 6, tmp_path / f"{number}.vmfb")
+        for number, choice in enumerate(choices)
+    ]
+    found = compile_samples(WorkerState(), requests)
+    assert [type(one) for one in found] == [CompiledKernel, WorkerFailure, CompiledKernel]
+    assert isinstance(found[1], WorkerFailure)
+    assert found[1].error_type == "CompileError"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0.vmfb", "2.vmfb"]
 
 
 @pytest.mark.parametrize("repeats", [1, 6])

@@ -5,11 +5,14 @@ Workers import this module, so that the sketch is there where kernels are made.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tilewright import te
-from tilewright.measure.jobs import WorkerState
+from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.sketch import generators
 from tilewright.sketch.candidate import CompiledKernel, KernelRequest
-from tilewright.sketch.candidate_tasks import compile_kernel
+from tilewright.sketch.candidate_tasks import compile_kernel, compile_kernels
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.space.knobs import ChoiceKnob
 from tilewright.space.pipeline import space_near
@@ -36,11 +39,25 @@ class HostileSketch(Sketch):
         return SketchedKernel(te.create_schedule(made), (*self.site.inputs, made))
 
 
-def compile_hostile(state: WorkerState, request: KernelRequest) -> CompiledKernel:
-    """Task: as `compile_kernel`, with this sketch alone."""
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
     known = generators.SKETCHES
     generators.SKETCHES = (HostileSketch,)
     try:
-        return compile_kernel(state, request)
+        yield
     finally:
         generators.SKETCHES = known
+
+
+def compile_hostile(state: WorkerState, request: KernelRequest) -> CompiledKernel:
+    """Task: as `compile_kernel`, with this sketch alone."""
+    with _alone():
+        return compile_kernel(state, request)
+
+
+def compile_hostile_together(
+    state: WorkerState, requests: list[KernelRequest]
+) -> list[CompiledKernel | WorkerFailure]:
+    """Task: as `compile_kernels`, with this sketch alone."""
+    with _alone():
+        return compile_kernels(state, requests)

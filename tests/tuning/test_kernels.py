@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_sketches import HostileSketch, compile_hostile
+from hostile_sketches import HostileSketch, compile_hostile, compile_hostile_together
 
 from tilewright.measure.benchmark import Benchmark
 from tilewright.measure.comparison import Finalist
@@ -232,6 +232,7 @@ def test_a_hostile_sketch_is_recorded_and_never_shipped(
 ) -> None:
     monkeypatch.setattr(generators, "SKETCHES", (HostileSketch,))
     monkeypatch.setattr(stages, "compile_kernel", compile_hostile)
+    monkeypatch.setattr(stages, "compile_kernels", compile_hostile_together)
     given = options(tmp_path, kernels="only", only="_more")
     result = TuningSession(program, given, ignore).run()
     assert result.trials_total == 2

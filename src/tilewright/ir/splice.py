@@ -2,42 +2,43 @@
 
 All candidates of a dispatch share the code that runs on the host, but for how many workgroups it
 asks for; compiling it takes about as long as the dispatch's own. So the host's code is compiled
-once up to the `vm` phase, a candidate's executables alone up to the `hal` phase, and their code and
-their numbers of workgroups replace those of the host. The result is the program that compiling the
-whole would give.
+once up to the `vm` phase, executables alone up to the `hal` phase (`ir.generated_code`), and their
+code and their numbers of workgroups replace those of the host. The result is the program that
+compiling the whole would give.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import io
-import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from iree.compiler import ir
 
 from tilewright.files import write_whole
 from tilewright.ir.candidate import configure, make_candidate
+from tilewright.ir.generated_code import (
+    FunctionCode,
+    GeneratedCode,
+    NotSpliceable,
+    executables,
+    functions,
+    variants,
+)
 from tilewright.ir.gpu_constraints import erase_constraints
-from tilewright.ir.reference.elements import constant
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
-from tilewright.ir.shared_object import NotLinkable, shared_object
-from tilewright.ir.target_info import bytecode_target, elf_format, object_target
+from tilewright.ir.shared_object import NotLinkable
+from tilewright.ir.target_info import bytecode_target, elf_format
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.tiling import CompilationInfo
 
-_DISPATCH = "hal.command_buffer.dispatch"
+_DISPATCH, _LOOKUP = "hal.command_buffer.dispatch", "hal.executable.lookup.function"
 # Its operands: command buffer, executable, function, then workgroups in x, y and z.
-_FIRST_COUNT = 3
+_FUNCTION, _FIRST_COUNT = 2, 3
 # What an ELF file is called beside its format.
 _ELF_TYPE = "application/x-elf"
-# The function by which the runtime finds what is in an executable.
-_QUERY = "iree_hal_executable_library_query"
 # What the host calls the code of an executable: its name and one of these, by the kind of target.
 _FORMATS = (
     "embedded_elf",
@@ -46,80 +47,6 @@ _FORMATS = (
     "vulkan_spirv_fb",
     "metal_msl_fb",
 )
-
-
-class NotSpliceable(Exception):
-    """The host code does more than dispatch one executable a fixed number of times; says why."""
-
-
-@dataclass(frozen=True)
-class GeneratedCode:
-    """A candidate's executables at the `executable-targets` phase, and for each of them, by its
-    name, the workgroups in x, y, z."""
-
-    module: ir.Module
-    workgroups: Mapping[str, tuple[int, ...]]
-
-    def binaries(self, session: CompilerSession) -> dict[str, Any]:
-        """The compiled code of each executable, as an attribute. The module is then of no more use.
-
-        Args:
-            session: the compiler of its context.
-
-        Raises:
-            CompileError: it does not compile.
-        """
-        session.run(self.module.operation, "executable-targets", "hal")
-        return _binaries(self.module)
-
-    def objects(self, session: CompilerSession, folder: Path) -> dict[str, Any]:
-        """As `binaries`, in half of the time, where the code calls no function of a library: the
-        code itself is the same. The module can still be used.
-
-        Args:
-            session: the compiler of its context.
-            folder: for temporary files.
-
-        Raises:
-            CompileError: it does not compile.
-            NotLinkable: it is for another processor than x86-64, or calls a function.
-        """
-        module = self.module.operation.clone()
-        variants = _variants(module)
-        with session.context, _as_objects(variants, folder) as paths:
-            session.run(module, "executable-targets", "hal", verify=False)
-            return {
-                name: _bytes(shared_object(path.read_bytes(), f"{name}_library_query", _QUERY))
-                for name, path in zip(variants, paths, strict=True)
-            }
-
-    @staticmethod
-    def of(module: ir.Module) -> GeneratedCode:
-        """The code of a module.
-
-        Args:
-            module: at the `executable-targets` phase.
-
-        Raises:
-            NotSpliceable: a number of workgroups is no constant.
-        """
-        return GeneratedCode(module, _workgroups(module))
-
-    def digest(self) -> str:
-        """Equal for candidates that become the same program: different tile sizes often end as
-        equal code, where a loop does not run as often as they say."""
-        return digest_of(self.module)
-
-
-def digest_of(module: ir.Module) -> str:
-    """A digest of a module's content.
-
-    Args:
-        module: at any phase.
-    """
-    written = io.BytesIO()
-    module.operation.write_bytecode(written)
-    return hashlib.sha256(written.getvalue()).hexdigest()[:20]
 
 
 class SplicedHost:
@@ -178,13 +105,11 @@ class SplicedHost:
         self._module.write_bytecode(written)
         write_whole(path, written.getvalue())
 
-    def finish(self, code: GeneratedCode, objects: Path | None = None) -> bytes:
+    def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
         """The program of a candidate.
 
         Args:
-            code: what was generated of its executables; of no more use afterwards.
-            objects: a folder for temporary files; it is compiled as `GeneratedCode.objects` does,
-                where that can be.
+            binaries: of its executables, by their names.
 
         Returns:
             The .vmfb.
@@ -192,31 +117,20 @@ class SplicedHost:
         Raises:
             CompileError: it does not compile.
         """
-        return self._session.compile(self.with_code(code, objects), compile_from="vm")
+        return self._session.compile(self.with_code(binaries), compile_from="vm")
 
-    def with_code(self, code: GeneratedCode, objects: Path | None = None) -> Any:
+    def with_code(self, binaries: Mapping[str, FunctionCode]) -> Any:
         """A candidate's program at the `vm` phase.
 
         Args:
-            code: what was generated of its executables; of no more use afterwards.
-            objects: as in `finish`.
+            binaries: of its executables, by their names.
 
         Returns:
             The module operation.
-
-        Raises:
-            CompileError: it does not compile.
         """
-        session = self._session
-        with session.context, ir.Location.unknown():
-            binaries = None
-            if objects is not None:
-                with contextlib.suppress(NotLinkable):
-                    binaries = code.objects(session, objects)
-            if binaries is None:
-                binaries = code.binaries(session)
-            for name, places in self._places(code.workgroups).items():
-                places.replace(binaries[name], code.workgroups[name])
+        with self._session.context, ir.Location.unknown():
+            for name, places in self._places(binaries).items():
+                places.replace(binaries[name])
             return self._module.clone()
 
     def _places(self, executables: Collection[str]) -> dict[str, _Places]:
@@ -254,6 +168,7 @@ class SplicedTemplate:
             rotations=rotations,
         )
         self._alone = _only(whole, executable)
+        self._linkable = True
         erase_constraints(whole.operation)
         self.host = SplicedHost(session, whole, (executable,))
 
@@ -270,7 +185,30 @@ class SplicedTemplate:
             CompileError: it does not compile.
             NotSpliceable: its number of workgroups is no constant.
         """
-        return self.host.finish(self.generate(configuration))
+        return self.finish(self.generate(configuration))
+
+    def finish(self, code: GeneratedCode, objects: Path | None = None) -> bytes:
+        """The program of a candidate whose code was generated.
+
+        Args:
+            code: of no more use afterwards.
+            objects: a folder for temporary files: it is compiled as `GeneratedCode.objects` does,
+                if those of earlier candidates could be.
+
+        Returns:
+            The .vmfb.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+        found = None
+        if objects is not None and self._linkable:
+            try:
+                found = code.objects(self._session, objects)
+            except NotLinkable:
+                self._linkable = False
+        (binaries,) = code.placed(found or code.binaries(self._session))
+        return self.host.finish(binaries)
 
     def generate(self, configuration: CompilationInfo | None) -> GeneratedCode:
         """The candidate's code as MLIR hands it to LLVM, which is most of the work still to do.
@@ -311,58 +249,68 @@ def _only(module: ir.Module, executable: str) -> Any:
 
 @dataclass
 class _Places:
-    """Where an executable is in the host's code: the constants with its code, the calls that
-    dispatch it, and, once these have some of their own, the constants with their workgroups in x,
-    y and z."""
+    """Where an executable is in the host's code: the constants with its code, the constants with
+    the names by which its functions are asked for, the calls that dispatch it, and, once these have
+    some of their own, the constants with the number of its function and its workgroups in x, y and
+    z."""
 
     code: list[Any] = field(default_factory=list)
+    names: list[Any] = field(default_factory=list)
     dispatches: list[Any] = field(default_factory=list)
-    _counts: list[list[Any]] = field(default_factory=list)
+    _constants: list[list[Any]] = field(default_factory=list)
 
-    def replace(self, code: Any, counts: Sequence[int]) -> None:
+    def replace(self, binary: FunctionCode) -> None:
         """Put other code here, in the place of what is there.
 
         Args:
-            code: an attribute.
-            counts: its workgroups.
+            binary: its code and its function.
         """
-        self.code[0].attributes["value"] = code
-        i32 = ir.IntegerType.get_signless(32)
-        values = [ir.IntegerAttr.get(i32, count) for count in counts]
-        if not self._counts:
-            self._counts = _own_counts(self.dispatches, values)
-        for made in self._counts:
-            for op, value in zip(made, values, strict=True):
-                op.attributes["value"] = value
+        self.code[0].attributes["value"] = binary.data
+        for op in self.names:
+            op.attributes["value"] = ir.StringAttr.get(binary.function.name)
+        if not self._constants:
+            self._constants = _own_constants(self.dispatches)
+        numbers = (binary.function.ordinal, *binary.function.workgroups)
+        for made in self._constants:
+            for op, number in zip(made, numbers, strict=True):
+                op.attributes["value"] = ir.IntegerAttr.get(op.results[0].type, number)
 
 
-def _own_counts(calls: Sequence[Any], values: Sequence[Any]) -> list[list[Any]]:
-    """Constants for the workgroups in x, y and z of these calls, right before the first of each
-    block."""
+def _own_constants(calls: Sequence[Any]) -> list[list[Any]]:
+    """Constants for the function and the workgroups in x, y and z of these calls, right before the
+    first of each block."""
     found: list[list[Any]] = []
     block = None
     for call in calls:
         here = ir.InsertionPoint(call)
         if block is None or here.block != block:
             block = here.block
-            found.append(
-                [
-                    ir.Operation.create(
-                        "vm.const.i32", results=[value.type], attributes={"value": value}, ip=here
-                    )
-                    for value in values
-                ]
-            )
-        for axis, one in enumerate(found[-1]):
-            call.operands[_FIRST_COUNT + axis] = one.results[0]
+            kinds = [v.type for v in list(call.operands)[_FUNCTION : _FIRST_COUNT + 3]]
+            found.append([_constant(kind, here) for kind in kinds])
+        for number, one in enumerate(found[-1]):
+            call.operands[_FUNCTION + number] = one.results[0]
     return found
+
+
+def _constant(kind: Any, place: Any) -> Any:
+    """A number of the host's code: of 32 bits, or of 64 as functions are counted."""
+    return ir.Operation.create(
+        f"vm.const.{kind}",
+        results=[kind],
+        attributes={"value": ir.IntegerAttr.get(kind, 0)},
+        ip=place,
+    )
 
 
 def _places(host: Any, executables: Iterable[str]) -> dict[str, _Places]:
     """The places of executables, by their names."""
     found = {name: _Places() for name in executables}
     prefixes = {name: tuple(f"{_symbol(name)}_{form}" for form in _FORMATS) for name in found}
+    texts: dict[str, Any] = {}
+    asked: list[tuple[str, Any]] = []
     for op in walk(host.operation):
+        if op.name == "vm.rodata":
+            texts[string_attribute(op, "sym_name")] = op
         if op.name == "vm.rodata" and "mime_type" in op.attributes:
             symbol = string_attribute(op, "sym_name")
             for name, places in found.items():
@@ -372,6 +320,12 @@ def _places(host: Any, executables: Iterable[str]) -> dict[str, _Places]:
             loaded = _loaded(op.operands[1])
             if loaded in found:
                 found[loaded].dispatches.append(op)
+        elif op.name == "vm.call" and _callee(op) == _LOOKUP:
+            asked.append((_loaded(op.operands[0]), op.operands[1]))
+    for name, text in asked:
+        if name in found:
+            symbol = ir.FlatSymbolRefAttr(text.owner.operation.attributes["rodata"]).value
+            found[name].names.append(texts[symbol])
     return found
 
 
@@ -395,42 +349,6 @@ def _callee(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def _workgroups(module: Any) -> dict[str, tuple[int, ...]]:
-    """The workgroups in x, y and z that the only export of each executable asks for."""
-    found = {}
-    for name, executable in _executables(module):
-        # Not into the kernels, which have thousands of ops.
-        below = walk(executable, lambda op: op.name == "hal.executable.variant")
-        exports = [op for op in below if op.name == "hal.executable.export"]
-        if len(exports) != 1 or not len(exports[0].regions[0].blocks):
-            raise NotSpliceable(f"{len(exports)} entry points")
-        last = list(exports[0].regions[0].blocks[0].operations)[-1].operation
-        counts = []
-        for value in last.operands:
-            owner = value.owner
-            if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-                raise NotSpliceable("a number of workgroups known at run time only")
-            counts.append(int(constant(owner.operation.attributes["value"])))
-        found[name] = tuple(counts)
-    return found
-
-
-@contextlib.contextmanager
-def _as_objects(variants: Mapping[str, Any], folder: Path) -> Iterator[list[Path]]:
-    """Where compiling from the `executable-targets` phase on writes an object file for each of
-    these executables; the compiler's context is entered.
-
-    Args:
-        variants: what `_variants` found.
-        folder: for temporary files.
-    """
-    with ir.Location.unknown(), tempfile.TemporaryDirectory(dir=folder) as own:
-        paths = [Path(own, f"{number}.o") for number in range(len(variants))]
-        for variant, path in zip(variants.values(), paths, strict=True):
-            variant.attributes["target"] = object_target(variant.attributes["target"], path)
-        yield paths
-
-
 def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]) -> None:
     """Take a host to the `hal` phase without compiling these executables: what they do is exchanged
     anyhow, and compiling them takes as long as all else of a host.
@@ -444,15 +362,15 @@ def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]
         CompileError: it does not compile.
     """
     with session.context, ir.Location.unknown():
-        variants = _variants(module)
-        forms = {name: elf_format(v.attributes["target"]) for name, v in variants.items()}
-        stubs = {name: v for name, v in variants.items() if name in names and forms[name]}
-        if len(stubs) < len(variants) or not _counts_known(module):
+        found = variants(module)
+        forms = {name: elf_format(v.attributes["target"]) for name, v in found.items()}
+        stubs = {name: v for name, v in found.items() if name in names and forms[name]}
+        if len(stubs) < len(found) or not _counts_known(module):
             session.run(module, CONFIGURED_PHASE, "executable-targets", verify=False)
         for variant in stubs.values():
             _empty(variant)
         session.run(module, "executable-targets", "hal", verify=False)
-        for name, executable in _executables(module):
+        for name, executable in executables(module):
             for op in walk(executable, lambda _: False):
                 if name in stubs and op.name == "hal.executable.binary":
                     op.attributes["format"] = ir.StringAttr.get(forms[name])
@@ -462,7 +380,7 @@ def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]
 def _counts_known(module: Any) -> bool:
     """Whether the workgroups of all executables are numbers before these are compiled."""
     try:
-        _workgroups(module)
+        functions(module)
     except NotSpliceable:
         return False
     return True
@@ -479,39 +397,3 @@ def _empty(variant: Any) -> None:
     functions = "".join(f"vm.func @{n}() {{ vm.return }} vm.export @{n} " for n in names)
     code = ir.Operation.parse(f"vm.module public @module {{ {functions} }}")
     ir.InsertionPoint(body).insert(code)
-
-
-def _variants(module: Any) -> dict[str, Any]:
-    """The code of each executable for its target."""
-    return {
-        name: op
-        for name, executable in _executables(module)
-        for op in walk(executable, lambda _: False)
-        if op.name == "hal.executable.variant"
-    }
-
-
-def _executables(module: Any) -> list[tuple[str, Any]]:
-    return [
-        (string_attribute(top.operation, "sym_name"), top.operation)
-        for top in module.operation.regions[0].blocks[0].operations
-        if top.operation.name == "hal.executable"
-    ]
-
-
-def _binaries(module: ir.Module) -> dict[str, Any]:
-    """The compiled code of each executable, as an attribute."""
-    codes = {}
-    for name, executable in _executables(module):
-        below = walk(executable, lambda _: False)
-        found = [op for op in below if op.name == "hal.executable.binary"]
-        if len(found) != 1:
-            raise NotSpliceable(f"{len(found)} binaries")
-        codes[name] = found[0].attributes["data"]
-    return codes
-
-
-def _bytes(data: bytes) -> Any:
-    byte = ir.IntegerType.get_signless(8)
-    kind = ir.VectorType.get([len(data)], byte)
-    return ir.DenseElementsAttr.get(np.frombuffer(data, np.int8), type=kind)

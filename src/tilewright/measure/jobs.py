@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import signal
+import traceback
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, cast
 
 from tilewright.trial import Status
 
@@ -116,6 +117,16 @@ class WorkerFailure:
     error_type: str = ""
     log: str = ""
 
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """An `error`.
+
+        Args:
+            error: what the task raised.
+        """
+        name, trace = type(error).__name__, "".join(traceback.format_exception(error))
+        return cls("error", one_line(str(error)) or name, None, name, trace)
+
     @property
     def is_user_error(self) -> bool:
         """Whether the task said itself, in words for the user, what the user can mend."""
@@ -151,6 +162,8 @@ class Job(Generic[Request, Reply]):
         that a loaded machine does not end what is not slow itself; what gets no further while the
         limit passes a few times is ended nevertheless.
     first_s: more time where it is its worker's first job, which makes what later ones find there.
+    together: a task that is called with a list of such requests, where that takes less time than
+        one by one; it returns a list of a reply or a failure for each.
     """
 
     task: WorkerTask[Request, Reply]
@@ -159,6 +172,7 @@ class Job(Generic[Request, Reply]):
     tag: Any = None
     processor_time: bool = False
     first_s: float = 0.0
+    together: WorkerTask[list[Request], list[Reply | WorkerFailure]] | None = None
 
 
 @dataclass(frozen=True)

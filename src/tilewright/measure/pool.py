@@ -26,6 +26,7 @@ from typing import Any
 
 from tilewright import scratch
 from tilewright.errors import UserError
+from tilewright.measure.bundles import Bundle, bundled
 from tilewright.measure.jobs import (
     Job,
     JobRunner,
@@ -154,9 +155,12 @@ class WorkerPool(JobRunner):
         Raises:
             WorkerStartError: no worker can be started.
         """
+        self._submit(jobs)
+
+    def _submit(self, jobs: Iterable[Job[Any, Any]], *, retried: bool = False) -> None:
         self._check_usable()
         for job in jobs:
-            self._queue.append((self._next_number, job, False))
+            self._queue.append((self._next_number, job, retried))
             self._next_number += 1
         self._assign()
 
@@ -191,7 +195,8 @@ class WorkerPool(JobRunner):
     ) -> list[Result[Reply]]:
         """Run jobs; `on_result` gets each result as it comes. Returns them in the jobs' order.
 
-        Must not be mixed with jobs submitted before and not yet polled.
+        Those that can be done together are, in as many bundles as there are workers. Must not be
+        mixed with jobs submitted before and not yet polled.
 
         Args:
             jobs: all to be done.
@@ -207,16 +212,26 @@ class WorkerPool(JobRunner):
         if self.pending:
             raise RuntimeError(f"{self.pending} jobs submitted before are not finished")
         wanted = list(jobs)
-        self.submit(*wanted)
-        positions: dict[int, collections.deque[int]] = collections.defaultdict(collections.deque)
-        for position, job in enumerate(wanted):
-            positions[id(job)].append(position)
+        bundles: dict[int, collections.deque[Bundle]] = collections.defaultdict(collections.deque)
+
+        def begin(made: Iterable[Bundle]) -> None:
+            for bundle in made:
+                bundles[id(bundle.job)].append(bundle)
+                # One whose worker dies is not tried again: its jobs are, one by one.
+                self._submit([bundle.job], retried=len(bundle.places) > 1)
+
+        begin(bundled(wanted, len(self._workers), self._timeout_s))
         ordered: list[Result[Reply] | None] = [None] * len(wanted)
         while self.pending:
             for result in self.poll():
-                ordered[positions[id(result.job)].popleft()] = result
-                if on_result:
-                    on_result(result)
+                bundle = bundles[id(result.job)].popleft()
+                found = bundle.results(wanted, result)
+                for position, one in zip(bundle.places, found, strict=False):
+                    ordered[position] = one
+                    if on_result:
+                        on_result(one)
+                if not found:
+                    begin(Bundle((position,), wanted[position]) for position in bundle.places)
         return [result for result in ordered if result is not None]
 
     def close(self) -> None:

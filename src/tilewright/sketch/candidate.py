@@ -75,8 +75,9 @@ class CompiledKernel:
     """digest: equal for equal programs. inputs: the kernel's, where the site's were given.
 
     phase_s: seconds of what was done: `schedule` and `lower` make loops, `pack` the inputs, `emit`
-    MLIR, `host` the host's code where it is the first that is called like this, `targets` the LLVM
-    dialect, `code` the program.
+    MLIR, `targets` the LLVM dialect, `code` the kernel's code, `host` the host's where it is the
+    first that is called like this, `program` both together; of several kernels that were compiled
+    together each has an equal share.
     """
 
     digest: str

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from dataclasses import replace
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
-from tilewright.ir.session import CONFIGURED_PHASE
+from tilewright.ir.session import CompileError
 from tilewright.measure.compile_worker import session
-from tilewright.measure.jobs import RecentlyUsed, WorkerState
+from tilewright.measure.jobs import RecentlyUsed, WorkerFailure, WorkerState
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
-from tilewright.schedule.nest import Buffer, LoopProgram
 from tilewright.site import KernelChoice
 from tilewright.sketch import generators
 from tilewright.sketch.candidate import (
@@ -23,19 +22,17 @@ from tilewright.sketch.candidate import (
     SketchError,
     check_kernel,
     packed_inputs,
-    room,
-    rounded,
 )
+from tilewright.sketch.candidate_hosts import HostRequest, host_of, host_request
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.loops import LoopsSketch
 from tilewright.space.pipeline import Unfit
 from tilewright.target import Target
 
 if TYPE_CHECKING:
-    from iree.compiler import ir
+    from pathlib import Path
 
-    from tilewright.ir.splice import SplicedHost
-    from tilewright.schedule.codegen.module import EmittedKernel
+    from iree.compiler import ir
 
 
 def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel:
@@ -50,7 +47,90 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
         SketchError: the sketch is not there, or its kernel is not one for the site.
         CompileError: the compiler does not take the code.
     """
-    from tilewright.ir.splice import GeneratedCode, digest_of
+    emitted = _emitted(state, request)
+    if not emitted.is_known:
+        _finish(state, [emitted])
+    return emitted.compiled
+
+
+def compile_kernels(
+    state: WorkerState, requests: Sequence[KernelRequest]
+) -> list[CompiledKernel | WorkerFailure]:
+    """Task: compile several kernels, whose code the compiler gets together.
+
+    Args:
+        state: what the worker keeps.
+        requests: which kernels; those of equal flags are compiled together.
+
+    Returns:
+        For each of them what `compile_kernel` returns, or what it raises.
+    """
+    made: dict[int, _Emitted | WorkerFailure] = {}
+    groups: dict[tuple[str, ...], dict[str, _Emitted]] = {}
+    for number, request in enumerate(requests):
+        try:
+            emitted = made[number] = _emitted(state, request)
+        except Exception as error:
+            made[number] = _failure(error)
+            continue
+        if not emitted.is_known:
+            groups.setdefault(request.flags, {}).setdefault(emitted.compiled.digest, emitted)
+    failures: dict[str, WorkerFailure] = {}
+    for group in groups.values():
+        failures |= _finish_each(state, list(group.values()))
+    return [
+        one if isinstance(one, WorkerFailure) else failures.get(one.compiled.digest, one.compiled)
+        for one in (made[number] for number in range(len(requests)))
+    ]
+
+
+def _failure(error: Exception) -> WorkerFailure:
+    """What a kernel's failure is for those who are compiled with it: theirs only where it is the
+    worker's."""
+    if isinstance(error, MemoryError):
+        raise error
+    return WorkerFailure.of(error)
+
+
+def _finish_each(state: WorkerState, emitted: Sequence[_Emitted]) -> dict[str, WorkerFailure]:
+    """Write the programs of kernels; why there is none, by digest."""
+    from tilewright.ir.generated_code import NotJoinable, NotSpliceable
+
+    try:
+        _finish(state, emitted)
+    except (CompileError, NotJoinable, NotSpliceable) as error:
+        if len(emitted) == 1:
+            return {emitted[0].compiled.digest: _failure(error)}
+        # One that the compiler does not take shall not cost the others.
+        found: dict[str, WorkerFailure] = {}
+        for one in emitted:
+            try:
+                found |= _finish_each(state, [_emitted(state, one.request)])
+            except Exception as error:
+                found[one.compiled.digest] = _failure(error)
+        return found
+    return {}
+
+
+@dataclass
+class _Emitted:
+    """A kernel whose code is emitted.
+
+    host: what calls it. known: a file that is there once the program has been made. is_known: it
+    has been, for another kernel before it.
+    """
+
+    request: KernelRequest
+    module: ir.Module
+    host: HostRequest
+    compiled: CompiledKernel
+    known: Path | None
+    is_known: bool
+
+
+def _emitted(state: WorkerState, request: KernelRequest) -> _Emitted:
+    """See `compile_kernel`."""
+    from tilewright.ir.generated_code import digest_of
     from tilewright.schedule.codegen import executables_for, module_for
     from tilewright.schedule.codegen.machine import machine_for
     from tilewright.schedule.codegen.size import check_size
@@ -72,40 +152,62 @@ def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel
     if request.keep is not None:
         write_whole(request.keep, str(module_for(program, target)).encode())
     flags = compile_flags(request.flags)
-    compiler = session(state, flags)
     module, kernels = executables_for(
         program, target, target_of(state, flags), kernel.unaligned(program)
     )
     packings = sorted(kernel.packings.items())
     digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
     clock.end("emit")
+    host = host_request(
+        site,
+        program,
+        kernels,
+        repeats=request.repeats,
+        rotations=max(request.rotations, 1 if inputs is None else inputs.turns),
+        flags=flags,
+        folder=request.programs,
+    )
     known = request.programs / digest if request.programs is not None else None
-    if known is not None and known.exists():
-        return CompiledKernel(digest, inputs, clock.seconds)
-    turns = max(request.rotations, 1 if inputs is None else inputs.turns)
-    request = replace(request, rotations=turns)
-    host = _host(state, request, program, kernels, _shapes(site, kernel, program))
-    clock.end("host")
-    compiler.run(module.operation, "executable-sources", "executable-targets", verify=False)
+    compiled = CompiledKernel(digest, inputs, clock.seconds)
+    return _Emitted(request, module, host, compiled, known, known is not None and known.exists())
+
+
+def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
+    """Write the programs of kernels that are compiled with the same flags.
+
+    Raises CompileError, and NotJoinable where there are several.
+    """
+    from tilewright.ir.generated_code import generated
+
+    clock = _Phases(len(emitted))
+    compiler = session(state, compile_flags(emitted[0].request.flags))
+    code = generated(compiler, [one.module for one in emitted])
     clock.end("targets")
-    write_whole(request.vmfb, host.finish(GeneratedCode.of(module), request.vmfb.parent))
+    binaries = code.compiled(compiler, emitted[0].request.vmfb.parent)
     clock.end("code")
-    if known is not None:
-        known.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(known, digest.encode())
-    return CompiledKernel(digest, inputs, clock.seconds)
+    hosts = [host_of(state, compiler, one.host) for one in emitted]
+    clock.end("host")
+    for one, host, theirs in zip(emitted, hosts, binaries, strict=True):
+        write_whole(one.request.vmfb, host.finish(theirs))
+        if one.known is not None:
+            one.known.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(one.known, one.compiled.digest.encode())
+    clock.end("program")
+    for one in emitted:
+        one.compiled = replace(one.compiled, phase_s={**one.compiled.phase_s, **clock.seconds})
 
 
 class _Phases:
-    """Seconds from one phase's end to the next."""
+    """Seconds from one phase's end to the next, of each of so many kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: int = 1) -> None:
         self.seconds: dict[str, float] = {}
+        self._kernels = kernels
         self._last = time.perf_counter()
 
     def end(self, phase: str) -> None:
         now = time.perf_counter()
-        self.seconds[phase] = now - self._last
+        self.seconds[phase] = (now - self._last) / self._kernels
         self._last = now
 
 
@@ -167,14 +269,7 @@ def sketched(
     return site, sketch.schedule(choice.knobs)
 
 
-# -- the host's code -------------------------------------------------------------------------------
-
-
-class _Hosts(RecentlyUsed[tuple[object, ...], "SplicedHost"]):
-    """Host code that kernels are put into, by all that decides it."""
-
-    def __init__(self) -> None:
-        super().__init__(64)
+# -- what is compiled for --------------------------------------------------------------------------
 
 
 class _Targets(RecentlyUsed[tuple[str, ...], Any]):
@@ -207,83 +302,3 @@ def target_of(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
 
     found: ir.Attribute = state.get(_Targets).get(flags, make)
     return found
-
-
-def _shapes(
-    site: SiteExpression, kernel: SketchedKernel, program: LoopProgram
-) -> dict[Buffer, tuple[int, ...]]:
-    """In what shapes buffers are handed over: constants flat, in few sizes, and so is what is
-    between kernels; so that kernels that are packed in another way share their host code."""
-    shapes: dict[Buffer, tuple[int, ...]] = {b: (rounded(b.size),) for b in program.temporaries}
-    tensors = (*site.inputs, site.output)
-    for position, (buffer, tensor) in enumerate(zip(program.arguments, tensors, strict=True)):
-        shapes[buffer] = tensor.shape
-        if position < len(site.inputs) and site.constant[position]:
-            shapes[buffer] = (room(buffer.size, prod(tensor.shape)),)
-    return shapes
-
-
-def _host(
-    state: WorkerState,
-    request: KernelRequest,
-    program: LoopProgram,
-    kernels: list[EmittedKernel],
-    shapes: dict[Buffer, tuple[int, ...]],
-) -> SplicedHost:
-    """The host code of a kernel, kept for others that are called in the same way."""
-    from tilewright.ir.candidate import add_benchmark
-    from tilewright.ir.splice import SplicedHost
-    from tilewright.schedule.codegen import host_for
-
-    flags = compile_flags(request.flags)
-    kernels = [
-        replace(k, scratch=tuple((rounded(size), dtype) for size, dtype in k.scratch))
-        for k in kernels
-    ]
-
-    compiler = session(state, flags)
-    names = [kernel.name for kernel in kernels]
-    called = flags, request.repeats, request.rotations, _signature(program, kernels, shapes)
-
-    def make() -> SplicedHost:
-        known = None
-        if request.programs is not None:
-            name = hashlib.sha256(repr(called).encode()).hexdigest()[:20]
-            known = request.programs / f"host_{name}.mlirbc"
-            # Another worker may have made it; compiling it takes longer than a kernel does.
-            if known.exists():
-                return SplicedHost.read(compiler, known)
-        module = host_for(program, kernels, shapes, compiler.context)
-        # Passes that form dispatches find nothing to do in a host, which only calls kernels.
-        compiler.run(module.operation, None, "abi", verify=False)
-        compiler.run(module.operation, "dispatch-creation", CONFIGURED_PHASE, verify=False)
-        if max(request.repeats, request.rotations) > 1:
-            add_benchmark(module, None, request.repeats, request.rotations)
-        host = SplicedHost(compiler, module, names)
-        if known is not None:
-            known.parent.mkdir(parents=True, exist_ok=True)
-            host.write(known)
-        return host
-
-    return state.get(_Hosts).get(called, make)
-
-
-def _signature(
-    program: LoopProgram, kernels: list[EmittedKernel], shapes: dict[Buffer, tuple[int, ...]]
-) -> tuple[object, ...]:
-    """How a program's kernels are called: equal for programs with the same host code."""
-    numbers: dict[Buffer, int] = {}
-    for buffer in program.arguments:
-        numbers.setdefault(buffer, len(numbers))
-    for kernel in kernels:
-        for buffer in (*kernel.reads, *kernel.writes):
-            numbers.setdefault(buffer, len(numbers))
-    return (
-        tuple((b.dtype, shapes[b]) for b in numbers),
-        tuple(numbers[b] for b in program.inputs),
-        tuple(numbers[b] for b in program.outputs),
-        tuple(
-            (tuple(numbers[b] for b in k.reads), tuple(numbers[b] for b in k.writes), k.scratch)
-            for k in kernels
-        ),
-    )

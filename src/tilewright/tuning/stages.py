@@ -22,7 +22,7 @@ from tilewright.measure.timing import InterleavedBaseline, TimingPolicy
 from tilewright.schedule.errors import ScheduleError
 from tilewright.site import KernelChoice
 from tilewright.sketch.candidate import CompiledKernel
-from tilewright.sketch.candidate_tasks import compile_flags, compile_kernel
+from tilewright.sketch.candidate_tasks import compile_flags, compile_kernel, compile_kernels
 from tilewright.trial import Configuration, Status, Trial
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, CandidateTester
 from tilewright.tuning.task import DispatchTask
@@ -348,7 +348,7 @@ class DispatchCompiler:
             asked = self.task.kernel_request(
                 vmfb, kernel, self._kept_kernel(stem, configuration, kernel), programs
             )
-            return Job(compile_kernel, asked, self.timeout_s)
+            return Job(compile_kernel, asked, self.timeout_s, together=compile_kernels)
         request = self.task.request(
             vmfb,
             self.task.lower(configuration),

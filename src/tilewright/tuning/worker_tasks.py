@@ -111,7 +111,7 @@ def compile_candidate(state: WorkerState, request: CandidateRequest) -> str:
         request: which dispatch, configured how, and where the program goes.
     """
     from tilewright.ir.candidate import make_candidate
-    from tilewright.ir.splice import NotSpliceable
+    from tilewright.ir.generated_code import NotSpliceable
 
     compiler = session(state, request.flags)
 
@@ -147,7 +147,7 @@ def _spliced_candidate(state: WorkerState, request: CandidateRequest) -> str:
     known = request.programs / code.digest() if request.programs is not None else None
     if known is not None and known.exists():
         return known.read_text()
-    digest = _written(request, template.host.finish(code))
+    digest = _written(request, template.finish(code, request.vmfb.parent))
     if known is not None:
         known.parent.mkdir(parents=True, exist_ok=True)
         write_whole(known, digest.encode())
@@ -173,7 +173,8 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
 
     Raises NotSpliceable where candidates must be compiled as a whole.
     """
-    from tilewright.ir.splice import NotSpliceable, SplicedTemplate
+    from tilewright.ir.generated_code import NotSpliceable
+    from tilewright.ir.splice import SplicedTemplate
 
     key = (
         request.configured,

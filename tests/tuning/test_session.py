@@ -434,6 +434,35 @@ def test_a_limit_that_leaves_no_time_to_search_is_said(program: Path, tmp_path: 
     assert "--time-limit" in said
 
 
+def test_no_dispatches_are_read_once_more_when_time_is_up(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program of a variant is handed back as it is, where it is the fastest."""
+
+    def compared(_: Programs, builds: Sequence[Build]) -> dict[str, float]:
+        return {one.name: 1.0 if one.name == "default" else 0.5 for one in builds}
+
+    def read(*_: Any) -> None:
+        pytest.fail("a variant was taken apart")
+
+    monkeypatch.setattr(variant_phase, "_compare_variants", compared)
+    monkeypatch.setattr(variant_phase, "_too_late", lambda *_: False)
+    monkeypatch.setattr(session, "take_apart", read)
+    variants = (DEFAULT_VARIANT, BUILT_IN["o3"])
+    result = tune(program, options(tmp_path, time_limit_s=0.1, variants=variants))
+    assert "no time for the dispatches of o3 (--time-limit)" in result.notes
+    assert result.trials_total == 0
+    assert [dispatch.name for dispatch in result.dispatches]
+    assert (tmp_path / "out" / "program.vmfb").is_file()
+
+
+def test_a_time_limit_counts_from_when_the_user_says(program: Path, tmp_path: Path) -> None:
+    given = options(tmp_path, time_limit_s=1000.0)
+    result = TuningSession(program, given, ignore, began=time.monotonic() - 2000.0).run()
+    assert result.trials_total == 0
+    assert result.wall_s > 2000.0
+
+
 def test_opening_the_program_is_part_of_the_limit(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

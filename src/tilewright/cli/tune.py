@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tilewright.cli import output
+from tilewright.cli import BEGAN, output
 from tilewright.cli.interrupt import Interruption, interruptible
 from tilewright.cli.tuning_options import tuning_options
 from tilewright.errors import UserError
@@ -145,7 +145,7 @@ def _run(request: TuneRequest, do: Callable[[TuningSession], T]) -> T:
             # Once more: a Ctrl-C before the run had begun found nothing to stop.
             session.request_stop()
 
-    session = TuningSession(request.program, request.options, listen)
+    session = TuningSession(request.program, request.options, listen, began=BEGAN)
     try:
         with view, _stoppable(session, view):
             for text in request.notes:

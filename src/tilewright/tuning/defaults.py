@@ -107,6 +107,17 @@ def measure_defaults(
     _announce(context, prepared)
 
 
+def leave_all(prepared: PreparedVariant) -> None:
+    """Skip all tasks: there is no time to measure any.
+
+    Args:
+        prepared: what becomes of it is as if none had been measured in time.
+    """
+    for task in prepared.tasks:
+        prepared.skipped.append(Skipped(task.name, task.count, _NO_TIME, task.workload.name))
+    prepared.tasks.clear()
+
+
 def _in_time(
     context: RunContext,
     tasks: Sequence[DispatchTask],

@@ -37,8 +37,13 @@ RUN_TIMEOUT_S = 900.0
 # Steps of which the deadlines know what they take: compiling it, and with a spec with kernels.
 PLAIN, WITH_KERNELS = "compiling the program", "compiling the program with kernels"
 COMPARING = "comparing programs"
+READING = "reading the dispatches"
 # A run of the program as the compiler makes it, of which each comparison takes so many at least.
 RUNNING, _RUNS = "running the program by default", 7
+# What summaries, the files of the result and the report take beside what is compiled and compared:
+# seconds, and a part of what reading the dispatches took, since it is about each of them (a product
+# 3 s, a MobileNetV3 6 s where reading it took 12).
+_WRITING_S, _WRITING_SHARE = 2.0, 0.35
 # How much longer it takes with kernels, until that is known: LLVM compiles unrolled code, and specs
 # are written (1.4 times in all for a MobileNetV2, 1.6 for a Swin, 2.4 for a DenseNet). And what
 # proving it takes, which is a compile without most of LLVM's part.
@@ -374,7 +379,8 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     compare_s = comparing_s(context)
     # A result is proven by compiling it to where dispatches are configured, with its specs and
     # without. One of kernels is made a second time, with those in sequence that follow each other.
-    return compile_s + 2 * compare_s, (1 + kernels) * compile_s + plain_s + compare_s
+    proven_s = (1 + kernels) * compile_s + plain_s + compare_s
+    return compile_s + 2 * compare_s, proven_s + _writing_s(context)
 
 
 def start_s(context: RunContext) -> float:
@@ -384,11 +390,15 @@ def start_s(context: RunContext) -> float:
         context: the run; it has compiled the program.
 
     Returns:
-        Seconds for compiling it, comparing it and proving it.
+        Seconds for compiling it, comparing it, proving it and writing it down.
     """
     plain_s = context.deadlines.each(PLAIN, 1.0)
     compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s)
-    return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s
+    return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
+
+
+def _writing_s(context: RunContext) -> float:
+    return _WRITING_S + _WRITING_SHARE * context.deadlines.each(READING, 0.0)
 
 
 def open_programs(

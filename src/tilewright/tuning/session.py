@@ -29,7 +29,7 @@ from tilewright.tuning.company import Company, Contender, Outcome, take_best, tr
 from tilewright.tuning.compile_only import CompileOnlyResult, compile_only
 from tilewright.tuning.confirm import Confirmed, record_choices
 from tilewright.tuning.context import Interrupted, RunContext
-from tilewright.tuning.defaults import MEASURING, measure_defaults
+from tilewright.tuning.defaults import MEASURING, leave_all, measure_defaults
 from tilewright.tuning.dry_run import DryRunResult, dry_run
 from tilewright.tuning.event_log import recorded
 from tilewright.tuning.events import Listener, Note, ProgramMeasured, RunEnded, ignore
@@ -47,6 +47,7 @@ from tilewright.tuning.options import TuneOptions
 from tilewright.tuning.prepare import read_tasks, take_apart
 from tilewright.tuning.prepared_variant import PreparedVariant, nothing_to_tune
 from tilewright.tuning.programs import (
+    READING,
     RUNNING,
     Build,
     Programs,
@@ -90,6 +91,7 @@ class TuningSession:
         options: TuneOptions,
         listener: Listener = ignore,
         stages: Sequence[SessionStage] = ALL_STAGES,
+        began: float | None = None,
     ) -> None:
         """A session that has not begun.
 
@@ -98,11 +100,13 @@ class TuningSession:
             options: as `tilewright tune` takes them; `compile_only` leaves the compile stage alone.
             listener: told what happens.
             stages: what is done with candidates, each at most once.
+            began: from when on the time limit counts, by `time.monotonic`; by default `run`.
 
         Raises:
             UserError: what the user can mend.
         """
         check_versions()
+        self._began = began
         self.stages = SessionStages.of(stages)
         if options.compile_only:
             self.stages = SessionStages(compiling=self.stages.compiling)
@@ -196,7 +200,7 @@ class TuningSession:
     def _opened(self) -> Iterator[RunContext]:
         """The program with workers, database and device; all are closed again."""
         idle = self.options.compile_only or self.options.dry_run
-        begin = time.monotonic()
+        begin = time.monotonic() if self._began is None else self._began
         with (
             recorded(self.source, self.options.target, self.options, self.listener) as listener,
             scratch.folder() as own,
@@ -271,7 +275,9 @@ class TuningSession:
         context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():
             with context.phase("dispatches", "reading the dispatches"):
+                begin = time.monotonic()
                 first = read_tasks(context, extraction)
+                context.deadlines.took(READING, time.monotonic() - begin)
                 context.suggested = suggestions(context, first)
                 context.settled = settled(context)
             outcome = Outcome(default, default_s)
@@ -314,11 +320,12 @@ class TuningSession:
         chosen: Sequence[Contender],
     ) -> None:
         chosen = self._prepare_all(context, outcome, first, chosen)
-        if not any(p.tasks for p in outcome.prepared):
+        if chosen and not any(p.tasks for p in outcome.prepared):
             raise nothing_to_tune(self.source, outcome.prepared, self.options.only)
         with context.phase("search"):
             prepared = [one.company.prepared for one in chosen]
-            if self.stages.compiling is not None or self.stages.confirming is not None:
+            given = self.stages.compiling is not None or self.stages.confirming is not None
+            if given and prepared:
                 goals = self._goals(context, outcome.default_s)
                 seconds = [one.time_s for one in chosen]
 
@@ -370,6 +377,10 @@ class TuningSession:
         for one in sorted(chosen, key=measured, reverse=True):
             if self._prepare(context, outcome, first, one, kept):
                 kept.append(one)
+        if not outcome.prepared:
+            # The programs that were compared can be handed back; what is told is of the default's.
+            leave_all(first)
+            outcome.prepared.append(first)
         return [one for one in chosen if any(one is k for k in kept)]
 
     def _prepare(
@@ -384,7 +395,8 @@ class TuningSession:
 
         Returns:
             Whether it is gone on from; not where dispatches of others are measured already and the
-            search would have to end before its own are, or all are those of one of the others.
+            search would have to end before its own are, or all are those of one of the others, or
+            there is no time for reading them.
         """
         company = contender.company
         if any(company.prepared is known for known in outcome.prepared):
@@ -394,15 +406,18 @@ class TuningSession:
             company.prepared = known[0]
             return True
         left = context.left_for("search")
-        # Reading them takes about as long as measuring them.
-        needed_s = 2 * context.deadlines.each(MEASURING, 0.0)
-        if outcome.prepared and left is not None and left <= needed_s:
+        needed_s = context.deadlines.each(MEASURING, 0.0) if outcome.prepared else 0.0
+        if company.prepared is not first:
+            needed_s += context.deadlines.each(READING, 0.0)
+        if left is not None and left <= needed_s:
             context.note(f"no time for the dispatches of {contender.variant} (--time-limit)")
             return False
         with context.phase("dispatches", f"measuring those of {contender.variant}"):
             prepared = company.prepared
             if prepared is not first:
+                begin = time.monotonic()
                 prepared = take_apart(context, company.build.variant)
+                context.deadlines.took(READING, time.monotonic() - begin)
             same = [o for o in others if _same_dispatches(o.company.prepared, prepared)]
             if same and not company.choices:
                 context.note(

@@ -152,12 +152,13 @@ def test_kernels_that_are_compiled_together_are_right_and_one_that_fails_costs_n
     reference: Reference,
     tmp_path: Path,
 ) -> None:
-    """Of several kernels each, and one that is the same program as another."""
+    """Of several kernels each; one is the same program as another, one is so for another site."""
     choices = [
         panels(8, 4, OUTSIDE),
         harmful("error"),
         panels(16, 4, INSIDE),
         panels(8, 2, OUTSIDE),
+        panels(8, 4, OUTSIDE),
         panels(8, 4, OUTSIDE),
     ]
     requests = [
@@ -168,7 +169,7 @@ def test_kernels_that_are_compiled_together_are_right_and_one_that_fails_costs_n
             TARGET.flags,
             6,
             tmp_path / f"{number}.vmfb",
-            programs=tmp_path / "programs",
+            programs=tmp_path / ("others" if number == 5 else "programs"),
             inputs=reference.inputs,
             packed=tmp_path / "packed",
         )
@@ -194,6 +195,9 @@ def test_kernels_that_are_compiled_together_are_right_and_one_that_fails_costs_n
     assert isinstance(found[4], CompiledKernel)
     assert found[4].digest == digests[0]
     assert not (tmp_path / "4.vmfb").exists()
+    assert isinstance(found[5], CompiledKernel)
+    assert found[5].digest == digests[0]
+    assert (tmp_path / "5.vmfb").read_bytes() == (tmp_path / "0.vmfb").read_bytes()
 
 
 def test_code_that_the_compiler_does_not_take_costs_no_other_kernel(

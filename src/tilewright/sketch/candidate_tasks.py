@@ -66,7 +66,7 @@ def compile_kernels(
         For each of them what `compile_kernel` returns, or what it raises.
     """
     made: dict[int, _Emitted | WorkerFailure] = {}
-    groups: dict[tuple[str, ...], dict[str, _Emitted]] = {}
+    groups: dict[tuple[str, ...], dict[_Key, _Emitted]] = {}
     for number, request in enumerate(requests):
         try:
             emitted = made[number] = _emitted(state, request)
@@ -74,12 +74,12 @@ def compile_kernels(
             made[number] = _failure(error)
             continue
         if not emitted.is_known:
-            groups.setdefault(request.flags, {}).setdefault(emitted.compiled.digest, emitted)
-    failures: dict[str, WorkerFailure] = {}
+            groups.setdefault(request.flags, {}).setdefault(emitted.key, emitted)
+    failures: dict[_Key, WorkerFailure] = {}
     for group in groups.values():
         failures |= _finish_each(state, list(group.values()))
     return [
-        one if isinstance(one, WorkerFailure) else failures.get(one.compiled.digest, one.compiled)
+        one if isinstance(one, WorkerFailure) else failures.get(one.key, one.compiled)
         for one in (made[number] for number in range(len(requests)))
     ]
 
@@ -92,24 +92,28 @@ def _failure(error: Exception) -> WorkerFailure:
     return WorkerFailure.of(error)
 
 
-def _finish_each(state: WorkerState, emitted: Sequence[_Emitted]) -> dict[str, WorkerFailure]:
-    """Write the programs of kernels; why there is none, by digest."""
+def _finish_each(state: WorkerState, emitted: Sequence[_Emitted]) -> dict[_Key, WorkerFailure]:
+    """Write the programs of kernels; why there is none of some."""
     from tilewright.ir.generated_code import NotJoinable, NotSpliceable
 
     try:
         _finish(state, emitted)
     except (CompileError, NotJoinable, NotSpliceable) as error:
         if len(emitted) == 1:
-            return {emitted[0].compiled.digest: _failure(error)}
+            return {emitted[0].key: _failure(error)}
         # One that the compiler does not take shall not cost the others.
-        found: dict[str, WorkerFailure] = {}
+        found: dict[_Key, WorkerFailure] = {}
         for one in emitted:
             try:
                 found |= _finish_each(state, [_emitted(state, one.request)])
             except Exception as error:
-                found[one.compiled.digest] = _failure(error)
+                found[one.key] = _failure(error)
         return found
     return {}
+
+
+# What is written once: by where it is looked for, and the digest.
+_Key = tuple["Path", str]
 
 
 @dataclass
@@ -126,6 +130,12 @@ class _Emitted:
     compiled: CompiledKernel
     known: Path | None
     is_known: bool
+
+    @property
+    def key(self) -> _Key:
+        """Equal for those of which one program is written: kernels of other sites can have the same
+        code."""
+        return self.request.programs or self.request.vmfb, self.compiled.digest
 
 
 def _emitted(state: WorkerState, request: KernelRequest) -> _Emitted:

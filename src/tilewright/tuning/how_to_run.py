@@ -30,7 +30,7 @@ _SHORT_S, _TRIED_S = 1e-4, 1e-2
 # Of its time with all threads, what it takes with one at most to be tuned for one.
 _AHEAD = 0.9
 # The same of a program whose dispatches take so little each that workers hardly get to share one:
-# faster kernels leave even less to share. (A GRU of 64 steps tuned for two threads took 1.72 ms,
+# faster kernels leave even less to share. (A GRU of two layers tuned for two threads took 1.72 ms,
 # for one 1.08, an LSTM 0.43 and 0.31; by default both take as long with one as with two.)
 _AS_FAST, _SHORT_EACH_S = 1.05, 5e-5
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.

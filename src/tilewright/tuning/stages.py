@@ -348,7 +348,9 @@ class DispatchCompiler:
             asked = self.task.kernel_request(
                 vmfb, kernel, self._kept_kernel(stem, configuration, kernel), programs
             )
-            return Job(compile_kernel, asked, self.timeout_s, together=compile_kernels)
+            # Executables for a GPU stay apart.
+            together = None if asked.target.is_gpu else compile_kernels
+            return Job(compile_kernel, asked, self.timeout_s, together=together)
         request = self.task.request(
             vmfb,
             self.task.lower(configuration),

@@ -83,7 +83,9 @@ class Session:
     outcome: TuneResult | Exception = RESULT
     asked: dict[str, Any]
 
-    def __init__(self, program: Path, options: TuneOptions, listener: events.Listener) -> None:
+    def __init__(
+        self, program: Path, options: TuneOptions, listener: events.Listener, began: float
+    ) -> None:
         type(self).asked = {"program": program, "options": options}
         self._listener = listener
 
@@ -280,7 +282,7 @@ PLAYED = """
 
     class Session:
         stops = 0
-        def __init__(self, program, options, listener):
+        def __init__(self, program, options, listener, began):
             self.listener = listener
         def request_stop(self):
             Session.stops += 1

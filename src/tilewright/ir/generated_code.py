@@ -145,6 +145,8 @@ class GeneratedCode:
         """
         module = self.module.operation.clone()
         found = variants(module)
+        if not all(elf_format(variant.attributes["target"]) for variant in found.values()):
+            raise NotLinkable("it is for no processor")
         with session.context, _as_objects(found, folder) as paths:
             session.run(module, _TARGETS, "hal", verify=False)
             return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 
 import tilewright
 from tilewright.errors import UserError
+from tilewright.ir.session import CompilerSession
 from tilewright.measure.device_options import DeviceOptions
 from tilewright.measure.runtime import Device
 from tilewright.tuned import check_results, usable
+from tuned_samples import HOST, matmul
 
 
 def aligned(count: int, offset: int = 0) -> np.ndarray:
@@ -46,6 +50,26 @@ def test_a_view_keeps_the_runtimes_memory() -> None:
         for number in range(64)
     ]
     assert all((view == number).all() for number, view in enumerate(views))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_result_may_outlive_its_device(cores: int, tmp_path: Path) -> None:
+    """Until the process ends: in a process of its own, which a fault would end."""
+    (tmp_path / "p.vmfb").write_bytes(CompilerSession(HOST).compile(matmul()))
+    code = f"""
+import numpy as np
+from tilewright.measure.device_options import DeviceOptions, Parameters
+from tilewright.measure.runtime import Device
+device = Device(DeviceOptions.cpu({cores}), shared=False)
+program = device.load({str(tmp_path / "p.vmfb")!r}, Parameters(()), {{}})
+ones = [device.upload(np.ones((64, 64), np.float32)) for _ in range(2)]
+found = program.bind("main", ones)().get_variant(0)
+kept = device.download(found.deref(device.bindings.HalBufferView), copy=False)
+del found, program, ones, device
+assert (kept == 64).all()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or done.returncode
 
 
 @pytest.mark.parametrize("odd", [aligned(16, 4), aligned(32)[::2], aligned(16).reshape(4, 4).T])

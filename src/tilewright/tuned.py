@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import os
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -86,7 +84,6 @@ class TunedProgram:
         vmfb = str(self.folder / VMFB)
         try:
             self._program: LoadedProgram = self._device.load(vmfb, self._archives, self._weights)
-            _loaded.add(self)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{vmfb}: cannot be loaded: {reason(error)}") from error
 
@@ -299,13 +296,7 @@ def way_to_run(
 @atexit.register
 def _close_devices() -> None:
     # The bindings complain of what is still there when the interpreter is gone.
-    for program in list(_loaded):
-        del program._program
-    gc.collect()
     _device.cache_clear()
-
-
-_loaded: weakref.WeakSet[TunedProgram] = weakref.WeakSet()
 
 
 @cache

@@ -131,7 +131,7 @@ class Device:
         Args:
             view: a buffer view of this device.
             copy: whether the array has memory of its own; else it is the buffer's, which it keeps
-                alive, where the host can see that.
+                alive with this device, where the host can see that.
         """
         runtime = self.bindings
         buffer, length = view.get_buffer(), int(np.prod(view.shape, dtype=np.int64))
@@ -144,7 +144,7 @@ class Device:
         ):
             buffer = self._staged(buffer, length * np.dtype(kind).itemsize)
         host: NDArray[Any] = buffer.map().asarray(view.shape, kind)
-        return np.array(host) if copy else owned(host)
+        return np.array(host) if copy else owned(host, self)
 
     def _staged(self, source: Any, size: int) -> Any:
         """A copy of a buffer in memory that the host can map.
@@ -387,7 +387,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(": ")
 
 
-def owned(array: NDArray[Any]) -> NDArray[Any]:
+def owned(array: NDArray[Any], behind: object = None) -> NDArray[Any]:
     """The memory of an array as one whose views keep that memory alive.
 
     The runtime's bindings tie a buffer to the array object that they return, not to its base, and
@@ -396,7 +396,10 @@ def owned(array: NDArray[Any]) -> NDArray[Any]:
 
     Args:
         array: whose elements lie row by row; it may not be writeable.
+        behind: what the memory belongs to, which goes when the memory has gone: a buffer that is
+            freed after its device ends the process.
     """
     memory: Any = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-    memory.owner = array
+    # In the order in which they go.
+    memory.owner, memory.behind = array, behind
     return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)

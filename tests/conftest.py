@@ -100,7 +100,7 @@ STARTED_ANEW = TESTS / "measure"
 def threads_as_given() -> Iterator[None]:
     """Whether a short program is tuned for one thread hangs on times, on which no test must."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tilewright.tuning.session.leave_workers_out", lambda *given: given[-1])
+        patch.setattr("tilewright.tuning.session.leave_workers_out", lambda *given: given[2])
         yield
 
 

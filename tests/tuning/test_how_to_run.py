@@ -268,8 +268,8 @@ class Short:
     def note(self, text: str) -> None:
         self.said.append(text)
 
-    def decided(self, default_s: float) -> tuple[float, int]:
-        found = leave_workers_out(self, BUILD, default_s)  # type: ignore[arg-type]
+    def decided(self, default_s: float, dispatches: int = 1) -> tuple[float, int]:
+        found = leave_workers_out(self, BUILD, default_s, dispatches)  # type: ignore[arg-type]
         # Nothing is left open but what measures from here on.
         assert self.open == [self.benchmark.device]
         return found, self.target.cores
@@ -284,6 +284,18 @@ def test_a_short_program_that_needs_no_workers_is_tuned_for_one_thread(
     assert run.benchmark.device == DeviceOptions.cpu(1)
     (said,) = run.said
     assert "0.0300 ms in the calling thread alone, 0.100 ms with 2 threads" in said
+
+
+@pytest.mark.parametrize(
+    ("alone", "dispatches", "cores"),
+    [(1.02e-3, 40, 1), (1.02e-3, 10, 2), (1.2e-3, 40, 2)],
+    ids=["as fast", "of longer dispatches", "slower"],
+)
+def test_a_program_of_many_short_dispatches_that_workers_do_not_speed_up_is_for_one_thread(
+    monkeypatch: pytest.MonkeyPatch, alone: float, dispatches: int, cores: int
+) -> None:
+    run = Short(monkeypatch, alone, DeviceOptions.cpu(2))
+    assert run.decided(1e-3, dispatches) == (alone if cores == 1 else 1e-3, cores)
 
 
 def earlier(

@@ -29,16 +29,23 @@ from tilewright.words import plural, significant
 _SHORT_S, _TRIED_S = 1e-4, 1e-2
 # Of its time with all threads, what it takes with one at most to be tuned for one.
 _AHEAD = 0.9
+# The same of a program whose dispatches take so little each that workers hardly get to share one:
+# faster kernels leave even less to share. (A GRU of two layers tuned for two threads took 1.72 ms,
+# for one 1.08, an LSTM 0.43 and 0.31; by default both take as long with one as with two.)
+_AS_FAST, _SHORT_EACH_S = 1.05, 5e-5
 # Seconds for all rounds, of which there are few: differences are large, or do not matter.
 _MAX_S, _ROUNDS = 3.0, 9
 
 
-def leave_workers_out(programs: Programs, default: Build, default_s: float) -> float:
+def leave_workers_out(
+    programs: Programs, default: Build, default_s: float, dispatches: int
+) -> float:
     """Has a short program run by the calling thread alone from here on, where that is faster.
 
     On an idle machine a call of `iree-benchmark-module` that computes almost nothing took 55 to 75
     us with workers, which are woken for it, and 2 without; a product of 128 cubed takes one thread
-    25. Schedules make the computing faster, not the waking.
+    25. Schedules make the computing faster, not the waking. A program of many short dispatches, as
+    recurrent ones are, has workers wait for each other more than work.
 
     What the last run of the same program decided is decided again, unless all is to be tuned anew:
     on a busy machine it could come out otherwise, and nothing of that run would be found.
@@ -47,6 +54,7 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
         programs: of the run, whose target, options and benchmark are changed.
         default: the program as the compiler makes it.
         default_s: its seconds with all threads.
+        dispatches: how many it has, in loops counted once.
 
     Returns:
         Its seconds, as it is run from here on.
@@ -64,6 +72,8 @@ def leave_workers_out(programs: Programs, default: Build, default_s: float) -> f
     context.benchmark = open_benchmark(alone, context.options)
     seconds = programs.time(default, quick_timing(1.0))
     most = min(_SHORT_S, _AHEAD * default_s)
+    if default_s <= _SHORT_EACH_S * dispatches:
+        most = max(most, _AS_FAST * default_s)
     if before:
         most = math.inf
     if isinstance(seconds, str) or seconds > most:

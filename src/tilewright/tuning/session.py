@@ -270,7 +270,8 @@ class TuningSession:
             raise nothing_to_tune(self.source, [], self.options.only)
         with context.phase("measure", "the program by default"):
             default_s = self._measure_default(programs, default)
-            default_s = leave_workers_out(programs, default, default_s)
+            count = sum(dispatch.count for dispatch in extraction.dispatches)
+            default_s = leave_workers_out(programs, default, default_s, count)
             context.emit(ProgramMeasured("default", default_s, True))
         context.begin(context.options.digest(), "run of this program with these options")
         with context.ending():

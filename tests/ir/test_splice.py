@@ -11,7 +11,7 @@ from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.generated_code import GeneratedCode, NotSpliceable
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
-from tilewright.ir.splice import SplicedHost, SplicedTemplate
+from tilewright.ir.splice import SplicedTemplate
 from tilewright.ir.walk import string_attribute, walk
 from tilewright.measure.inputs import random_array
 from tilewright.space.generators import dispatch_space
@@ -168,15 +168,6 @@ def test_the_template_stays_as_it_is():
     space = dispatch_space(d.template, d.workload, corpus.TARGET)
     spliced.compile(space.lower(space.default))
     assert spliced.compile(None) == first
-
-
-def test_a_host_that_was_written_makes_the_same_program(tmp_path):
-    d = dispatch_of("matmul_bias_relu", HOST)
-    spliced = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 2)
-    spliced.host.write(tmp_path / "host.mlirbc")
-    read = SplicedHost.read(d.session, tmp_path / "host.mlirbc")
-    again = read.finish(*spliced.generate(None).compiled(d.session))
-    assert again == spliced.finish(spliced.generate(None))
 
 
 def test_a_name_that_is_no_identifier():

@@ -9,15 +9,13 @@ compiling the whole would give.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from iree.compiler import ir
 
-from tilewright.files import write_whole
 from tilewright.ir.candidate import configure, make_candidate
 from tilewright.ir.generated_code import (
     FunctionCode,
@@ -55,7 +53,7 @@ class SplicedHost:
     The compiler must run with `--iree-hal-link-executables=false`, a process-wide option (linking
     would make one binary of all executables).
 
-    module: the program at the executable-configurations phase; it is compiled, in place.
+    module: the program at the `hal` phase (`serialize_stubs`); it is compiled, in place.
     executables: names of those whose code is exchanged.
 
     Raises NotSpliceable where sizes are known at run time only, CompileError when the program
@@ -66,11 +64,9 @@ class SplicedHost:
         self, session: CompilerSession, module: ir.Module, executables: Iterable[str]
     ) -> None:
         self._session, self._module = session, module.operation
-        names = list(executables)
-        _serialize_stubs(session, self._module, names)
         session.run(self._module, "hal", "vm", verify=False)
-        self._known = _places(self._module, names)
-        for found in self._known.values():
+        self._places = _places(self._module, list(executables))
+        for found in self._places.values():
             if len(found.code) != 1 or not found.dispatches:
                 raise NotSpliceable(
                     f"{len(found.code)} binaries, {len(found.dispatches)} dispatches"
@@ -81,29 +77,6 @@ class SplicedHost:
                         value.owner.operation.name.startswith("vm.const.i32")
                     ):
                         raise NotSpliceable("a number of workgroups known at run time only")
-
-    @classmethod
-    def read(cls, session: CompilerSession, path: Path) -> Self:
-        """A host that was written, whoever compiled it.
-
-        Args:
-            session: a compiler with the flags of the one that did.
-            path: where it is.
-        """
-        host = cls.__new__(cls)
-        host._session, host._module = session, session.parse(path.read_bytes())
-        host._known = {}
-        return host
-
-    def write(self, path: Path) -> None:
-        """Write the host for others to read.
-
-        Args:
-            path: appears whole or not at all.
-        """
-        written = io.BytesIO()
-        self._module.write_bytecode(written)
-        write_whole(path, written.getvalue())
 
     def finish(self, binaries: Mapping[str, FunctionCode]) -> bytes:
         """The program of a candidate.
@@ -129,15 +102,9 @@ class SplicedHost:
             The module operation.
         """
         with self._session.context, ir.Location.unknown():
-            for name, places in self._places(binaries).items():
-                places.replace(binaries[name])
+            for name, binary in binaries.items():
+                self._places[name].replace(binary)
             return self._module.clone()
-
-    def _places(self, executables: Collection[str]) -> dict[str, _Places]:
-        """Where these executables are, which is looked for once."""
-        if not self._known.keys() >= set(executables):
-            self._known = _places(self._module, executables)
-        return {name: self._known[name] for name in executables}
 
 
 class SplicedTemplate:
@@ -170,6 +137,7 @@ class SplicedTemplate:
         self._alone = _only(whole, executable)
         self._linkable = True
         erase_constraints(whole.operation)
+        serialize_stubs(session, whole.operation, (executable,))
         self.host = SplicedHost(session, whole, (executable,))
 
     def compile(self, configuration: CompilationInfo | None) -> bytes:
@@ -349,7 +317,7 @@ def _callee(op: ir.Operation) -> str:
     return str(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
 
 
-def _serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]) -> None:
+def serialize_stubs(session: CompilerSession, module: Any, names: Sequence[str]) -> None:
     """Take a host to the `hal` phase without compiling these executables: what they do is exchanged
     anyhow, and compiling them takes as long as all else of a host.
 

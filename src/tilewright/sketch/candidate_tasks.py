@@ -23,7 +23,7 @@ from tilewright.sketch.candidate import (
     check_kernel,
     packed_inputs,
 )
-from tilewright.sketch.candidate_hosts import HostRequest, host_of, host_request
+from tilewright.sketch.candidate_hosts import host_of, kernel_calls
 from tilewright.sketch.interface import SiteExpression, Sketch, SketchedKernel
 from tilewright.sketch.loops import LoopsSketch
 from tilewright.space.pipeline import Unfit
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iree.compiler import ir
+
+    from tilewright.schedule.codegen.host import KernelCalls
 
 
 def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel:
@@ -120,13 +122,13 @@ _Key = tuple["Path", str]
 class _Emitted:
     """A kernel whose code is emitted.
 
-    host: what calls it. known: a file that is there once the program has been made. is_known: it
-    has been, for another kernel before it.
+    calls: what its host does. known: a file that is there once the program has been made.
+    is_known: it has been, for another kernel before it.
     """
 
     request: KernelRequest
     module: ir.Module
-    host: HostRequest
+    calls: KernelCalls
     compiled: CompiledKernel
     known: Path | None
     is_known: bool
@@ -168,18 +170,11 @@ def _emitted(state: WorkerState, request: KernelRequest) -> _Emitted:
     packings = sorted(kernel.packings.items())
     digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
     clock.end("emit")
-    host = host_request(
-        site,
-        program,
-        kernels,
-        repeats=request.repeats,
-        rotations=max(request.rotations, 1 if inputs is None else inputs.turns),
-        flags=flags,
-        folder=request.programs,
-    )
+    rotations = max(request.rotations, 1 if inputs is None else inputs.turns)
+    calls = kernel_calls(site, program, kernels, request.repeats, rotations)
     known = request.programs / digest if request.programs is not None else None
     compiled = CompiledKernel(digest, inputs, clock.seconds)
-    return _Emitted(request, module, host, compiled, known, known is not None and known.exists())
+    return _Emitted(request, module, calls, compiled, known, known is not None and known.exists())
 
 
 def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
@@ -190,12 +185,13 @@ def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
     from tilewright.ir.generated_code import generated
 
     clock = _Phases(len(emitted))
-    compiler = session(state, compile_flags(emitted[0].request.flags))
+    flags = compile_flags(emitted[0].request.flags)
+    compiler = session(state, flags)
     code = generated(compiler, [one.module for one in emitted])
     clock.end("targets")
     binaries = code.compiled(compiler, emitted[0].request.vmfb.parent)
     clock.end("code")
-    hosts = [host_of(state, compiler, one.host) for one in emitted]
+    hosts = [host_of(state, compiler, flags, one.calls) for one in emitted]
     clock.end("host")
     for one, host, theirs in zip(emitted, hosts, binaries, strict=True):
         write_whole(one.request.vmfb, host.finish(theirs))

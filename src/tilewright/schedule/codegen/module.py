@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
-from types import MappingProxyType
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, flow, func, gpu, hal, scf
+from iree.compiler.dialects import arith, func, gpu, hal, scf
 
 from tilewright.ir.hand_written import (
     ALIGNMENT,
@@ -21,7 +20,6 @@ from tilewright.ir.hand_written import (
     index,
 )
 from tilewright.ir.piece_claims import Pieces
-from tilewright.measure.guards import GUARD_ELEMENTS, GUARDED, guard_value
 from tilewright.schedule import nest, threads
 from tilewright.schedule.codegen import scalars
 from tilewright.schedule.codegen.allocation import distinct
@@ -40,7 +38,6 @@ from tilewright.target import Target
 FUNCTION = "main"
 
 _AXES = "xyz"
-_AS_THEY_ARE: Mapping[Buffer, tuple[int, ...]] = MappingProxyType({})
 
 
 @functools.cache
@@ -67,7 +64,7 @@ def module_for(program: LoopProgram, target: str | Target | None = None) -> ir.M
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            _host(program, emit_kernels(program, machine_for(target)), {})
+            _host(program, emit_kernels(program, machine_for(target)))
     module.operation.verify()
     return module
 
@@ -99,45 +96,6 @@ def executables_for(
                 program, machine_for(target), unaligned=unaligned, target=executable_target
             )
             return module, kernels
-
-
-def host_for(
-    program: LoopProgram,
-    kernels: Sequence[EmittedKernel],
-    shapes: Mapping[Buffer, tuple[int, ...]],
-    compiler_context: ir.Context,
-) -> ir.Module:
-    """A program whose kernels do nothing: what calls them is that of the program.
-
-    Beside `main` it has a function that returns each output flat with a guard behind it, filled
-    before the kernels run: what they write behind an output is seen there.
-
-    Args:
-        program: loop nests.
-        kernels: what `executables_for` made of it.
-        shapes: of arguments that are handed over in other shapes than their buffers'.
-        compiler_context: that the module is made in.
-
-    Returns:
-        The module.
-    """
-    with compiler_context, ir.Location.unknown():
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            stubs = [
-                replace(
-                    kernel,
-                    executable=executable(kernel.name, kernel.bindings, kernel.workgroups),
-                )
-                for kernel in kernels
-            ]
-            # The compiler would make one executable of those that are equal.
-            for number, stub in enumerate(stubs):
-                i64 = ir.IntegerType.get_signless(64)
-                stub.function.attributes["tilewright.stub"] = ir.IntegerAttr.get(i64, number)
-            _host(program, stubs, shapes)
-            _guarded_host(program, stubs, shapes)
-    return module
 
 
 @dataclass(frozen=True)
@@ -391,65 +349,33 @@ def _own(
 # -- the host --------------------------------------------------------------------------------------
 
 
-def _host(
-    program: LoopProgram,
-    kernels: Sequence[EmittedKernel],
-    shapes: Mapping[Buffer, tuple[int, ...]],
-) -> None:
+def _host(program: LoopProgram, kernels: Sequence[EmittedKernel]) -> None:
     inputs, outputs = (
-        [tensor_type(program, b, shapes) for b in buffers]
-        for buffers in (program.inputs, program.outputs)
+        [tensor_type(program, b) for b in buffers] for buffers in (program.inputs, program.outputs)
     )
     function = func.FuncOp(FUNCTION, ir.FunctionType.get(inputs, outputs))
     block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        func.ReturnOp(call_kernels(program, kernels, list(block.arguments), shapes))
+        func.ReturnOp(call_kernels(program, kernels, list(block.arguments)))
 
 
-def _guarded_host(
-    program: LoopProgram,
-    kernels: Sequence[EmittedKernel],
-    shapes: Mapping[Buffer, tuple[int, ...]],
-) -> None:
-    longer = {b: (b.size + GUARD_ELEMENTS,) for b in program.outputs}
-    shapes = {**shapes, **longer}
-    inputs, outputs = (
-        [tensor_type(program, b, shapes) for b in buffers]
-        for buffers in (program.inputs, program.outputs)
-    )
-    function = func.FuncOp(GUARDED, ir.FunctionType.get(inputs, outputs))
-    block = function.add_entry_block()
-    with ir.InsertionPoint(block):
-        filled = {}
-        for buffer, type_ in zip(program.outputs, outputs, strict=True):
-            value = scalars.constant(buffer.dtype, guard_value(buffer.dtype))
-            filled[buffer] = flow.TensorSplatOp(type_, value, []).result
-        func.ReturnOp(call_kernels(program, kernels, list(block.arguments), shapes, filled))
-
-
-def tensor_type(
-    program: LoopProgram, buffer: Buffer, shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE
-) -> ir.Type:
+def tensor_type(program: LoopProgram, buffer: Buffer) -> ir.Type:
     """The type that a buffer has outside the kernels.
 
     Args:
         program: the buffer's.
-        buffer: an argument of the program, or a temporary.
-        shapes: of buffers that have others there than their own; temporaries have one dimension.
+        buffer: an argument of the program, or a temporary, which has one dimension.
     """
     if buffer in program.arguments:
         name = "i1" if buffer.dtype == BOOL else buffer.dtype
-        return ir.RankedTensorType.get(list(shapes.get(buffer, buffer.shape)), ir.Type.parse(name))
-    shape = shapes.get(buffer, (buffer.size,))
-    return ir.RankedTensorType.get(list(shape), scalars.memory_element(buffer.dtype))
+        return ir.RankedTensorType.get(list(buffer.shape), ir.Type.parse(name))
+    return ir.RankedTensorType.get([buffer.size], scalars.memory_element(buffer.dtype))
 
 
 def call_kernels(
     program: LoopProgram,
     kernels: Sequence[EmittedKernel],
     inputs: Sequence[ir.Value],
-    shapes: Mapping[Buffer, tuple[int, ...]] = _AS_THEY_ARE,
-    filled: Mapping[Buffer, ir.Value] | None = None,
 ) -> list[ir.Value]:
     """Emit the dispatches of a program at the insertion point.
 
@@ -457,16 +383,13 @@ def call_kernels(
         program: the program.
         kernels: of it.
         inputs: a tensor for each of its inputs, of the type that `tensor_type` tells.
-        shapes: as there.
-        filled: tensors that outputs are written into, where they are not new.
 
     Returns:
         A tensor for each of its outputs.
     """
     values: dict[Buffer, ir.Value] = dict(zip(program.inputs, inputs, strict=True))
-    values.update(filled or {})
     for kernel in kernels:
-        _dispatch(kernel, values, lambda buffer: tensor_type(program, buffer, shapes))
+        _dispatch(kernel, values, lambda buffer: tensor_type(program, buffer))
     return [values[buffer] for buffer in program.outputs]
 
 

@@ -1,0 +1,405 @@
+"""The host's code of kernels: what calls them, written in the HAL dialect.
+
+IREE takes longer to make it of the ops that call kernels (`flow.dispatch`) than to compile a
+kernel. What it makes of them is simple and is written here in its place: command buffers that are
+recorded once, in which a kernel waits for those before it whose data it touches. What is the
+device's business (how it is found, which memory is allocated) is read from a small program that
+IREE has compiled for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, hal, util
+
+from tilewright.ir.candidate import BENCHMARK_FUNCTION
+from tilewright.ir.hand_written import ALIGNMENT, Binding, call_executable, executable, index
+from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
+from tilewright.ir.splice import serialize_stubs
+from tilewright.ir.walk import string_attribute, walk
+from tilewright.measure.guards import GUARD_BYTE, GUARD_ELEMENTS, GUARDED
+from tilewright.schedule.codegen.module import FUNCTION
+
+_STUB = "stub"
+_DEVICE, _EXECUTABLE, _COMMANDS, _FENCE, _VIEW = (
+    f"!hal.{kind}" for kind in ("device", "executable", "command_buffer", "fence", "buffer_view")
+)
+# Whose attributes are the same wherever the compiler writes them for a device.
+_LIKE = (
+    "hal.command_buffer.create",
+    "hal.command_buffer.execution_barrier",
+    "hal.memory_type",
+    "hal.buffer_usage",
+)
+_NO_FLAGS = 0
+
+
+@dataclass(frozen=True)
+class ResultType:
+    """A result of a program: its element type as MLIR writes it, bytes of an element, shape."""
+
+    element: str
+    element_bytes: int
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of all elements."""
+        return prod(self.shape) * self.element_bytes
+
+    def guarded(self) -> ResultType:
+        """It flat, with a guard behind it."""
+        return replace(self, shape=(prod(self.shape) + GUARD_ELEMENTS,))
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """A kernel's name, and the numbers of its buffers, in the order in which it binds them."""
+
+    kernel: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    def waits_for(self, others: Sequence[KernelCall]) -> bool:
+        """Whether it touches what one of them writes, or writes what one of them touches."""
+        mine, written = {*self.reads, *self.writes}, set(self.writes)
+        return any(mine & {*o.writes} or written & {*o.reads} for o in others)
+
+
+@dataclass(frozen=True)
+class KernelCalls:
+    """How a program calls its kernels: equal ones have the same host code.
+
+    Buffers are numbered: inputs first, then results, then what is between kernels.
+
+    inputs, between: bytes of each. results: their types. calls: in the order in which they are
+    made. repeats, rotations: how often `bench` makes all of them, and on how many sets of inputs
+    in turn, which it takes one after the other (`ir.candidate`); there is none where both are 1.
+    """
+
+    inputs: tuple[int, ...]
+    results: tuple[ResultType, ...]
+    between: tuple[int, ...]
+    calls: tuple[KernelCall, ...]
+    repeats: int = 1
+    rotations: int = 1
+
+
+class HostWriter:
+    """Writes host code for what a compiler session compiles for.
+
+    Raises CompileError when a program that does nothing does not compile.
+    """
+
+    def __init__(self, session: CompilerSession) -> None:
+        self._session = session
+        self._module = _nothing(session)
+        self._like: dict[str, dict[str, ir.Attribute]] = {}
+        for op in walk(self._module):
+            if op.name in _LIKE and op.name not in self._like:
+                self._like[op.name] = {name: op.attributes[name] for name in op.attributes}
+        kept = [op for op in _top(self._module) if _finds_device(op)]
+        (self._device,) = (string_attribute(op, "sym_name") for op in kept if _is_global(op))
+        for op in _top(self._module):
+            if op.name != "hal.executable" and op not in kept:
+                op.erase()
+
+    def write(self, calls: KernelCalls) -> Any:
+        """Host code: `main`, `guarded` (`measure.guards`), and `bench` where something repeats.
+
+        Args:
+            calls: what it does.
+
+        Returns:
+            The module operation at the `hal` phase; its executables do nothing.
+        """
+        often = max(calls.repeats, calls.rotations)
+        with self._session.context, ir.Location.unknown():
+            module = self._module.clone()
+            (stub,) = (op for op in _top(module) if op.name == "hal.executable")
+            block = module.regions[0].blocks[0]
+            with ir.InsertionPoint(block):
+                for name in dict.fromkeys(call.kernel for call in calls.calls):
+                    self._load(stub, name)
+                self._function(FUNCTION, calls)
+                guarded = tuple(result.guarded() for result in calls.results)
+                self._function(GUARDED, replace(calls, results=guarded), filled=True)
+                if often > 1:
+                    self._function(BENCHMARK_FUNCTION, calls, often, calls.rotations)
+            stub.erase()
+        return module
+
+    # -- globals -------------------------------------------------------------------------------
+
+    def _load(self, stub: ir.Operation, kernel: str) -> None:
+        """An executable, and the global that it is loaded into."""
+        copy = stub.clone().operation
+        copy.attributes["sym_name"] = ir.StringAttr.get(kernel)
+        (binary,) = (op for op in walk(copy) if op.name == "hal.executable.binary")
+        # The compiler would keep one of those that are equal.
+        code = np.frombuffer(kernel.encode(), np.uint8)
+        kind = ir.VectorType.get(code.shape, ir.IntegerType.get_signless(8))
+        binary.attributes["data"] = ir.DenseElementsAttr.get(code, type=kind)
+        place = ir.SymbolRefAttr.get([kernel, string_attribute(binary, "sym_name")])
+        with _initialized(self._loaded(kernel), _EXECUTABLE) as made:
+            made.append(hal.ExecutableCreateOp(self._get_device(), _i64(-1), place, []).result)
+
+    def _loaded(self, kernel: str) -> str:
+        """The global of an executable, as the compiler calls it."""
+        return f"{self._device}_executable_0_{kernel}"
+
+    def _get_device(self) -> ir.Value:
+        return _get(self._device, _DEVICE)
+
+    # -- functions -----------------------------------------------------------------------------
+
+    def _function(
+        self,
+        name: str,
+        calls: KernelCalls,
+        often: int = 1,
+        sets: int = 1,
+        filled: bool = False,
+    ) -> None:
+        """A function that makes the calls; `filled`: its results are the guards' before."""
+        size = _Sizes.of(calls, sets)
+        recorded, commands = ir.Type.parse(_COMMANDS), f"{name}_commands"
+        # Were it inlined, calls would no longer say which executable they are of.
+        never = ir.Attribute.parse("#util.inline.never")
+        record = _declared(f"record_{name}", [], [recorded], "private", inlining_policy=never)
+        with ir.InsertionPoint(record):
+            util.ReturnOp([self._record(calls, size, often, sets, filled)])
+        with _initialized(commands, _COMMANDS) as made:
+            made.append(util.CallOp([recorded], f"record_{name}", []).result)
+        view = ir.Type.parse(_VIEW)
+        taken, returned = [view] * (sets * len(calls.inputs)), [view] * len(calls.results)
+        body = _declared(name, taken, returned, "public")
+        with ir.InsertionPoint(body):
+            device = self._get_device()
+            kind = ir.Type.parse("!hal.buffer")
+            buffers = [hal.BufferViewBufferOp(kind, view).result for view in body.arguments]
+            ready = util.NullOp(ir.Type.parse(_FENCE)).result
+            for bytes_ in size.allocated:
+                ready, buffer = self._allocate(device, ready, bytes_)
+                buffers.append(buffer)
+            done = hal.FenceCreateOp(device, _flags()).result
+            zero = index(0)
+            hal.DeviceQueueExecuteIndirectOp(
+                device,
+                _i64(-1),
+                ready,
+                done,
+                _get(commands, _COMMANDS),
+                buffers,
+                [zero] * len(buffers),
+                [index(bytes_) for bytes_ in (*size.taken, *size.allocated)],
+                _flags(),
+            )
+            i32 = ir.IntegerType.get_signless(32)
+            forever = arith.ConstantOp(i32, -1).result
+            status = hal.FenceAwaitOp(forever, _flags(), [done]).result
+            util.StatusCheckOkOp(status, message="kernels")
+            results = buffers[len(taken) : len(taken) + len(calls.results)]
+            util.ReturnOp([_viewed(b, r) for b, r in zip(results, calls.results, strict=True)])
+
+    def _allocate(
+        self, device: ir.Value, ready: ir.Value, bytes_: int
+    ) -> tuple[ir.Value, ir.Value]:
+        """Memory, once something is ready: the fence that says that it is there, and the buffer."""
+        there = hal.FenceCreateOp(device, _flags()).result
+        i32 = ir.IntegerType.get_signless(32)
+        memory, usage = (
+            ir.Operation.create(name, results=[i32], attributes=self._like[name]).result
+            for name in ("hal.memory_type", "hal.buffer_usage")
+        )
+        made = hal.DeviceQueueAllocaOp(
+            device, _i64(-1), ready, there, _i64(0), memory, usage, index(bytes_), _flags()
+        )
+        return there, made.result
+
+    def _record(
+        self, calls: KernelCalls, size: _Sizes, often: int, sets: int, filled: bool
+    ) -> ir.Value:
+        """The command buffer of a function."""
+        like = self._like["hal.command_buffer.create"]
+        capacity = index(len(size.taken) + len(size.allocated))
+        modes, categories = like["modes"], like["command_categories"]
+        commands = hal.CommandBufferCreateOp(
+            self._get_device(), modes, categories, _i64(-1), binding_capacity=capacity
+        ).result
+        if filled:
+            byte = arith.ConstantOp(ir.IntegerType.get_signless(8), GUARD_BYTE).result
+            for number in range(len(calls.results)):
+                slot, offset, length = map(index, size.place(len(calls.inputs) + number, 0))
+                hal.CommandBufferFillBufferOp(commands, slot, offset, length, byte, _flags())
+            self._wait(commands)
+        since: list[KernelCall] = []
+        one, kernels = index(1), dict[str, tuple[ir.Value, ir.Value]]()
+        for turn in range(often):
+            for call in calls.calls:
+                if call.waits_for(since):
+                    self._wait(commands)
+                    since.clear()
+                since.append(call)
+                if call.kernel not in kernels:
+                    kernels[call.kernel] = self._kernel(call.kernel)
+                places = [size.place(b, turn % sets) for b in (*call.reads, *call.writes)]
+                bound = [[index(number) for number in kind] for kind in zip(*places, strict=True)]
+                hal.CommandBufferDispatchOp(
+                    commands, *kernels[call.kernel], one, one, one, [], *bound, _flags()
+                )
+        self._wait(commands)
+        hal.CommandBufferFinalizeOp(commands)
+        return commands
+
+    def _kernel(self, name: str) -> tuple[ir.Value, ir.Value]:
+        """An executable, and the number of its function."""
+        loaded = _get(self._loaded(name), _EXECUTABLE)
+        # The code that takes its place says which function it is.
+        entry = ir.SymbolRefAttr.get([name, name, name])
+        return loaded, hal.ExecutableLookupFunctionOp(loaded, entry).result
+
+    def _wait(self, commands: ir.Value) -> None:
+        """What is recorded from here on waits for all before it."""
+        like = self._like["hal.command_buffer.execution_barrier"]
+        hal.CommandBufferExecutionBarrierOp(
+            commands, like["source_stage_mask"], like["target_stage_mask"], like["flags"]
+        )
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What a function's kernels are given: buffers of so many bytes, in their order.
+
+    taken: all sets of its inputs. allocated: its results, then one that all between kernels is in.
+    parts: offset and bytes of each of these in it. inputs: of a set.
+    """
+
+    taken: tuple[int, ...]
+    allocated: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
+    inputs: int
+
+    @classmethod
+    def of(cls, calls: KernelCalls, sets: int) -> _Sizes:
+        parts, end = [], 0
+        for bytes_ in calls.between:
+            parts.append((end, bytes_))
+            end += -(-bytes_ // ALIGNMENT) * ALIGNMENT
+        results = tuple(result.bytes for result in calls.results)
+        return cls(
+            calls.inputs * sets,
+            (*results, end) if end else results,
+            tuple(parts),
+            len(calls.inputs),
+        )
+
+    def place(self, buffer: int, turn: int) -> tuple[int, int, int]:
+        """Where a buffer is found in a turn: which of those given, offset and bytes in it."""
+        if buffer < self.inputs:
+            return turn * self.inputs + buffer, 0, self.taken[buffer]
+        given = len(self.taken) + len(self.allocated) - bool(self.parts)
+        number = len(self.taken) + buffer - self.inputs
+        if number < given:
+            return number, 0, self.allocated[buffer - self.inputs]
+        return given, *self.parts[number - given]
+
+
+@contextlib.contextmanager
+def _initialized(name: str, kind: str) -> Iterator[list[ir.Value]]:
+    """A global at the insertion point, and what is done to get its value, which goes into the list,
+    when the program is loaded."""
+    util.GlobalOp(name, ir.TypeAttr.get(ir.Type.parse(kind)), sym_visibility="private")
+    made = util.InitializerOp(ir.TypeAttr.get(ir.FunctionType.get([], [])))
+    with ir.InsertionPoint(made.operation.regions[0].blocks.append()):
+        values: list[ir.Value] = []
+        yield values
+        util.GlobalStoreOp(values[0], name)
+        util.ReturnOp([])
+
+
+def _declared(
+    name: str,
+    taken: Sequence[ir.Type],
+    returned: Sequence[ir.Type],
+    visibility: str,
+    inlining_policy: ir.Attribute | None = None,
+) -> ir.Block:
+    """The block of a new function at the insertion point."""
+    kind = ir.TypeAttr.get(ir.FunctionType.get(taken, returned))
+    function = util.FuncOp(name, kind, sym_visibility=visibility, inlining_policy=inlining_policy)
+    return function.operation.regions[0].blocks.append(*taken)
+
+
+def _get(name: str, kind: str) -> ir.Value:
+    """The value of a global."""
+    return util.GlobalLoadOp(ir.Type.parse(kind), name).result
+
+
+def _i64(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IntegerType.get_signless(64), value).result
+
+
+def _flags() -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _NO_FLAGS)
+
+
+def _viewed(buffer: ir.Value, result: ResultType) -> ir.Value:
+    """A result as it is returned."""
+    i32 = ir.IntegerType.get_signless(32)
+    element = hal.ElementTypeOp(ir.TypeAttr.get(ir.Type.parse(result.element)), results=[i32])
+    encoding = ir.Operation.create("hal.encoding_type", results=[i32])
+    return hal.BufferViewCreateOp(
+        buffer,
+        index(0),
+        index(result.bytes),
+        element.result,
+        encoding.result,
+        [index(size) for size in result.shape],
+    ).result
+
+
+# -- what IREE makes of a program ------------------------------------------------------------------
+
+
+def _nothing(session: CompilerSession) -> Any:
+    """A program that calls a kernel that does nothing, at the `hal` phase."""
+    with session.context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            f32 = ir.F32Type.get()
+            bindings = [Binding(ir.MemRefType.get([1], f32), read_only=False)]
+            stub = executable(_STUB, bindings, (1, 1, 1))
+            tensor = ir.RankedTensorType.get([1], f32)
+            function = func.FuncOp(FUNCTION, ir.FunctionType.get([], [tensor]))
+            with ir.InsertionPoint(function.add_entry_block()):
+                func.ReturnOp(call_executable(stub.entry, [tensor], []))
+    session.run(module.operation, None, CONFIGURED_PHASE, verify=False)
+    serialize_stubs(session, module.operation, [_STUB])
+    return module.operation
+
+
+def _top(module: Any) -> list[ir.Operation]:
+    return [op.operation for op in module.regions[0].blocks[0].operations]
+
+
+def _is_global(op: ir.Operation) -> bool:
+    return str(op.name) == "util.global"
+
+
+def _finds_device(op: ir.Operation) -> bool:
+    """Whether it is the global of the device, or what looks for the device when a program is
+    loaded."""
+    if _is_global(op):
+        return str(ir.TypeAttr(op.attributes["type"]).value) == _DEVICE
+    if op.name != "util.initializer":
+        return False
+    stored = [o.operands[0] for o in walk(op) if o.name == "util.global.store"]
+    return _DEVICE in {str(value.type) for value in stored}

@@ -6,9 +6,11 @@ import pytest
 from iree.compiler import ir
 
 import dispatch_corpus as corpus
-from tilewright.ir.candidate import make_candidate
+from tilewright.ir.candidate import isolated_function, make_candidate
 from tilewright.ir.dispatches import entry_function, find_dispatches, isolate
 from tilewright.ir.generated_code import GeneratedCode, NotSpliceable
+from tilewright.ir.kernel_calls import calls_of
+from tilewright.ir.kernel_host import HostWriter
 from tilewright.ir.session import CONFIGURED_PHASE, ISOLATED_PHASE, CompileError, CompilerSession
 from tilewright.ir.sizes import SizeEvaluator
 from tilewright.ir.splice import SplicedTemplate
@@ -88,6 +90,67 @@ def test_equal_to_a_whole_compile(name, flags):
         if tried == 2:
             break
     assert tried == 2
+
+
+@pytest.mark.parametrize("name", ["matmul_bias_relu", "softmax", "conv_nhwc"])
+def test_a_host_that_is_written_calls_it_alike(name):
+    d = dispatch_of(name, HOST)
+    writer, written = HostWriter(d.session), []
+
+    def write(calls):
+        written.append(calls)
+        return writer.write(calls, guarded=False)
+
+    spliced = SplicedTemplate(
+        d.session, d.configured, d.executable, d.entry, 3, rotations=2, write_host=write
+    )
+    plain = SplicedTemplate(d.session, d.configured, d.executable, d.entry, 3)
+    inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]
+    (calls,) = written
+    assert list(calls.inputs) == [value.nbytes for value in inputs]
+    assert (calls.repeats, calls.rotations) == (3, 2)
+    made, expected = spliced.compile(None), plain.compile(None)
+    assert exported(made) == ["bench", "main"]
+    np.testing.assert_array_equal(run(made, inputs), run(expected, inputs))
+
+
+def exported(vmfb):
+    """Names of the functions that can be called, but for what the runtime calls."""
+    module = rt.VmModule.copy_buffer(rt.VmInstance(), vmfb)
+    return sorted(name for name in module.function_names if not name.startswith("__"))
+
+
+MORE_THAN_A_CALL = {
+    "sizes at run time": """
+    func.func @main(%a: tensor<?x64xf32>) -> tensor<?x64xf32> {
+      %0 = math.exp %a : tensor<?x64xf32>
+      return %0 : tensor<?x64xf32>
+    }""",
+    "two dispatches": """
+    func.func @main(%a: tensor<8x64xf32>) -> tensor<8xf32> {
+      %c = arith.constant 0.0 : f32
+      %e = tensor.empty() : tensor<8xf32>
+      %f = linalg.fill ins(%c : f32) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+      %s = linalg.reduce ins(%a : tensor<8x64xf32>) outs(%f : tensor<8xf32>) dimensions = [1]
+        (%x: f32, %y: f32) { %z = arith.addf %x, %y : f32 linalg.yield %z : f32 }
+      %t = linalg.softmax dimension(0) ins(%s : tensor<8xf32>) outs(%e : tensor<8xf32>)
+        -> tensor<8xf32>
+      return %t : tensor<8xf32>
+    }""",
+    "an argument that is returned": """
+    func.func @main(%a: tensor<8x64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>) {
+      %0 = math.exp %a : tensor<8x64xf32>
+      return %0, %a : tensor<8x64xf32>, tensor<8x64xf32>
+    }""",
+}
+
+
+@pytest.mark.parametrize("source", MORE_THAN_A_CALL.values(), ids=MORE_THAN_A_CALL)
+def test_what_is_more_than_a_call_is_left_to_the_compiler(source):
+    session = CompilerSession(HOST)
+    module = ir.Module.parse(source, session.context)
+    session.run(module.operation, None, CONFIGURED_PHASE)
+    assert calls_of(isolated_function(module)) is None
 
 
 def test_its_code_and_its_workgroups_are_those_of_the_whole():

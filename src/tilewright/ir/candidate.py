@@ -91,6 +91,20 @@ def configure(
         DispatchAttributes.of(function, configuration).put_on(function, compute_ops(function))
 
 
+def isolated_function(module: ir.Module) -> ir.Operation:
+    """The function of an isolated dispatch's module that calls it.
+
+    Args:
+        module: where its function is a `util.func`.
+    """
+    return next(
+        op.operation
+        for op in module.body.operations
+        if op.operation.name == "util.func"
+        and string_attribute(op.operation, "sym_name") == ISOLATED_FUNCTION
+    )
+
+
 def add_benchmark(
     module: ir.Module, executable: str | None, repeats: int, rotations: int = 1
 ) -> None:
@@ -103,13 +117,7 @@ def add_benchmark(
         rotations: sets of arguments that `bench` takes; see `make_candidate`.
     """
     with module.context, ir.Location.unknown():
-        main = next(
-            op.operation
-            for op in module.body.operations
-            if op.operation.name == "util.func"
-            and string_attribute(op.operation, "sym_name") == ISOLATED_FUNCTION
-        )
-        copy = main.clone(ip=ir.InsertionPoint(module.body)).operation
+        copy = isolated_function(module).clone(ip=ir.InsertionPoint(module.body)).operation
         copy.attributes["sym_name"] = ir.StringAttr.get(BENCHMARK_FUNCTION)
         if "iree.reflection" in copy.attributes:
             del copy.attributes["iree.reflection"]

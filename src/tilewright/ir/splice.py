@@ -9,14 +9,14 @@ compiling the whole would give.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from iree.compiler import ir
 
-from tilewright.ir.candidate import configure, make_candidate
+from tilewright.ir.candidate import configure, isolated_function, make_candidate
 from tilewright.ir.generated_code import (
     FunctionCode,
     GeneratedCode,
@@ -26,6 +26,7 @@ from tilewright.ir.generated_code import (
     variants,
 )
 from tilewright.ir.gpu_constraints import erase_constraints
+from tilewright.ir.kernel_calls import KernelCalls, calls_of
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.shared_object import NotLinkable
 from tilewright.ir.target_info import bytecode_target, elf_format
@@ -110,6 +111,9 @@ class SplicedHost:
 class SplicedTemplate:
     """The program of one dispatch, and candidates made by exchanging the dispatch's code.
 
+    write_host: writes what calls it, where that is all that the program does
+        (`kernel_host.HostWriter`); without one the compiler makes it.
+
     Raises NotSpliceable and CompileError as SplicedHost does.
     """
 
@@ -121,6 +125,7 @@ class SplicedTemplate:
         entry: str,
         repeats: int,
         rotations: int = 1,
+        write_host: Callable[[KernelCalls], Any] | None = None,
     ) -> None:
         self._session = session
         self._executable, self._entry = executable, entry
@@ -137,8 +142,15 @@ class SplicedTemplate:
         self._alone = _only(whole, executable)
         self._linkable = True
         erase_constraints(whole.operation)
-        serialize_stubs(session, whole.operation, (executable,))
-        self.host = SplicedHost(session, whole, (executable,))
+        calls = calls_of(isolated_function(whole)) if write_host is not None else None
+        if calls is not None and write_host is not None:
+            if repeats > 1:
+                calls = replace(calls, repeats=repeats, rotations=rotations)
+            written = write_host(calls)
+        else:
+            serialize_stubs(session, whole.operation, (executable,))
+            written = whole
+        self.host = SplicedHost(session, written, (executable,))
 
     def compile(self, configuration: CompilationInfo | None) -> bytes:
         """The program of a candidate: `generate`, then the host's `finish`.

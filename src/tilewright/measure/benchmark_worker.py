@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.argument import ArgumentType
+from tilewright.ir.guards import GUARDED, WroteOutside, without_guards
 from tilewright.measure.comparison import ComparisonPolicy, interleave
 from tilewright.measure.device_options import (
     NO_PARAMETERS,
@@ -19,7 +20,6 @@ from tilewright.measure.device_options import (
     Parameters,
     schedule_as_batch,
 )
-from tilewright.measure.guards import GUARDED, WroteOutside, without_guards
 from tilewright.measure.inputs import InputFile, InputSet, read_outputs, write_outputs
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.measure.runtime import Device, LoadedProgram

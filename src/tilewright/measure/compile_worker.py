@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import UserError
 from tilewright.files import write_whole
 from tilewright.ir.session import CompilerSession, Output, set_global_options
 from tilewright.measure.jobs import Job, RecentlyUsed, WorkerState
 from tilewright.measure.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from tilewright.ir.kernel_host import HostWriter
 
 # With one compile at a time in each of several processes, the compiler's own threads only cost:
 # 5 to 8% of the wall time of a small kernel, with one process as with one per core.
@@ -67,6 +71,13 @@ class _Sessions(RecentlyUsed[tuple[str, ...], CompilerSession]):
         super().__init__(_MAX_SESSIONS)
 
 
+class _HostWriters(RecentlyUsed[tuple[str, ...], Any]):
+    """What writes host code, by the flags of its compiler."""
+
+    def __init__(self) -> None:
+        super().__init__(_MAX_SESSIONS)
+
+
 def setup(state: WorkerState, request: CompileSetup) -> None:
     """Set up the worker; must run before its first session is made.
 
@@ -93,6 +104,22 @@ def session(state: WorkerState, flags: tuple[str, ...]) -> CompilerSession:
         flags: of `iree-compile`.
     """
     return state.get(_Sessions).get(flags, lambda: CompilerSession(flags))
+
+
+def host_writer(state: WorkerState, flags: tuple[str, ...]) -> HostWriter:
+    """What writes host code for the worker's compiler for these flags.
+
+    Args:
+        state: what the worker keeps.
+        flags: of `iree-compile`.
+
+    Raises:
+        CompileError: nothing can be compiled with them.
+    """
+    from tilewright.ir.kernel_host import HostWriter
+
+    made: HostWriter = state.get(_HostWriters).get(flags, lambda: HostWriter(session(state, flags)))
+    return made
 
 
 def compile_source(state: WorkerState, request: CompileRequest) -> bytes | Path:

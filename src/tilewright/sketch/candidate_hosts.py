@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tilewright.ir.session import CompilerSession
+from tilewright.measure.compile_worker import host_writer, session
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.types import BOOL, bits
@@ -14,8 +14,8 @@ from tilewright.sketch.candidate import room, rounded
 from tilewright.sketch.interface import SiteExpression
 
 if TYPE_CHECKING:
+    from tilewright.ir.kernel_calls import KernelCalls
     from tilewright.ir.splice import SplicedHost
-    from tilewright.schedule.codegen.host import KernelCalls
     from tilewright.schedule.codegen.module import EmittedKernel
 
 
@@ -36,7 +36,7 @@ def kernel_calls(
         repeats: how often `bench` calls them.
         rotations: on how many sets of inputs.
     """
-    from tilewright.schedule.codegen.host import KernelCall, KernelCalls, ResultType
+    from tilewright.ir.kernel_calls import KernelCall, KernelCalls, ResultType
 
     def size(elements: int, dtype: str) -> int:
         return elements * bits(dtype) // 8
@@ -62,13 +62,6 @@ def kernel_calls(
     return KernelCalls(tuple(inputs), results, tuple(between), tuple(calls), repeats, rotations)
 
 
-class _Writers(RecentlyUsed[tuple[str, ...], Any]):
-    """What writes host code, by the flags of the compiler."""
-
-    def __init__(self) -> None:
-        super().__init__(8)
-
-
 class _Hosts(RecentlyUsed[tuple[object, ...], "SplicedHost"]):
     """Host code that kernels are put into, by all that decides it."""
 
@@ -76,14 +69,11 @@ class _Hosts(RecentlyUsed[tuple[object, ...], "SplicedHost"]):
         super().__init__(64)
 
 
-def host_of(
-    state: WorkerState, compiler: CompilerSession, flags: tuple[str, ...], calls: KernelCalls
-) -> SplicedHost:
+def host_of(state: WorkerState, flags: tuple[str, ...], calls: KernelCalls) -> SplicedHost:
     """Host code, which is kept.
 
     Args:
         state: what the worker keeps.
-        compiler: for the flags.
         flags: of `iree-compile`.
         calls: what it does.
 
@@ -91,11 +81,9 @@ def host_of(
         CompileError: it does not compile.
     """
     from tilewright.ir.splice import SplicedHost
-    from tilewright.schedule.codegen.host import HostWriter
 
     def made() -> SplicedHost:
-        writer = state.get(_Writers).get(flags, lambda: HostWriter(compiler))
-        names = [call.kernel for call in calls.calls]
-        return SplicedHost(compiler, writer.write(calls), names)
+        written = host_writer(state, flags).write(calls)
+        return SplicedHost(session(state, flags), written, [call.kernel for call in calls.calls])
 
     return state.get(_Hosts).get((flags, calls), made)

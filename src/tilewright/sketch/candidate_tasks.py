@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from iree.compiler import ir
 
-    from tilewright.schedule.codegen.host import KernelCalls
+    from tilewright.ir.kernel_calls import KernelCalls
 
 
 def compile_kernel(state: WorkerState, request: KernelRequest) -> CompiledKernel:
@@ -191,7 +191,7 @@ def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
     clock.end("targets")
     binaries = code.compiled(compiler, emitted[0].request.vmfb.parent)
     clock.end("code")
-    hosts = [host_of(state, compiler, flags, one.calls) for one in emitted]
+    hosts = [host_of(state, flags, one.calls) for one in emitted]
     clock.end("host")
     for one, host, theirs in zip(emitted, hosts, binaries, strict=True):
         write_whole(one.request.vmfb, host.finish(theirs))

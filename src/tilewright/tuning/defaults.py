@@ -155,7 +155,7 @@ def _make_data(context: RunContext, tasks: Sequence[DispatchTask]) -> None:
         if task.site is not None
     ]
     jobs += [
-        Job(compile_candidate, task.request(default_vmfb(task)), _TIMEOUT_S, tag=task)
+        Job(compile_candidate, task.request(default_vmfb(task), splice=True), _TIMEOUT_S, tag=task)
         for task in dispatches
     ]
     for result in context.compilers.run(jobs):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
 from tilewright.ir.session import CONFIGURED_PHASE, CompileError
-from tilewright.measure.compile_worker import session
+from tilewright.measure.compile_worker import host_writer, session
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.tiling import CompilationInfo
 
@@ -187,6 +187,7 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
 
     def make() -> SplicedTemplate | str:
         try:
+            writer = host_writer(state, request.flags)
             return SplicedTemplate(
                 session(state, request.flags),
                 _template(state, request.configured),
@@ -194,6 +195,7 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
                 request.entry,
                 request.repeats,
                 request.rotations,
+                lambda calls: writer.write(calls, guarded=False),
             )
         except (NotSpliceable, CompileError) as error:
             return str(error)

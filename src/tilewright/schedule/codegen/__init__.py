@@ -1,6 +1,6 @@
 """From loop nests to MLIR, in one pass: `module` makes executables of a program's kernels, `kernel`
 emits statements, `values` expressions, `memory` loads and stores, `sums` index arithmetic,
-`scalars` single operations, `host` what calls the kernels."""
+`scalars` single operations."""
 
 from __future__ import annotations
 

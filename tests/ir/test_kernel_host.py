@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from tilewright import te
 from tilewright.ir.generated_code import generated
+from tilewright.ir.guards import GUARD_BYTE, GUARD_ELEMENTS
+from tilewright.ir.kernel_host import HostWriter, KernelCall, KernelCalls, ResultType
 from tilewright.ir.session import CompilerSession
 from tilewright.ir.splice import SplicedHost
 from tilewright.ir.target_info import executable_target
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.measure.guards import GUARD_BYTE, GUARD_ELEMENTS
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS
 from tilewright.schedule.codegen import executables_for, module_for
-from tilewright.schedule.codegen.host import KernelCall, HostWriter, KernelCalls, ResultType
 from tilewright.schedule.nest import LoopProgram
 from tilewright.target import parse_target
 

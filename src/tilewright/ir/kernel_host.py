@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,13 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, hal, util
 
 from tilewright.ir.candidate import BENCHMARK_FUNCTION
+from tilewright.ir.dispatches import ISOLATED_FUNCTION
+from tilewright.ir.guards import GUARD_BYTE, GUARDED
 from tilewright.ir.hand_written import ALIGNMENT, Binding, call_executable, executable, index
+from tilewright.ir.kernel_calls import KernelCall, KernelCalls, ResultType
 from tilewright.ir.session import CONFIGURED_PHASE, CompilerSession
 from tilewright.ir.splice import serialize_stubs
 from tilewright.ir.walk import string_attribute, walk
-from tilewright.measure.guards import GUARD_BYTE, GUARD_ELEMENTS, GUARDED
-from tilewright.schedule.codegen.module import FUNCTION
 
 _STUB = "stub"
 _DEVICE, _EXECUTABLE, _COMMANDS, _FENCE, _VIEW = (
@@ -39,57 +39,6 @@ _LIKE = (
     "hal.buffer_usage",
 )
 _NO_FLAGS = 0
-
-
-@dataclass(frozen=True)
-class ResultType:
-    """A result of a program: its element type as MLIR writes it, bytes of an element, shape."""
-
-    element: str
-    element_bytes: int
-    shape: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Of all elements."""
-        return prod(self.shape) * self.element_bytes
-
-    def guarded(self) -> ResultType:
-        """It flat, with a guard behind it."""
-        return replace(self, shape=(prod(self.shape) + GUARD_ELEMENTS,))
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """A kernel's name, and the numbers of its buffers, in the order in which it binds them."""
-
-    kernel: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-    def waits_for(self, others: Sequence[KernelCall]) -> bool:
-        """Whether it touches what one of them writes, or writes what one of them touches."""
-        mine, written = {*self.reads, *self.writes}, set(self.writes)
-        return any(mine & {*o.writes} or written & {*o.reads} for o in others)
-
-
-@dataclass(frozen=True)
-class KernelCalls:
-    """How a program calls its kernels: equal ones have the same host code.
-
-    Buffers are numbered: inputs first, then results, then what is between kernels.
-
-    inputs, between: bytes of each. results: their types. calls: in the order in which they are
-    made. repeats, rotations: how often `bench` makes all of them, and on how many sets of inputs
-    in turn, which it takes one after the other (`ir.candidate`); there is none where both are 1.
-    """
-
-    inputs: tuple[int, ...]
-    results: tuple[ResultType, ...]
-    between: tuple[int, ...]
-    calls: tuple[KernelCall, ...]
-    repeats: int = 1
-    rotations: int = 1
 
 
 class HostWriter:
@@ -111,11 +60,12 @@ class HostWriter:
             if op.name != "hal.executable" and op not in kept:
                 op.erase()
 
-    def write(self, calls: KernelCalls) -> Any:
-        """Host code: `main`, `guarded` (`measure.guards`), and `bench` where something repeats.
+    def write(self, calls: KernelCalls, *, guarded: bool = True) -> Any:
+        """Host code: `main`, `guarded` (`ir.guards`), and `bench` where something repeats.
 
         Args:
             calls: what it does.
+            guarded: whether there is a `guarded`.
 
         Returns:
             The module operation at the `hal` phase; its executables do nothing.
@@ -128,9 +78,10 @@ class HostWriter:
             with ir.InsertionPoint(block):
                 for name in dict.fromkeys(call.kernel for call in calls.calls):
                     self._load(stub, name)
-                self._function(FUNCTION, calls)
-                guarded = tuple(result.guarded() for result in calls.results)
-                self._function(GUARDED, replace(calls, results=guarded), filled=True)
+                self._function(ISOLATED_FUNCTION, calls)
+                if guarded:
+                    longer = tuple(result.guarded() for result in calls.results)
+                    self._function(GUARDED, replace(calls, results=longer), filled=True)
                 if often > 1:
                     self._function(BENCHMARK_FUNCTION, calls, often, calls.rotations)
             stub.erase()
@@ -378,7 +329,7 @@ def _nothing(session: CompilerSession) -> Any:
             bindings = [Binding(ir.MemRefType.get([1], f32), read_only=False)]
             stub = executable(_STUB, bindings, (1, 1, 1))
             tensor = ir.RankedTensorType.get([1], f32)
-            function = func.FuncOp(FUNCTION, ir.FunctionType.get([], [tensor]))
+            function = func.FuncOp(ISOLATED_FUNCTION, ir.FunctionType.get([], [tensor]))
             with ir.InsertionPoint(function.add_entry_block()):
                 func.ReturnOp(call_executable(stub.entry, [tensor], []))
     session.run(module.operation, None, CONFIGURED_PHASE, verify=False)

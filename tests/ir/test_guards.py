@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tilewright.measure.guards import GUARD_BYTE, GUARD_ELEMENTS, WroteOutside, without_guards
+from tilewright.ir.guards import GUARD_BYTE, GUARD_ELEMENTS, WroteOutside, without_guards
 from tilewright.measure.jobs import WorkerFailure
 from tilewright.trial import Status
 

@@ -138,3 +138,8 @@ def test_who_waits_for_whom() -> None:
     assert KernelCall("b", (2,), (0,)).waits_for([first])
     assert not KernelCall("b", (0,), (2,)).waits_for([first])
     assert not KernelCall("b", (1,), (2,)).waits_for([])
+
+
+def test_a_compiler_that_has_compiled_nothing_yet() -> None:
+    fresh = CompilerSession((*TARGET.flags, *SCHEDULE_FLAGS))
+    assert of_function(HostWriter(fresh).write(CALLS), "record_main")

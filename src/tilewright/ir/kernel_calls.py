@@ -109,7 +109,11 @@ def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
     numbers: dict[ir.Value, int] = {}
     inputs = []
     for number, argument in enumerate(block.arguments):
-        (given,) = _only(op for op in operations if argument in _read_by(op))
+        given = _single(
+            op
+            for op in operations
+            if op.name == "stream.tensor.import" and op.operands[0] == argument
+        )
         numbers[given.result] = number
         inputs.append(_constant(given.result_size))
     results: list[ResultType] = []
@@ -121,7 +125,7 @@ def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
         numbers[made] = len(inputs) + len(results)
         size = _constant(allocated.storage_size)
         results.append(_result(ir.TypeAttr(exported.source_encoding).value, size))
-    (submitted,) = _only(op for op in operations if op.name == "stream.cmd.execute")
+    submitted = _single(op for op in operations if op.name == "stream.cmd.execute")
     for inside, value in zip(
         submitted.body.blocks[0].arguments, submitted.resource_operands, strict=True
     ):
@@ -133,7 +137,7 @@ def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
 def _call(submitted: Any, numbers: Mapping[ir.Value, int]) -> KernelCall:
     """The one command of a submission."""
     commands = [op.operation for op in submitted.body.blocks[0].operations]
-    (dispatch,) = _only(op for op in commands if op.name != "stream.yield")
+    dispatch = _single(op for op in commands if op.name != "stream.yield")
     if not isinstance(dispatch, stream.CmdDispatchOp) or list(dispatch.uniform_operands):
         raise _NotPlain
     parts = zip(
@@ -157,16 +161,12 @@ def _result(kind: Any, size: int) -> ResultType:
     return ResultType(str(kind.element_type), size // count, shape)
 
 
-def _only(found: Iterable[ir.Operation]) -> tuple[Any]:
+def _single(found: Iterable[ir.Operation]) -> Any:
     """The view of the one operation that there is."""
     some = [op.opview for op in found]
     if len(some) != 1:
         raise _NotPlain
-    return (some[0],)
-
-
-def _read_by(op: ir.Operation) -> list[ir.Value]:
-    return list(op.operands) if op.name == "stream.tensor.import" else []
+    return some[0]
 
 
 def _made_by(value: ir.Value, kind: type[ir.OpView]) -> Any:

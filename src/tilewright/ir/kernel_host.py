@@ -10,6 +10,7 @@ IREE has compiled for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -187,24 +188,24 @@ class HostWriter:
         ).result
         if filled:
             byte = arith.ConstantOp(ir.IntegerType.get_signless(8), GUARD_BYTE).result
-            for number in range(len(calls.results)):
-                slot, offset, length = map(index, size.place(len(calls.inputs) + number, 0))
+            for result in range(len(calls.results)):
+                slot, offset, length = map(index, size.place(len(calls.inputs) + result, 0))
                 hal.CommandBufferFillBufferOp(commands, slot, offset, length, byte, _flags())
             self._wait(commands)
         since: list[KernelCall] = []
-        one, kernels = index(1), dict[str, tuple[ir.Value, ir.Value]]()
+        # Once each, however often something repeats.
+        number, kernel = functools.cache(index), functools.cache(self._kernel)
         for turn in range(often):
             for call in calls.calls:
                 if call.waits_for(since):
                     self._wait(commands)
                     since.clear()
                 since.append(call)
-                if call.kernel not in kernels:
-                    kernels[call.kernel] = self._kernel(call.kernel)
                 places = [size.place(b, turn % sets) for b in (*call.reads, *call.writes)]
-                bound = [[index(number) for number in kind] for kind in zip(*places, strict=True)]
+                bound = [[number(n) for n in kind] for kind in zip(*places, strict=True)]
+                counts = [number(1)] * 3
                 hal.CommandBufferDispatchOp(
-                    commands, *kernels[call.kernel], one, one, one, [], *bound, _flags()
+                    commands, *kernel(call.kernel), *counts, [], *bound, _flags()
                 )
         self._wait(commands)
         hal.CommandBufferFinalizeOp(commands)
@@ -322,6 +323,8 @@ def _viewed(buffer: ir.Value, result: ResultType) -> ir.Value:
 
 def _nothing(session: CompilerSession) -> Any:
     """A program that calls a kernel that does nothing, at the `hal` phase."""
+    # Nothing may have been compiled with it yet, which brings dialects with it.
+    session.context.load_all_available_dialects()
     with session.context, ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):

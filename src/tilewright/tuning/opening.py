@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -41,7 +42,8 @@ class OpenProgram:
     options: the user's; of a program that is only opened, its flags, function and inputs count.
     work: a folder that goes with the program. notes: what the user was told, for the log.
     arguments: the shape or value of each of the program's arguments, once they are known and if its
-        own types leave sizes open.
+        own types leave sizes open. sites: what was read of sites, by all that decides it
+        (`kernel_sites`).
     """
 
     program: Program
@@ -56,6 +58,7 @@ class OpenProgram:
     )
     notes: list[str] = field(default_factory=list, kw_only=True)
     arguments: tuple[tuple[int, ...] | int | None, ...] = field(default=(), kw_only=True)
+    sites: dict[object, Any] = field(default_factory=dict, kw_only=True)
 
     def emit(self, event: Event) -> None:
         """Tell the listener.

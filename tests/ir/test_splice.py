@@ -114,6 +114,40 @@ def test_a_host_that_is_written_calls_it_alike(name):
     np.testing.assert_array_equal(run(made, inputs), run(expected, inputs))
 
 
+def test_a_dispatch_that_writes_into_an_input():
+    """What another dispatch has padded, say."""
+    session = CompilerSession(HOST)
+    source = """
+    func.func @main(%a: tensor<16x32xf32>, %b: tensor<32x24xf32>) -> tensor<18x26xf32> {
+      %z = arith.constant 0.0 : f32
+      %e = tensor.empty() : tensor<16x24xf32>
+      %f = linalg.fill ins(%z : f32) outs(%e : tensor<16x24xf32>) -> tensor<16x24xf32>
+      %r = linalg.matmul ins(%a, %b : tensor<16x32xf32>, tensor<32x24xf32>)
+        outs(%f : tensor<16x24xf32>) -> tensor<16x24xf32>
+      %p = tensor.pad %r low[1, 1] high[1, 1] {
+      ^bb0(%i: index, %j: index):
+        tensor.yield %z : f32
+      } : tensor<16x24xf32> to tensor<18x26xf32>
+      return %p : tensor<18x26xf32>
+    }"""
+    module = ir.Module.parse(session.compile(source, compile_to="flow"), session.context)
+    d = corpus.read(module, find_dispatches(module)[-1], session)
+    written = []
+
+    def write(calls):
+        written.append(calls)
+        return HostWriter(session).write(calls, guarded=False)
+
+    spliced = SplicedTemplate(session, d.configured, d.executable, d.entry, 2, write_host=write)
+    (calls,) = written
+    assert [result.input is not None for result in calls.results] == [True]
+    inputs = [random_array(t, 1, i) for i, t in enumerate(d.arguments)]
+    expected = run(
+        SplicedTemplate(session, d.configured, d.executable, d.entry, 2).compile(None), inputs
+    )
+    np.testing.assert_array_equal(run(spliced.compile(None), inputs), expected)
+
+
 def exported(vmfb):
     """Names of the functions that can be called, but for what the runtime calls."""
     module = rt.VmModule.copy_buffer(rt.VmInstance(), vmfb)

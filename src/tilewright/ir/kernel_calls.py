@@ -31,11 +31,15 @@ _WRITES = 2
 
 @dataclass(frozen=True)
 class ResultType:
-    """A result of a program: its element type as MLIR writes it, bytes of an element, shape."""
+    """A result of a program: its element type as MLIR writes it, bytes of an element, shape.
+
+    input: the input in whose memory it is written; None where it has memory of its own.
+    """
 
     element: str
     element_bytes: int
     shape: tuple[int, ...]
+    input: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -65,7 +69,8 @@ class KernelCall:
 class KernelCalls:
     """How a program calls its kernels: equal ones have the same host code.
 
-    Buffers are numbered: inputs first, then results, then what is between kernels.
+    Buffers are numbered: inputs first, then results with memory of their own, then what is between
+    kernels.
 
     inputs, between: bytes of each. results: their types. calls: in the order in which they are
     made. repeats, rotations: how often `bench` makes all of them, and on how many sets of inputs
@@ -107,7 +112,7 @@ class _NotPlain(Exception):
 def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
     """See `calls_of`."""
     numbers: dict[ir.Value, int] = {}
-    inputs = []
+    inputs: list[int] = []
     for number, argument in enumerate(block.arguments):
         given = _single(
             op
@@ -121,16 +126,16 @@ def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
         exported = _made_by(value, stream.TensorExportOp)
         awaited = _made_by(exported.source, stream.TimepointAwaitOp)
         made = awaited.resource_operands[list(awaited.results_).index(exported.source)]
-        allocated = _made_by(made, stream.ResourceAllocaOp)
-        numbers[made] = len(inputs) + len(results)
-        size = _constant(allocated.storage_size)
-        results.append(_result(ir.TypeAttr(exported.source_encoding).value, size))
+        given = numbers.get(made)
+        if given is None:
+            size = _constant(_made_by(made, stream.ResourceAllocaOp).storage_size)
+            numbers[made] = len(numbers)
+        else:
+            size = inputs[given]
+        results.append(_result(ir.TypeAttr(exported.source_encoding).value, size, given))
     submitted = _single(op for op in operations if op.name == "stream.cmd.execute")
-    for inside, value in zip(
-        submitted.body.blocks[0].arguments, submitted.resource_operands, strict=True
-    ):
-        numbers[inside] = _number(numbers, value)
-    call = _call(submitted, numbers)
+    captured = zip(submitted.body.blocks[0].arguments, submitted.resource_operands, strict=True)
+    call = _call(submitted, {inside: _number(numbers, value) for inside, value in captured})
     return KernelCalls(tuple(inputs), tuple(results), (), (call,))
 
 
@@ -152,13 +157,13 @@ def _call(submitted: Any, numbers: Mapping[ir.Value, int]) -> KernelCall:
     return KernelCall(entry[0], tuple(bound[:first]), tuple(bound[first:]))
 
 
-def _result(kind: Any, size: int) -> ResultType:
-    """A result, by its tensor's type and the bytes that are allocated for it."""
+def _result(kind: Any, size: int, given: int | None) -> ResultType:
+    """A result, by its tensor's type, its bytes, and the input that it is written in."""
     shape = tuple(kind.shape)
     count = prod(shape)
     if min(shape, default=1) < 1 or size % count:
         raise _NotPlain
-    return ResultType(str(kind.element_type), size // count, shape)
+    return ResultType(str(kind.element_type), size // count, shape, given)
 
 
 def _single(found: Iterable[ir.Operation]) -> Any:

@@ -158,8 +158,12 @@ class HostWriter:
             forever = arith.ConstantOp(i32, -1).result
             status = hal.FenceAwaitOp(forever, _flags(), [done]).result
             util.StatusCheckOkOp(status, message="kernels")
-            results = buffers[len(taken) : len(taken) + len(calls.results)]
-            util.ReturnOp([_viewed(b, r) for b, r in zip(results, calls.results, strict=True)])
+            own = iter(buffers[len(taken) :])
+            results = [
+                (next(own) if result.input is None else buffers[result.input], result)
+                for result in calls.results
+            ]
+            util.ReturnOp([_viewed(*result) for result in results])
 
     def _allocate(
         self, device: ir.Value, ready: ir.Value, bytes_: int
@@ -230,8 +234,8 @@ class HostWriter:
 class _Sizes:
     """What a function's kernels are given: buffers of so many bytes, in their order.
 
-    taken: all sets of its inputs. allocated: its results, then one that all between kernels is in.
-    parts: offset and bytes of each of these in it. inputs: of a set.
+    taken: all sets of its inputs. allocated: its results with memory of their own, then one that
+    all between kernels is in. parts: offset and bytes of each of these in it. inputs: of a set.
     """
 
     taken: tuple[int, ...]
@@ -245,7 +249,7 @@ class _Sizes:
         for bytes_ in calls.between:
             parts.append((end, bytes_))
             end += -(-bytes_ // ALIGNMENT) * ALIGNMENT
-        results = tuple(result.bytes for result in calls.results)
+        results = tuple(result.bytes for result in calls.results if result.input is None)
         return cls(
             calls.inputs * sets,
             (*results, end) if end else results,

@@ -177,17 +177,22 @@ def find_kernel_sites(
     if isinstance(found, WorkerFailure):
         opened.note(f"no kernels of our own: the sites are not found: {found.message}", True)
         return ()
-    exact = opened.options.accuracy == "strict"
+    flags, exact = opened.flags(), opened.options.accuracy == "strict"
+    jobs = [
+        Job(read_site, ReadSiteRequest(site, flags, opened.target, exact), _READ_TIMEOUT_S, site)
+        for site in found
+        if not site.reason
+    ]
     facts = {site.name: SiteFacts(site, reason=site.reason) for site in found}
-    digests = {site.name: _digest(site) for site in found if not site.reason}
-    reads = _read_each(opened, {digests[s.name]: s for s in found if not s.reason}, exact)
-    for site in found:
-        if site.reason:
+    for result in opened.compilers.run(jobs):
+        site: Site = result.job.tag
+        if result.failure is not None:
+            facts[site.name] = SiteFacts(site, reason=result.failure.message)
             continue
-        digest = digests[site.name]
-        read = reads[digest]
+        read = result.value
         tunable, reason = None, read.reason
         if read.expression is not None:
+            digest = _digest(site)
             pads = not _FILLED_FIRST.isdisjoint(read.ops)
             tunable = TunableSite(
                 site, read.expression, opened.target, digest, exact, read.best, pads
@@ -201,25 +206,6 @@ def find_kernel_sites(
                 tunable, reason = None, _PLAIN_ONLY
         facts[site.name] = SiteFacts(site, read.ops, tunable, reason)
     return tuple(facts.values())
-
-
-def _read_each(opened: OpenProgram, sites: Mapping[str, Site], exact: bool) -> dict[str, ReadSite]:
-    """What is read of sites, by the digests of what they compute: of one that another variant has,
-    too, what was read there."""
-    flags = opened.flags()
-    keys = {digest: (digest, flags, opened.target, exact) for digest in sites}
-    jobs = [
-        Job(read_site, ReadSiteRequest(site, flags, opened.target, exact), _READ_TIMEOUT_S, digest)
-        for digest, site in sites.items()
-        if keys[digest] not in opened.sites
-    ]
-    failed = {}
-    for result in opened.compilers.run(jobs):
-        if result.failure is not None:
-            failed[result.job.tag] = ReadSite((), reason=result.failure.message)
-        else:
-            opened.sites[keys[result.job.tag]] = result.value
-    return {digest: failed.get(digest) or opened.sites[key] for digest, key in keys.items()}
 
 
 def _is_hopeless(site: TunableSite) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -42,8 +41,7 @@ class OpenProgram:
     options: the user's; of a program that is only opened, its flags, function and inputs count.
     work: a folder that goes with the program. notes: what the user was told, for the log.
     arguments: the shape or value of each of the program's arguments, once they are known and if its
-        own types leave sizes open. sites: what was read of sites, by all that decides it
-        (`kernel_sites`).
+        own types leave sizes open.
     """
 
     program: Program
@@ -58,7 +56,6 @@ class OpenProgram:
     )
     notes: list[str] = field(default_factory=list, kw_only=True)
     arguments: tuple[tuple[int, ...] | int | None, ...] = field(default=(), kw_only=True)
-    sites: dict[object, Any] = field(default_factory=dict, kw_only=True)
 
     def emit(self, event: Event) -> None:
         """Tell the listener.

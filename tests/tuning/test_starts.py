@@ -100,8 +100,10 @@ def test_a_start_ends_while_its_program_can_be_made_and_proven(
     limits.took("compiling the program", 10.0)
     limits.took("comparing programs", 3.0)
     assert _left_s(context) == 65.5, "with kernels it takes more than twice as long"
+    limits.took("trying a candidate", 6.0, 10)
+    assert _left_s(context, 40) == 53.5, "and longer with many"
     limits.took("compiling the program with kernels", 40.0)
-    assert _left_s(context) == 47.5
+    assert _left_s(context) == _left_s(context, 40) == 47.5
     limits.took("running the program by default", 2.0)
     assert _left_s(context) == 36.5, "each of seven rounds runs the default"
     limits.took("reading the dispatches", 20.0)

@@ -383,17 +383,18 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     return compile_s + 2 * compare_s, proven_s + _writing_s(context)
 
 
-def start_s(context: RunContext) -> float:
+def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
     """What a program with kernels is expected to take at least until it can be handed back.
 
     Args:
         context: the run; it has compiled the program.
+        kernels_s: what its kernels add to compiling it, while no other with kernels has told.
 
     Returns:
         Seconds for compiling it, comparing it, proving it and writing it down.
     """
     plain_s = context.deadlines.each(PLAIN, 1.0)
-    compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s)
+    compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s + kernels_s)
     return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
 
 

@@ -41,6 +41,10 @@ from tilewright.tuning.variants import CHANNELS_LAST, Variant
 _WORTH = 0.98
 # Seconds of processor time that an opening may take to compile at least.
 _OPENING_S = 8.0
+# Of what trying a kernel takes, what it adds to compiling a program that it is in: it is emitted
+# once more, stands in a spec, and LLVM has its code. (Programs of a MobileNetV3 with 28 kernels took
+# 24 s and with 60 of them 29, where the plain one takes 8.)
+_OF_TRIAL = 0.5
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7
 # A Swin or a ViT has one convolution, 0.3 and 0.6% of the guessed time, a ConvNeXt 7%: reading all
@@ -138,11 +142,12 @@ def _too_late(context: RunContext, more_s: float) -> bool:
     return left is not None and left - more_s < (1 - _OF_TIME) * (limit or 0.0)
 
 
-def _left_s(context: RunContext) -> float | None:
-    """Seconds until a start's program has to be made, so that it can be compared and proven; 0 when
-    they have passed, None without a limit."""
+def _left_s(context: RunContext, kernels: int = 0) -> float | None:
+    """Seconds until a start's program with so many kernels has to be made, so that it can be
+    compared and proven; 0 when they have passed, None without a limit."""
     left = context.left_s
-    return None if left is None else max(0.0, left - start_s(context))
+    kernels_s = _OF_TRIAL * kernels * context.deadlines.each(TRYING, 0.0)
+    return None if left is None else max(0.0, left - start_s(context, kernels_s))
 
 
 def _prepare(
@@ -238,14 +243,14 @@ def _try_openings(
     taken = Counter(number for _, number in sorted(ranks)[:most])
     for number, (*_, given) in enumerate(loops):
         del given[taken[number] :]
-    before = context.store.count_trials(context.run_id)
-    while loops and not context.out_of_time and _left_s(context) != 0.0:
+    before, kernels = context.store.count_trials(context.run_id), len(prepared.tasks) - len(loops)
+    while loops and not context.out_of_time and _left_s(context, kernels) != 0.0:
         # The tasks of the largest shares come first: these are measured while there is time.
         sizes = itertools.accumulate(len(given) for *_, given in loops)
-        most = _batch(context)
+        most = _batch(context, kernels)
         count = 1 + sum(size < most for size in sizes)
-        _try_group(context, loops[:count])
-        loops = loops[count:]
+        _try_group(context, loops[:count], kernels)
+        loops, kernels = loops[count:], kernels + count
     opened = context.store.get_state(context.run_id, OPENED)
     opened = opened if isinstance(opened, int) else 0
     new = context.store.count_trials(context.run_id) - before
@@ -253,16 +258,18 @@ def _try_openings(
 
 
 def _try_group(
-    context: RunContext, loops: Sequence[tuple[DispatchTask, SearchLoop, list[Configuration]]]
+    context: RunContext,
+    loops: Sequence[tuple[DispatchTask, SearchLoop, list[Configuration]]],
+    kernels: int = 0,
 ) -> None:
-    """Compile the candidates of several tasks, then measure them."""
+    """Compile the candidates of several tasks, then measure them; so many tasks came before."""
     began = time.monotonic()
     made = _compile_group(context, [(loop.stages.compiler, given) for _, loop, given in loops])
     for (task, loop, given), candidates in zip(loops, made, strict=True):
         done = context.store.count_trials(context.run_id)
         loop.stages.compiler = _Compiled(candidates)
         # What has been compiled is soon measured; but on a busy machine not soon enough.
-        loop.stop = lambda: _left_s(context) == 0.0
+        loop.stop = lambda: _left_s(context, kernels) == 0.0
         loop.observe = observer(context, task, loop, done, context.options.trial_limit)
         loop.try_all(given)
     tried = sum(map(len, made))
@@ -283,11 +290,11 @@ def _compile_group(
     return [compiler.compiled([next(results) for _ in jobs]) for compiler, jobs in compilers]
 
 
-def _batch(context: RunContext) -> int:
+def _batch(context: RunContext, kernels: int = 0) -> int:
     """How many candidates to compile before they are measured: few while it is not known what one
     takes, and no more than there is time for."""
     cores = context.target.cores
-    search_s, program_s = context.left_for("search"), _left_s(context)
+    search_s, program_s = context.left_for("search"), _left_s(context, kernels)
     if search_s is None or program_s is None:
         return _BATCH * cores
     left, each = min(search_s, program_s), context.deadlines.each(TRYING, 0.0)

@@ -42,8 +42,8 @@ _WORTH = 0.98
 # Seconds of processor time that an opening may take to compile at least.
 _OPENING_S = 8.0
 # Of what trying a kernel takes, what it adds to compiling a program that it is in: it is emitted
-# once more, stands in a spec, and LLVM has its code. (Programs of a MobileNetV3 with 28 kernels took
-# 24 s and with 60 of them 29, where the plain one takes 8.)
+# once more, stands in a spec, and LLVM has its code. (A MobileNetV3 with 28 kernels took
+# 24 s and with 60 of them 29, the plain one 8.)
 _OF_TRIAL = 0.5
 # Of the trials that the user allows and of the time: what starts may take.
 _OF_TRIALS, _OF_TIME = 0.5, 0.7

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright import te
+from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import WorkerFailure, WorkerState
 from tilewright.schedule import nest
 from tilewright.schedule.expr import Const, index
@@ -185,3 +186,9 @@ def compile_samples(
     """Task: as `compile_kernels`, with the sketches of this module."""
     with _known():
         return compile_kernels(state, requests)
+
+
+def use_other_compilers(state: WorkerState, flags: tuple[str, ...]) -> None:
+    """Task: make so many compilers for other flags that a worker keeps none of those before."""
+    for more in range(1, 10):
+        session(state, (*flags, *["--iree-opt-const-eval=true"] * more))

@@ -19,6 +19,7 @@ from sample_sketches import (
     harmful,
     panels,
     product,
+    use_other_compilers,
 )
 
 from tilewright import te
@@ -275,6 +276,18 @@ def test_equal_programs_are_made_once(
     assert answers[0].digest == answers[2].digest != answers[1].digest
     written = [(tmp_path / name / "kernel.vmfb").exists() for name in ("first", "second", "third")]
     assert written == [True, True, False]
+
+
+def test_a_compiler_that_was_dropped_is_made_anew(
+    pool: WorkerPool, site: SiteExpression, reference: Reference, tmp_path: Path
+) -> None:
+    """Nothing is taken from the one before: it belongs to another context."""
+    choice = panels(16, 4, INSIDE)
+    first = compiled(pool, site, choice, reference.inputs, tmp_path)
+    assert pool.ask(use_other_compilers, TARGET.flags, 60) is None
+    again = compiled(pool, site, choice, reference.inputs, tmp_path)
+    assert isinstance(again, CompiledKernel), again
+    assert again.digest == first.digest
 
 
 def test_a_sketch_that_does_not_fit_is_said(

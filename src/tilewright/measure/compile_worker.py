@@ -71,8 +71,8 @@ class _Sessions(RecentlyUsed[tuple[str, ...], CompilerSession]):
         super().__init__(_MAX_SESSIONS)
 
 
-class _HostWriters(RecentlyUsed[tuple[str, ...], Any]):
-    """What writes host code, by the flags of its compiler."""
+class _HostWriters(RecentlyUsed[CompilerSession, Any]):
+    """What writes host code, by its compiler."""
 
     def __init__(self) -> None:
         super().__init__(_MAX_SESSIONS)
@@ -106,19 +106,19 @@ def session(state: WorkerState, flags: tuple[str, ...]) -> CompilerSession:
     return state.get(_Sessions).get(flags, lambda: CompilerSession(flags))
 
 
-def host_writer(state: WorkerState, flags: tuple[str, ...]) -> HostWriter:
-    """What writes host code for the worker's compiler for these flags.
+def host_writer(state: WorkerState, compiler: CompilerSession) -> HostWriter:
+    """What writes host code for a compiler.
 
     Args:
         state: what the worker keeps.
-        flags: of `iree-compile`.
+        compiler: the worker's, for some flags.
 
     Raises:
-        CompileError: nothing can be compiled with them.
+        CompileError: it compiles nothing.
     """
     from tilewright.ir.kernel_host import HostWriter
 
-    made: HostWriter = state.get(_HostWriters).get(flags, lambda: HostWriter(session(state, flags)))
+    made: HostWriter = state.get(_HostWriters).get(compiler, lambda: HostWriter(compiler))
     return made
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from tilewright.measure.compile_worker import host_writer, session
+from tilewright.ir.session import CompilerSession
+from tilewright.measure.compile_worker import host_writer
 from tilewright.measure.jobs import RecentlyUsed, WorkerState
 from tilewright.schedule.nest import LoopProgram
 from tilewright.schedule.types import BOOL, bits
@@ -62,19 +63,19 @@ def kernel_calls(
     return KernelCalls(tuple(inputs), results, tuple(between), tuple(calls), repeats, rotations)
 
 
-class _Hosts(RecentlyUsed[tuple[object, ...], "SplicedHost"]):
-    """Host code that kernels are put into, by all that decides it."""
+class _Hosts(RecentlyUsed[tuple[CompilerSession, "KernelCalls"], "SplicedHost"]):
+    """Host code that kernels are put into, by its compiler and what it does."""
 
     def __init__(self) -> None:
         super().__init__(64)
 
 
-def host_of(state: WorkerState, flags: tuple[str, ...], calls: KernelCalls) -> SplicedHost:
+def host_of(state: WorkerState, compiler: CompilerSession, calls: KernelCalls) -> SplicedHost:
     """Host code, which is kept.
 
     Args:
         state: what the worker keeps.
-        flags: of `iree-compile`.
+        compiler: the worker's, which compiles the kernels.
         calls: what it does.
 
     Raises:
@@ -83,7 +84,7 @@ def host_of(state: WorkerState, flags: tuple[str, ...], calls: KernelCalls) -> S
     from tilewright.ir.splice import SplicedHost
 
     def made() -> SplicedHost:
-        written = host_writer(state, flags).write(calls)
-        return SplicedHost(session(state, flags), written, [call.kernel for call in calls.calls])
+        written = host_writer(state, compiler).write(calls)
+        return SplicedHost(compiler, written, [call.kernel for call in calls.calls])
 
-    return state.get(_Hosts).get((flags, calls), made)
+    return state.get(_Hosts).get((compiler, calls), made)

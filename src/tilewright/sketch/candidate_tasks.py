@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.files import write_whole
-from tilewright.ir.session import CompileError
+from tilewright.ir.session import CompileError, CompilerSession
 from tilewright.measure.compile_worker import session
 from tilewright.measure.jobs import RecentlyUsed, WorkerFailure, WorkerState
 from tilewright.schedule.build_tasks import SCHEDULE_FLAGS, with_processor
@@ -122,11 +122,12 @@ _Key = tuple["Path", str]
 class _Emitted:
     """A kernel whose code is emitted.
 
-    calls: what its host does. known: a file that is there once the program has been made.
-    is_known: it has been, for another kernel before it.
+    compiler: in whose context the code is. calls: what its host does. known: a file that is there
+    once the program has been made. is_known: it has been, for another kernel before it.
     """
 
     request: KernelRequest
+    compiler: CompilerSession
     module: ir.Module
     calls: KernelCalls
     compiled: CompiledKernel
@@ -163,9 +164,9 @@ def _emitted(state: WorkerState, request: KernelRequest) -> _Emitted:
     check_size(program, machine_for(target).widths)
     if request.keep is not None:
         write_whole(request.keep, str(module_for(program, target)).encode())
-    flags = compile_flags(request.flags)
+    compiler = session(state, compile_flags(request.flags))
     module, kernels = executables_for(
-        program, target, target_of(state, flags), kernel.unaligned(program)
+        program, target, target_of(state, compiler), kernel.unaligned(program)
     )
     packings = sorted(kernel.packings.items())
     digest = hashlib.sha256(f"{digest_of(module)} {packings}".encode()).hexdigest()[:20]
@@ -174,7 +175,8 @@ def _emitted(state: WorkerState, request: KernelRequest) -> _Emitted:
     calls = kernel_calls(site, program, kernels, request.repeats, rotations)
     known = request.programs / digest if request.programs is not None else None
     compiled = CompiledKernel(digest, inputs, clock.seconds)
-    return _Emitted(request, module, calls, compiled, known, known is not None and known.exists())
+    is_known = known is not None and known.exists()
+    return _Emitted(request, compiler, module, calls, compiled, known, is_known)
 
 
 def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
@@ -185,13 +187,12 @@ def _finish(state: WorkerState, emitted: Sequence[_Emitted]) -> None:
     from tilewright.ir.generated_code import generated
 
     clock = _Phases(len(emitted))
-    flags = compile_flags(emitted[0].request.flags)
-    compiler = session(state, flags)
+    compiler = emitted[0].compiler
     code = generated(compiler, [one.module for one in emitted])
     clock.end("targets")
     binaries = code.compiled(compiler, emitted[0].request.vmfb.parent)
     clock.end("code")
-    hosts = [host_of(state, flags, one.calls) for one in emitted]
+    hosts = [host_of(state, compiler, one.calls) for one in emitted]
     clock.end("host")
     for one, host, theirs in zip(emitted, hosts, binaries, strict=True):
         write_whole(one.request.vmfb, host.finish(theirs))
@@ -278,8 +279,8 @@ def sketched(
 # -- what is compiled for --------------------------------------------------------------------------
 
 
-class _Targets(RecentlyUsed[tuple[str, ...], Any]):
-    """IREE's attributes of targets, by the flags that select them."""
+class _Targets(RecentlyUsed[CompilerSession, Any]):
+    """IREE's attributes of targets, by the compilers for them, in whose contexts they are."""
 
     def __init__(self) -> None:
         super().__init__(8)
@@ -288,23 +289,22 @@ class _Targets(RecentlyUsed[tuple[str, ...], Any]):
 _PROBE = "func.func @main(%a: tensor<1xi8>) -> tensor<1xi8> { return %a : tensor<1xi8> }"
 
 
-def target_of(state: WorkerState, flags: tuple[str, ...]) -> ir.Attribute:
-    """IREE's attribute of what is compiled for, in the context of the compiler for these flags.
+def target_of(state: WorkerState, compiler: CompilerSession) -> ir.Attribute:
+    """IREE's attribute of what is compiled for, in the compiler's context.
 
     Args:
         state: what the worker keeps.
-        flags: of `iree-compile`.
+        compiler: the worker's.
     """
     from iree.compiler import ir
 
     from tilewright.ir.target_info import executable_target
 
     def make() -> ir.Attribute:
-        compiler = session(state, flags)
         module = ir.Module.parse(_PROBE, compiler.context)
         # Behind what reads the program: these flags say which dialect that is of.
         compiler.run(module.operation, "input", "flow")
         return executable_target(module)
 
-    found: ir.Attribute = state.get(_Targets).get(flags, make)
+    found: ir.Attribute = state.get(_Targets).get(compiler, make)
     return found

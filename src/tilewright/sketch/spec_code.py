@@ -48,10 +48,11 @@ def compile_into(state: WorkerState, flags: Sequence[str], executable: ir.Operat
 
     folder = state.get(_Folder).code
     plain = (*compile_flags(tuple(flags)), f"{FOLDER_FLAG}={folder}")
-    target = target_of(state, plain)
+    compiler = session(state, plain)
+    target = target_of(state, compiler)
     source = as_bytecode(executable)
     bitcode = state.get(_Known).get(
         (str(target), hashlib.sha256(source).hexdigest()),
-        lambda: bitcode_of(session(state, plain), folder, source, target),
+        lambda: bitcode_of(compiler, folder, source, target),
     )
     link(executable, bitcode, target)

@@ -187,9 +187,10 @@ def _spliced(state: WorkerState, request: CandidateRequest) -> SplicedTemplate:
 
     def make() -> SplicedTemplate | str:
         try:
-            writer = host_writer(state, request.flags)
+            compiler = session(state, request.flags)
+            writer = host_writer(state, compiler)
             return SplicedTemplate(
-                session(state, request.flags),
+                compiler,
                 _template(state, request.configured),
                 request.executable,
                 request.entry,

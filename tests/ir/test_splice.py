@@ -171,6 +171,11 @@ MORE_THAN_A_CALL = {
         -> tensor<8xf32>
       return %t : tensor<8xf32>
     }""",
+    "a result that is returned twice": """
+    func.func @main(%a: tensor<8x64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>) {
+      %0 = math.exp %a : tensor<8x64xf32>
+      return %0, %0 : tensor<8x64xf32>, tensor<8x64xf32>
+    }""",
     "an argument that is returned": """
     func.func @main(%a: tensor<8x64xf32>) -> (tensor<8x64xf32>, tensor<8x64xf32>) {
       %0 = math.exp %a : tensor<8x64xf32>

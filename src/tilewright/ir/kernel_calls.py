@@ -130,8 +130,10 @@ def _read(block: ir.Block, operations: Sequence[ir.Operation]) -> KernelCalls:
         if given is None:
             size = _constant(_made_by(made, stream.ResourceAllocaOp).storage_size)
             numbers[made] = len(numbers)
-        else:
+        elif given < len(inputs):
             size = inputs[given]
+        else:
+            raise _NotPlain  # one that is returned twice
         results.append(_result(ir.TypeAttr(exported.source_encoding).value, size, given))
     submitted = _single(op for op in operations if op.name == "stream.cmd.execute")
     captured = zip(submitted.body.blocks[0].arguments, submitted.resource_operands, strict=True)

@@ -68,7 +68,7 @@ def compile_kernels(
         For each of them what `compile_kernel` returns, or what it raises.
     """
     made: dict[int, _Emitted | WorkerFailure] = {}
-    groups: dict[tuple[str, ...], dict[_Key, _Emitted]] = {}
+    groups: dict[CompilerSession, dict[_Key, _Emitted]] = {}
     for number, request in enumerate(requests):
         try:
             emitted = made[number] = _emitted(state, request)
@@ -76,7 +76,7 @@ def compile_kernels(
             made[number] = _failure(error)
             continue
         if not emitted.is_known:
-            groups.setdefault(request.flags, {}).setdefault(emitted.key, emitted)
+            groups.setdefault(emitted.compiler, {}).setdefault(emitted.key, emitted)
     failures: dict[_Key, WorkerFailure] = {}
     for group in groups.values():
         failures |= _finish_each(state, list(group.values()))

@@ -267,6 +267,57 @@ def test_bytes_are_handed_on_between_the_layers_of_a_quantised_network(compiler)
         assert str(site.alone.arguments[0]).endswith("xi8")
 
 
+QUANTISED_ONCE = """
+#id = affine_map<(i, j) -> (i, j)>
+func.func @main(%x: tensor<64x32xf32>, %a: tensor<32x48xi8>, %b: tensor<32x40xi8>)
+    -> (tensor<64x48xi64>, tensor<64x40xi64>) {
+  %zero = arith.constant 0 : i64
+  %s = arith.constant 9.0 : f32
+  %q0 = tensor.empty() : tensor<64x32xi8>
+  %q = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<64x32xf32>) outs(%q0 : tensor<64x32xi8>) {
+  ^bb0(%v: f32, %o: i8):
+    %m = arith.mulf %v, %s : f32
+    %r = arith.fptosi %m : f32 to i8
+    linalg.yield %r : i8
+  } -> tensor<64x32xi8>
+  %w0 = tensor.empty() : tensor<64x32xi32>
+  %w = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%q : tensor<64x32xi8>) outs(%w0 : tensor<64x32xi32>) {
+  ^bb0(%v: i8, %o: i32):
+    %r = arith.extui %v : i8 to i32
+    linalg.yield %r : i32
+  } -> tensor<64x32xi32>
+  %c = arith.extsi %a : tensor<32x48xi8> to tensor<32x48xi32>
+  %d = arith.extsi %b : tensor<32x40xi8> to tensor<32x40xi32>
+  %e0 = tensor.empty() : tensor<64x48xi64>
+  %e1 = linalg.fill ins(%zero : i64) outs(%e0 : tensor<64x48xi64>) -> tensor<64x48xi64>
+  %e = linalg.matmul ins(%w, %c : tensor<64x32xi32>, tensor<32x48xi32>)
+      outs(%e1 : tensor<64x48xi64>) -> tensor<64x48xi64>
+  %f0 = tensor.empty() : tensor<64x40xi64>
+  %f1 = linalg.fill ins(%zero : i64) outs(%f0 : tensor<64x40xi64>) -> tensor<64x40xi64>
+  %f = linalg.matmul ins(%w, %d : tensor<64x32xi32>, tensor<32x40xi32>)
+      outs(%f1 : tensor<64x40xi64>) -> tensor<64x40xi64>
+  return %e, %f : tensor<64x48xi64>, tensor<64x40xi64>
+}
+"""
+
+
+def test_bytes_that_several_products_read_are_made_wider_by_each(compiler):
+    """IREE makes words of them where it makes the bytes; products of bytes are to read bytes."""
+    _, found = sites_of(compiler, QUANTISED_ONCE)
+    single = [site for site in found if is_single(site) and not site.reason]
+    results = {str(site.alone.result.type): site for site in single}
+    assert "tensor<64x32xi8>" in results
+    assert "tensor<64x32xi32>" not in results
+    for result in ("tensor<64x48xi64>", "tensor<64x40xi64>"):
+        sites = [one for one in found if one.alone and str(one.alone.result.type) == result]
+        assert sites
+        assert {str(one.alone.arguments[0]) for one in sites} == {"64x32xi8"}
+    text = compiler.compile(QUANTISED_ONCE, compile_to="flow").decode()
+    assert "tensor<64x32xi32>" in text, "the compiler's own dispatches hand on words"
+
+
 UPSAMPLED = """
 #id = affine_map<(n, c, h, w) -> (n, c, h, w)>
 func.func @main(%x: tensor<1x16x14x14xf32>, %w: tensor<24x16x3x3xf32>, %v: tensor<8x24x2x2xf32>)

@@ -112,3 +112,28 @@ def test_others_stay(case: str) -> None:
         "overflow": known.rows,
     }[case]
     check(known, product(left, known.columns, depth), 0)
+
+
+@pytest.mark.parametrize(("depth", "sums"), [(DEPTH, 1), (1 << 17, 0)])
+def test_sums_in_more_bits_than_they_need(depth: int, sums: int) -> None:
+    """As PyTorch's importer adds up products of bytes: made words, as sums of twice the bits."""
+    a = te.placeholder((ROWS, depth), "i8", name="a")
+    b = te.placeholder((depth, COLUMNS), "i8", name="b")
+    words = te.compute((ROWS, depth), lambda i, k: a[i, k].astype("i32") & 255, name="words")
+    k = te.reduce_axis(depth, "k")
+    output = te.compute(
+        (ROWS, COLUMNS),
+        lambda i, j: te.sum(words[i, k].astype("i64") * b[k, j].astype("i64"), axis=k),
+        name="product",
+    )
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-128, 128, one.shape) for one in (a, b)]
+    (plain,) = evaluate_expression((a, b), [output], values)
+    arithmetic = Arithmetic()
+    for op in ordered([output]):
+        for axis in (*op.axis, *op.reduce_axis):
+            arithmetic.bind(axis, 0, axis.dom[1] - 1)
+    sum_integers([output], arithmetic)
+    assert len(integer_sums(output)) == sums
+    (found,) = evaluate_expression((a, b), [output], values)
+    np.testing.assert_array_equal(found, plain)

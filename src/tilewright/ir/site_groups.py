@@ -22,6 +22,7 @@ from tilewright.ir.site_ops import (
     is_cheap,
     is_move,
     is_placed_late,
+    is_widening,
 )
 
 # Another way to look at the same data.
@@ -54,6 +55,7 @@ class SiteGroups:
         self._append()
         self._absorb()
         self._hand_on()
+        self._widen_late()
         self.results = self._results()
 
     def _joined(self) -> list[int]:
@@ -155,6 +157,20 @@ class SiteGroups:
                     self._where[number] |= set().union(*map(self._at, users)) - {group}
                 if moved:
                     break
+
+    def _widen_late(self) -> None:
+        """Where numbers are only made wider for others: it is done by who uses them.
+
+        IREE stores the wider ones where several dispatches use them and one makes the others. A
+        product of bytes is to read bytes.
+        """
+        for number, op in reversed(list(enumerate(self._ops.ops))):
+            where = self._where[number]
+            if not where or not is_widening(op) or self._ops.known(op.results[0]) != DATA:
+                continue
+            users = set().union(*map(self._at, self._ops.users(op.results[0])))
+            if users and OUTSIDE not in users and not users & where:
+                self._where[number] = users
 
     def _behind(self, first: ir.Value, results: Sequence[ir.Value], group: int) -> set[int]:
         """The ops between one result of a group and all the others; none where that is not all."""

@@ -21,6 +21,8 @@ OUTSIDE = -1
 
 # What computes on tensors. An op of another dialect with tensors is no part of a site.
 _DIALECTS = ("arith.", "complex.", "iree_linalg_ext.", "linalg.", "math.", "tensor.")
+# What stores a number in more bits.
+_WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp")
 # No access to the data.
 _SIZES = ("tensor.dim",)
 
@@ -82,6 +84,18 @@ def is_move(op: ir.Operation) -> bool:
     if op.name.startswith("tensor.") or op.name in ("linalg.broadcast", "linalg.transpose"):
         return True
     return is_elementwise(op) and len(list(walk(op))) == 1
+
+
+def is_widening(op: ir.Operation) -> bool:
+    """Whether an op only stores each number of a tensor in more bits.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    body = [one.name for one in walk(op)]
+    if not is_elementwise(op) or len(body) != 2 or body[0] not in _WIDENING:
+        return False
+    return size_in_bits(op.results[0]) > size_in_bits(op.operands[0])
 
 
 def is_placed_late(op: ir.Operation) -> bool:

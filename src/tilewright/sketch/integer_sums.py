@@ -71,7 +71,7 @@ def sum_integers(outputs: Sequence[Tensor], arithmetic: Arithmetic) -> None:
 def _with_integers(op: ComputeOp, arithmetic: Arithmetic) -> ComputeOp | None:
     """A stage that multiplies a sum of integers by their scales; None where it is no such sum."""
     reduction = op.reduction
-    if reduction is None or op.num_outputs > 1 or not _adds_floats(reduction):
+    if reduction is None or op.num_outputs > 1 or not _adds_all(reduction):
         return None
     product = reduction.sources[0]
     if not isinstance(product, Binary) or product.op != "mul":
@@ -107,10 +107,12 @@ def _with_integers(op: ComputeOp, arithmetic: Arithmetic) -> ComputeOp | None:
     return ComputeOp(op.name, op.outputs, op.axis, (value,), op.tag, op.attrs)
 
 
-def _adds_floats(reduction: Reduce) -> bool:
-    """Whether a reduction is a plain sum of floats, from zero and of all that there is."""
+def _adds_all(reduction: Reduce) -> bool:
+    """Whether a reduction is a plain sum, from zero and of all that there is, of floats or of
+    integers in more bits than their sum needs."""
     plain = reduction.init is None and is_true(reduction.condition)
-    return plain and reduction.combiner.name == "sum" and is_float(reduction.dtype)
+    wide = is_float(reduction.dtype) or bits(reduction.dtype) > bits(_SUMS)
+    return plain and reduction.combiner.name == "sum" and wide
 
 
 def _scaled_read(
@@ -148,7 +150,11 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
             return _scaled(value.value, summed_up, arithmetic) if _is_wider(value) else None
         case Cast():
             largest = _largest(value.value)
-            return _Scaled(value.value, (), largest) if largest else None
+            if largest:
+                return _Scaled(value.value, (), largest)
+            inner = value.value
+            is_stage = isinstance(inner, TensorRead) and inner.dtype != INDEX
+            return _scaled(inner, summed_up, arithmetic) if is_stage and _is_wider(value) else None
         case Select():
             inner = _scaled(value.a, summed_up, arithmetic)
             if inner is None or not isinstance(value.b, Const) or value.b.value:
@@ -162,6 +168,8 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
                 found = _scaled(one, summed_up, arithmetic)
                 if found is not None and not set(variables_of(other)) & set(summed_up):
                     return replace(found, scales=(*found.scales, other))
+        case Binary() if not is_float(value.dtype) and (largest := _largest(value)):
+            return _Scaled(value, (), largest)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -576,3 +577,23 @@ def test_few_workgroups_are_followed_by_empty_ones_where_cores_share_them(
         found = tuple(n for n in kernel.workgroups if n > 1) or (1,)
         plain = tuple(n for n in reversed(sizes) if n > 1) or (1,)
         assert found == (plain if threads == 1 else shared)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", ["round", "floor", "ceil", "trunc"])
+def test_rounding_is_one_instruction_where_there_is_one(name: str, dtype: str) -> None:
+    """Halves to even, signs of zeros and what is no number as NumPy has them."""
+    special = [0.5, 1.5, 2.5, -0.5, -1.5, -0.0, 0.3, -0.3, 1e30, math.inf, -math.inf, math.nan]
+    values = np.array([*special, *np.linspace(-9, 9, 77)], np.dtype(dtype.replace("f", "float")))
+    x = te.placeholder(values.shape, dtype, name="x")
+    y = te.compute(values.shape, lambda i: getattr(te, name)(x[i]), name="y")
+    s = te.create_schedule(y)
+    s[y].vectorize(y.op.axis[0])
+    wanted = {"round": np.rint}.get(name, getattr(np, name))(values)
+    found = te.build(s, [x, y], threads=1)(values)
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+    made = te.lower(s, [x, y])
+    lowered = {one: str(made.mlir(one)) for one in ("cpu:znver4", "cpu:x86-64")}
+    assert "math." not in lowered["cpu:znver4"]
+    assert "llvm.call_intrinsic" not in lowered["cpu:x86-64"], "it would call a library"

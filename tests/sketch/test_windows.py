@@ -118,6 +118,16 @@ def test_filters_are_packed_in_whole_vectors_whatever_the_channels(image: str) -
     assert kernel.arguments[position].shape == (3, 3, 3, 32)
 
 
+def test_filters_of_one_channel_are_packed_not_gathered() -> None:
+    """As ONNX has them: a dimension of one element is along no axis."""
+    expression = depthwise((14, 14), 64, 3, pad=1, single=True)
+    sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))
+    kernel = sketch.schedule(sketch.space.default)
+    assert list(kernel.packings) == [1]
+    text = str(te.lower(kernel.schedule, list(kernel.arguments)).mlir())
+    assert "vector.gather" not in text
+
+
 def test_weights_that_all_rows_share_are_not_read_by_every_worker() -> None:
     expression = convolution((7, 7), 512, 512, pad=1)
     sketch = ChannelWindowsSketch(expression, parse_target("cpu", 2))

@@ -86,14 +86,22 @@ def depthwise(
     pad: int = 1,
     last: bool = True,
     multiplier: int = 1,
+    single: bool = False,
 ) -> SiteExpression:
-    """One filter for each channel, or several."""
+    """One filter for each channel, or several; `single`: the filters as ONNX has them, of one
+    channel each."""
     several = (multiplier,) if multiplier > 1 else ()
     shape = (1, *size, channels) if last else (1, channels, *size)
     x = te.placeholder(shape, "f32", name="x")
     window = (kernel, kernel)
     w = te.placeholder(
-        (*window, channels, *several) if last else (channels, *window), "f32", name="w"
+        (channels, 1, *window)
+        if single
+        else (*window, channels, *several)
+        if last
+        else (channels, *window),
+        "f32",
+        name="w",
     )
     source = padded(x, 1 if last else 2, 2, pad, 0.0)
     di, dj = (te.reduce_axis(kernel, n) for n in ("di", "dj"))
@@ -102,9 +110,8 @@ def depthwise(
     def product(n: Any, *at: Any) -> Any:
         if last:
             i, j, c, *m = at
-            return te.sum(
-                source[n, i * stride + di, j * stride + dj, c] * w(di, dj, c, *m), axis=[di, dj]
-            )
+            weight = w[c, 0, di, dj] if single else w(di, dj, c, *m)
+            return te.sum(source[n, i * stride + di, j * stride + dj, c] * weight, axis=[di, dj])
         c, i, j = at
         return te.sum(source[n, c, i * stride + di, j * stride + dj] * w[c, di, dj], axis=[di, dj])
 
@@ -302,6 +309,7 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "transposed, dilated": lambda: upsampling(3, 2, 9, 3, pad=1, dilation=2, constant=False),
     "transposed, dilated, stride 3": lambda: upsampling(3, 2, 9, 4, 3, more=1, dilation=2),
     "transposed, gaps": lambda: upsampling(2, 2, 9, 2, 4, last=True),
+    "depthwise, filters of one channel": lambda: depthwise((6, 7), 19, single=True),
     "depthwise, several": lambda: depthwise((4, 5), 3, multiplier=5),
     "groups": lambda: grouped((4, 6), 2, 3, 10),
     "groups of channels": lambda: grouped_channels((5, 9), 3, 2, 4),

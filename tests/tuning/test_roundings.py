@@ -120,6 +120,17 @@ def test_what_judging_takes_is_compiled_while_there_is_time(
     assert case.programs.compare_all_outputs(case.build(scaled(1 + 2.0**-22))).ok
 
 
+def test_another_way_is_compiled_only_where_the_first_does_not_tell(
+    tmp_path: Path, compilers: WorkerPool, device: Benchmark
+) -> None:
+    case = Case(tmp_path, compilers, device, PLAIN)
+    assert case.programs.compare_outputs(case.build(scaled(1 + 2.0**-22))).ok
+    assert [one.name for one in tmp_path.rglob("moved_*.vmfb")] == ["moved_0.vmfb"]
+    wrong = case.build("%r = arith.subf %a, %a : f32")
+    assert case.programs.compare_outputs(wrong).status is Status.WRONG_RESULT
+    assert len(list(tmp_path.rglob("moved_*.vmfb"))) == 2
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -108,12 +108,30 @@ def test_a_start_ends_while_its_program_can_be_made_and_proven(
     assert _left_s(context) == 36.5, "each of seven rounds runs the default"
     limits.took("reading the dispatches", 20.0)
     assert _left_s(context) == 29.5, "what is told is of each dispatch"
+    context.rounds = True
+    assert _left_s(context) == 19.5, "the program is compiled once more for what rounding does"
+    context.rounds = False
     now[0] = 50.0
     assert _left_s(context) == 0.0
     limits.took("trying a candidate", 1.0)
     assert _batch(context) == 2, "one for each core"
     context.deadlines = Deadlines(None, 0.0)
     assert _left_s(context) is None
+
+
+def test_code_that_kernels_take_the_place_of_is_not_expected_again(
+    tmp_path: Path, store: Database
+) -> None:
+    context, _ = played_context(tmp_path, store)
+    context.deadlines = limits = Deadlines(200.0, 0.0, lambda: 0.0)
+    limits.took("compiling the program", 30.0)
+    limits.took("comparing programs", 3.0)
+    late = _left_s(context)
+    limits.took("reading the dispatches", 4.0)
+    early = _left_s(context)
+    assert late is not None
+    assert early is not None
+    assert early > late + 60.0, "most of the 30 s is code of a few dispatches"
 
 
 @pytest.mark.parametrize(("given_s", "kept_s"), [(1.0, 8.0), (60.0, 60.0)])

@@ -152,9 +152,9 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
             largest = _largest(value.value)
             if largest:
                 return _Scaled(value.value, (), largest)
-            inner = value.value
-            is_stage = isinstance(inner, TensorRead) and inner.dtype != INDEX
-            return _scaled(inner, summed_up, arithmetic) if is_stage and _is_wider(value) else None
+            if not isinstance(value.value, TensorRead) or not _is_wider(value):
+                return None
+            return _scaled(value.value, summed_up, arithmetic)
         case Select():
             inner = _scaled(value.a, summed_up, arithmetic)
             if inner is None or not isinstance(value.b, Const) or value.b.value:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilewright.schedule.arith import Arithmetic
-from tilewright.schedule.expr import Expr, Var, substitute
+from tilewright.schedule.expr import Const, Expr, Var, substitute
 from tilewright.schedule.linear import Linear
 from tilewright.schedule.tensor import (
     ComputeOp,
@@ -264,13 +264,19 @@ def _filter(
     body: Reduce, image: TensorRead, op: ComputeOp, site: SiteExpression, taps: Set[Expr]
 ) -> TensorRead | None:
     """The largest input beside the image with a dimension for each of the axes that it is read
-    along, or for the taps of all phases."""
+    along, or for the taps of all phases; others of its dimensions have one element."""
     found = []
     for read in reads(body):
         if read.tensor is image.tensor or not isinstance(read.tensor.op, PlaceholderOp):
             continue
         axes = [index for index in read.indices if isinstance(index, IterVar) or index in taps]
-        plain = len(axes) == len(read.indices) == len(set(axes)) and read.tensor in site.inputs
+        ones = [
+            index
+            for index, size in zip(read.indices, read.tensor.shape, strict=True)
+            if size == 1 and isinstance(index, Const)
+        ]
+        plain = len(axes) + len(ones) == len(read.indices) and len(axes) == len(set(axes))
+        plain = plain and read.tensor in site.inputs
         if plain and set(axes) & {*op.reduce_axis, *taps}:
             found.append(read)
     return max(found, key=lambda read: prod(read.tensor.shape), default=None)

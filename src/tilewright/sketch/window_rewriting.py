@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.schedule.expr import Expr, binary, const, substitute
+from tilewright.schedule.expr import Const, Expr, binary, const, substitute
 from tilewright.schedule.functions import conjunction, if_then_else
 from tilewright.schedule.schedule import Schedule, create_schedule
 from tilewright.schedule.tensor import (
@@ -90,7 +90,7 @@ def written_anew(
     places: tuple[Expr, ...] = ()
     if position is not None and found.filter is not None:
         for axis in found.outputs:
-            if axis in tile and axis in found.filter.indices:
+            if axis in tile and any(axis is index for index in found.filter.indices):
                 sizes[axis] = -(-sizes[axis] // tile[axis]) * tile[axis]
         # Whole vectors of the filter also where the image has no more channels.
         padded = {**sizes, vector: whole}
@@ -275,6 +275,12 @@ def _packing(
             split.append((count, period))
             parts.append(((1, list(reduced).index(one.window), 0), one.window))
             parts.append(((0, -1, len(parts)), one.first))
+            continue
+        if isinstance(index, Const):
+            # A dimension of one element, such as the channels of a depthwise filter.
+            pad.append(0)
+            split.append((1,))
+            parts.append(((0, len(parts), 0), index))
             continue
         assert isinstance(index, IterVar)
         padded = sizes.get(index, size)

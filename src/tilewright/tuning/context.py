@@ -32,7 +32,8 @@ class RunContext(OpenProgram):
     what its measurements hold for (None: it is not known). `phase_s` collects seconds by phase,
     `deadlines` says by when phases must end. `suggested`: by the key of a workload what is tried of
     it before anything else; `settled`: keys of those of which nothing more is tried.
-    `more_threads`: how many there are where the program is tuned for fewer; else 0.
+    `more_threads`: how many there are where the program is tuned for fewer; else 0. `rounds`:
+    whether it is still to be found out what rounding to integers does to the program's results.
     """
 
     benchmark: Benchmark
@@ -45,6 +46,7 @@ class RunContext(OpenProgram):
     suggested: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
     settled: frozenset[str] = frozenset()
     more_threads: int = 0
+    rounds: bool = False
     deadlines: Deadlines = field(init=False)
 
     def __post_init__(self) -> None:

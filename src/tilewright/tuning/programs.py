@@ -48,6 +48,10 @@ _WRITING_S, _WRITING_SHARE = 2.0, 0.35
 # are written (1.4 times in all for a MobileNetV2, 1.6 for a Swin, 2.4 for a DenseNet). And what
 # proving it takes, which is a compile without most of LLVM's part.
 _KERNELS_FACTOR, _PROOF_FACTOR = 2.2, 0.75
+# Of what reading the dispatches takes, which is about each of them: what compiling them takes at
+# most as far as kernels leave it. A compiler that takes longer is at code that these take the place
+# of: windows of bytes are so (a quantised MobileNetV2 took 20 s, with kernels 12, read in 5).
+_PLAIN_OF_READING = 1.5
 # Programs that differ by more need no more rounds than it takes to be sure of it.
 CLEAR = 0.05
 # Seconds of a turn in a comparison, in which there are as many calls as a turn has parts: those of
@@ -375,7 +379,7 @@ def end_s(context: RunContext, kernels: bool) -> tuple[float, float]:
     deadlines = context.deadlines
     plain_s = compile_s = deadlines.each(PLAIN, 1.0)
     if kernels:
-        compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * compile_s)
+        compile_s = deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * _replaced_s(context))
     compare_s = comparing_s(context)
     # A result is proven by compiling it to where dispatches are configured, with its specs and
     # without. One of kernels is made a second time, with those in sequence that follow each other.
@@ -393,9 +397,17 @@ def start_s(context: RunContext, kernels_s: float = 0.0) -> float:
     Returns:
         Seconds for compiling it, comparing it, proving it and writing it down.
     """
-    plain_s = context.deadlines.each(PLAIN, 1.0)
+    plain_s = _replaced_s(context)
     compile_s = context.deadlines.each(WITH_KERNELS, _KERNELS_FACTOR * plain_s + kernels_s)
+    if context.rounds:
+        compile_s += context.deadlines.each(PLAIN, 1.0)
     return compile_s + comparing_s(context) + _PROOF_FACTOR * plain_s + _writing_s(context)
+
+
+def _replaced_s(context: RunContext) -> float:
+    """What compiling the program takes without what kernels take the place of."""
+    plain_s = context.deadlines.each(PLAIN, 1.0)
+    return min(plain_s, _PLAIN_OF_READING * context.deadlines.each(READING, plain_s))
 
 
 def _writing_s(context: RunContext) -> float:
@@ -425,6 +437,7 @@ def open_programs(
     archives = [(scope, str(path)) for scope, path in context.program.parameters]
     archives += [(p.scope, str(p.path)) for p in context.options.parameters]
     made = Programs(context, function, signature, inputs, Parameters(tuple(archives)))
+    context.rounds = rounds
     if rounds:
         made.roundings = Roundings(
             context, made.folder, made.keep_outputs, lambda: made.seconds_each

@@ -35,8 +35,8 @@ _FACTORS = (1 + 2.0**-20, 1 - 2.0**-20)
 _TIMEOUT_S, _COMPILE_S = 300.0, 1800.0
 # Of what the untuned program's results change by.
 _ALLOWED = 2.0
-# Compiles of the untuned program that finding out takes.
-_COMPILES = 3.0
+# Compiles of the untuned program that finding out takes, one way.
+_COMPILES = 1.5
 
 
 class Roundings:
@@ -59,13 +59,15 @@ class Roundings:
         """
         self._context, self._folder = context, folder
         self._run, self._compile_s = run, compile_s
-        # None: it has not been asked yet.
-        self._moved: list[Path] | None = None
-        self._changes: dict[str, list[tuple[float, float]]] = {}
+        # What was written to be compiled, None before it is asked; of its first ones the programs,
+        # None where one does not compile.
+        self._written: list[Path] | None = None
+        self._moved: list[Path | None] = []
+        self._changes: dict[tuple[str, Path], list[tuple[float, float]]] = {}
 
     def prepare(self) -> None:
         """Have what judging takes compiled while there is time for it, if it is not yet."""
-        self._programs_moved()
+        self._programs_moved(1)
 
     def judge(self, vmfb: Path, inputs: InputSet, expected: Path, tested: Tested) -> Tested:
         """See whether wrong results are wrong by more than rounding does.
@@ -79,11 +81,24 @@ class Roundings:
         Returns:
             The same, or that the results are right, with what was allowed.
         """
-        if tested.status is not Status.WRONG_RESULT or not self._programs_moved():
+        if tested.status is not Status.WRONG_RESULT or not self._programs_moved(1):
             return tested
         place = self._folder / "judged.npz"
-        changes = self._changes_of(inputs, expected)
-        if not changes or self._run(vmfb, inputs, place):
+        if self._run(vmfb, inputs, place):
+            return tested
+        # What moving it one way says is mostly enough, and each way takes a compile.
+        judged = tested
+        for ways in range(1, len(_FACTORS) + 1):
+            if not judged.ok:
+                judged = self._judged(tested, inputs, expected, place, ways)
+        return judged
+
+    def _judged(
+        self, tested: Tested, inputs: InputSet, expected: Path, place: Path, ways: int
+    ) -> Tested:
+        """What was found, by what so many of the programs that are moved change."""
+        changes = self._changes_of(inputs, expected, ways)
+        if not changes:
             return tested
         made = tuple(
             one if one.ok else _judged(one, got, want, most)
@@ -98,44 +113,54 @@ class Roundings:
         wrong = next((one for one in made if not one.ok), None)
         return Tested(comparisons=made) if wrong is None else replace(tested, comparisons=made)
 
-    def _programs_moved(self) -> list[Path]:
-        """The untuned program with what it rounds moved; none where it rounds nothing."""
-        if self._moved is None:
-            self._moved = []
-            context, flags = self._context, self._context.flags(DEFAULT_VARIANT)
-            left = context.left_s
-            if left is not None and left < _COMPILES * self._compile_s():
+    def _programs_moved(self, ways: int) -> list[Path]:
+        """The untuned program with what it rounds moved, so many ways at most; none where it
+        rounds nothing, or there is no time."""
+        context, flags = self._context, self._context.flags(DEFAULT_VARIANT)
+        if self._written is None:
+            self._written = []
+            context.rounds = False
+            if self._is_late():
                 return []
             request = RoundingsRequest(context.program.path, flags, self._folder)
             written = context.compilers.ask(write_moved, request, _TIMEOUT_S)
             if isinstance(written, WorkerFailure) or not written:
                 return []
+            self._written = list(written)
             context.note(
                 "the program rounds to integers (it is quantised): its results may change by twice "
                 "as much as they do when what is rounded changes by a millionth"
             )
-            for path in written:
-                vmfb = path.with_suffix(".vmfb")
-                made = context.toolchain.compile(
-                    path, vmfb, (*flags, f"--compile-from={SITE_PHASE}"), timeout_s=_COMPILE_S
-                )
-                self._moved += [vmfb] if made.ok else []
-        return self._moved
+        for path in self._written[len(self._moved) : ways]:
+            if self._moved and self._is_late():
+                break
+            vmfb = path.with_suffix(".vmfb")
+            made = context.toolchain.compile(
+                path, vmfb, (*flags, f"--compile-from={SITE_PHASE}"), timeout_s=_COMPILE_S
+            )
+            self._moved.append(vmfb if made.ok else None)
+        return [vmfb for vmfb in self._moved[:ways] if vmfb is not None]
 
-    def _changes_of(self, inputs: InputSet, expected: Path) -> list[tuple[float, float]]:
+    def _is_late(self) -> bool:
+        left = self._context.left_s
+        return left is not None and left < _COMPILES * self._compile_s()
+
+    def _changes_of(self, inputs: InputSet, expected: Path, ways: int) -> list[tuple[float, float]]:
         """For each result by how much it changes, at most and on average."""
-        if inputs.key not in self._changes:
-            wanted, found = read_outputs(expected), list[list[tuple[float, float]]]()
-            for vmfb in self._programs_moved():
-                place = vmfb.with_suffix(".npz")
+        wanted, found = read_outputs(expected), list[list[tuple[float, float]]]()
+        for vmfb in self._programs_moved(ways):
+            changes = self._changes.get((inputs.key, vmfb))
+            if changes is None:
+                place, changes = vmfb.with_suffix(".npz"), []
                 if not self._run(vmfb, inputs, place):
                     pairs = zip(read_outputs(place), wanted, strict=True)
-                    found.append([_apart(got, want) for got, want in pairs])
-            self._changes[inputs.key] = [
-                (max(one[0] for one in of), max(one[1] for one in of))
-                for of in zip(*found, strict=True)
-            ]
-        return self._changes[inputs.key]
+                    changes = [_apart(got, want) for got, want in pairs]
+                self._changes[inputs.key, vmfb] = changes
+            found += [changes] if changes else []
+        return [
+            (max(one[0] for one in of), max(one[1] for one in of))
+            for of in zip(*found, strict=True)
+        ]
 
 
 def _apart(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> tuple[float, float]:

@@ -25,6 +25,8 @@ _CACHE_SHARE = 0.5
 _REGISTERS_IN_VECTOR = 4
 # The longest vectors that SPIR-V has.
 _SPIRV_LANES = 4
+# Extensions of processors that round floats to integers by one instruction.
+_ROUNDING = frozenset({"avx", "neon", "sse4.1"})
 # What Linux calls extensions of Arm processors, and LLVM's names.
 _ARM_NAMES = {"asimd": "neon", "asimddp": "dotprod", "fphp": "fullfp16", "asimdhp": "fullfp16"}
 
@@ -91,6 +93,12 @@ class Processor:
         """Whether LLVM makes the code, not a driver of SPIR-V: it has loads and stores of some
         lanes of a vector, prefetches, and can be told which buffers are distinct."""
         return self.backend in ("llvm-cpu", CUDA, ROCM)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is a CPU that rounds floats to integers by one instruction: others would call
+        a function of a library."""
+        return not self.is_gpu and not self.features.isdisjoint(_ROUNDING)
 
     def on_stack(self, scope: str, size: int, used: int) -> bool:
         """Whether storage is on the stack (on GPUs: a thread's own).

@@ -6,10 +6,11 @@ All of them work on scalars and on vectors of one dimension. A bool is an i1, an
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, math
+from iree.compiler.dialects import arith, llvm, math
 
 from tilewright.schedule.types import BOOL, INDEX, bits, is_float
 
@@ -308,6 +309,16 @@ def cast(value: ir.Value, source: str, target: str) -> ir.Value:
     else:
         kind = arith.ExtSIOp if bits(target) > bits(source) else arith.TruncIOp
     return kind(type_, value).result
+
+
+def intrinsic(name: str, args: Sequence[ir.Value]) -> ir.Value:
+    """An intrinsic of LLVM on floats, as the function of their type.
+
+    Args:
+        name: as LLVM's reference has it.
+        args: its operands, all scalars or all vectors, of which the result is another.
+    """
+    return llvm.CallIntrinsicOp(args[0].type, name, list(args), [], []).results[0]
 
 
 def call(name: str, args: list[ir.Value], dtype: str) -> ir.Value:

@@ -29,6 +29,15 @@ from tilewright.schedule.nest import Load
 from tilewright.schedule.types import BOOL, INDEX
 from tilewright.schedule.walk import nodes
 
+# One instruction each where the processor has them. IREE's passes write `math.roundeven` out, in a
+# dozen operations on bits.
+_ROUNDINGS = {
+    "ceil": "llvm.ceil",
+    "floor": "llvm.floor",
+    "round": "llvm.roundeven",
+    "trunc": "llvm.trunc",
+}
+
 
 class ValueEmitter(MemoryEmitter):
     """Emits expressions at the insertion point, where the loops' variables have the values of
@@ -174,6 +183,8 @@ class ValueEmitter(MemoryEmitter):
             if name not in narrow_functions.FUNCTIONS:
                 return narrow_functions.exponential(args[0], base_2=name == "exp2")
             written = narrow_functions.FUNCTIONS
+        if name in _ROUNDINGS and dtype in ("f32", "f64") and self.processor.rounds:
+            return scalars.intrinsic(_ROUNDINGS[name], args)
         if name not in written:
             return scalars.call(name, list(args), dtype)
         parameters = [Var(name, dtype) for _ in args]

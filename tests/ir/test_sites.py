@@ -318,6 +318,44 @@ def test_bytes_that_several_products_read_are_made_wider_by_each(compiler):
     assert "tensor<64x32xi32>" in text, "the compiler's own dispatches hand on words"
 
 
+QUANTISED_POOL = """
+#in = affine_map<(n, h, w, c) -> (n, h, w, c)>
+#s = affine_map<(n, h, w, c) -> ()>
+func.func @main(%x: tensor<1x18x18x8xf32>, %w: tensor<3x3x8x16xf32>) -> tensor<1x8x8x16xf32> {
+  %z = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %s = arith.constant 0.1 : f32
+  %zp = arith.constant 3 : i8
+  %e = tensor.empty() : tensor<1x16x16x16xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<1x16x16x16xf32>) -> tensor<1x16x16x16xf32>
+  %c = linalg.conv_2d_nhwc_hwcf ins(%x, %w : tensor<1x18x18x8xf32>, tensor<3x3x8x16xf32>)
+      outs(%f : tensor<1x16x16x16xf32>) -> tensor<1x16x16x16xf32>
+  %q0 = tensor.empty() : tensor<1x16x16x16xi8>
+  %q = iree_linalg_ext.quantize_affine <indexing_maps = [#in, #s, #s, #in], quant_min = -128,
+      quant_max = 127> ins(%c, %s, %zp : tensor<1x16x16x16xf32>, f32, i8)
+      outs(%q0 : tensor<1x16x16x16xi8>) -> tensor<1x16x16x16xi8>
+  %d = iree_linalg_ext.dequantize_affine <indexing_maps = [#in, #s, #s, #in], quant_min = -128,
+      quant_max = 127> ins(%q, %s, %zp : tensor<1x16x16x16xi8>, f32, i8)
+      outs(%e : tensor<1x16x16x16xf32>) -> tensor<1x16x16x16xf32>
+  %k = tensor.empty() : tensor<2x2xf32>
+  %p0 = tensor.empty() : tensor<1x8x8x16xf32>
+  %p1 = linalg.fill ins(%low : f32) outs(%p0 : tensor<1x8x8x16xf32>) -> tensor<1x8x8x16xf32>
+  %p = linalg.pooling_nhwc_max {strides = dense<2> : vector<2xi64>}
+      ins(%d, %k : tensor<1x16x16x16xf32>, tensor<2x2xf32>)
+      outs(%p1 : tensor<1x8x8x16xf32>) -> tensor<1x8x8x16xf32>
+  return %p : tensor<1x8x8x16xf32>
+}
+"""
+
+
+def test_bytes_between_layers_are_read_by_who_takes_them_for_numbers(compiler):
+    """The compiler stores the numbers that a pooling reads, which are four times as much."""
+    _, found = sites_of(compiler, QUANTISED_POOL)
+    results = [str(site.alone.result.type) for site in found if not site.reason]
+    assert results[:2] == ["tensor<1x16x16x16xi8>", "tensor<1x8x8x16xf32>"]
+    assert "iree_linalg_ext.dequantize_affine" in computed(found[1])
+
+
 UPSAMPLED = """
 #id = affine_map<(n, c, h, w) -> (n, c, h, w)>
 func.func @main(%x: tensor<1x16x14x14xf32>, %w: tensor<24x16x3x3xf32>, %v: tensor<8x24x2x2xf32>)

@@ -36,6 +36,7 @@ from tilewright.tuning.extract_tasks import ExtractRequest, extract_dispatches
 from tilewright.tuning.reference_tasks import (
     FLOAT64,
     SiteData,
+    SiteDataRequest,
     compile_site_program,
     make_reference,
     make_site_data,
@@ -313,3 +314,45 @@ def test_a_site_of_several_dispatches_takes_what_they_take(tmp_path: Path, metho
     assert chain.baseline is not None
     assert chain.baseline.vmfb == str(default_vmfb(second))
     assert chain.baseline.reference_s == pytest.approx(0.3 * 6 / 2)
+
+
+ROUNDED = """
+#id = affine_map<(i) -> (i)>
+util.func public @dispatch(%x: tensor<65536xf32>) -> tensor<65536xi8> {{
+  %s = arith.constant 0.3 : f32
+  %t = arith.constant {finer} : f32
+  %e = tensor.empty() : tensor<65536xi8>
+  %r = linalg.generic {{indexing_maps = [#id, #id], iterator_types = ["parallel"]}}
+      ins(%x : tensor<65536xf32>) outs(%e : tensor<65536xi8>) {{
+  ^bb0(%v: f32, %o: i8):
+    %a = arith.divf %v, %s : f32
+    %q = math.roundeven %a : f32
+    %b = arith.mulf %q, %s : f32
+    %c = arith.divf %b, %t : f32
+    %d = {again} %c : f32
+    %i = arith.fptosi %d : f32 to i8
+    linalg.yield %i : i8
+  }} -> tensor<65536xi8>
+  util.return %r : tensor<65536xi8>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "finer", "slack"),
+    [("math.roundeven", 0.11, 3), ("math.roundeven", 0.6, 1), ("math.absf", 0.11, 1)],
+)
+def test_what_is_rounded_twice_may_be_several_steps_off(
+    tmp_path: Path, again: str, finer: float, slack: int
+) -> None:
+    """A step of 0.3 is three of 0.11, one of 0.6; rounded once it is one, whatever the scale."""
+    from tilewright.ir.dispatches import ISOLATED_FUNCTION
+
+    text = ROUNDED.format(again=again, finer=finer).replace("@dispatch", f"@{ISOLATED_FUNCTION}")
+    module = tmp_path / "site.mlir"
+    module.write_text(text)
+    inputs, output = (ArgumentType("f32", (65536,)),), ArgumentType("i8", (65536,))
+    site = Site("rounded", ("rounded",), 1, module, inputs, (False,), output)
+    request = SiteDataRequest(site, parse_target("cpu", 1).flags, 0, tmp_path, 1)
+    data = make_site_data(WorkerState(), request)
+    assert data.reference.integer_slack == slack

@@ -87,13 +87,14 @@ def is_move(op: ir.Operation) -> bool:
 
 
 def is_widening(op: ir.Operation) -> bool:
-    """Whether an op only stores each number of a tensor in more bits.
+    """Whether an op only stores each number of a tensor in more bits, or what it stands for.
 
     Args:
         op: one that can be part of a site.
     """
     body = [one.name for one in walk(op)]
-    if not is_elementwise(op) or len(body) != 2 or body[0] not in _WIDENING:
+    written = len(body) == 2 and body[0] in _WIDENING
+    if not is_elementwise(op) or not (written or op.name == DEQUANTIZE):
         return False
     return size_in_bits(op.results[0]) > size_in_bits(op.operands[0])
 

@@ -155,7 +155,7 @@ def compare(
     if want.size == 0:
         return Comparison(True, (), 0.0, 0.0, 0.0, 0.0)
     if not is_float_type(element_type):
-        error = _integer_errors(got.ravel(), want.ravel(), element_type)
+        error = integer_errors(got.ravel(), want.ravel(), element_type)
         different = int((error > 0).sum())
         right = error <= integer_slack
         few = different <= max(1, int(want.size * _SLACK_SHARE))
@@ -247,10 +247,15 @@ def _verdict(
     )
 
 
-def _integer_errors(
+def integer_errors(
     got: npt.NDArray[Any], want: npt.NDArray[Any], element_type: str
 ) -> npt.NDArray[np.float64]:
-    """|got - want| for signless integers: either side may read the top bit as it likes."""
+    """|got - want| for signless integers: either side may read the top bit as it likes.
+
+    Args:
+        got, want: integers, of one shape.
+        element_type: their MLIR name.
+    """
     digits = element_type.lstrip("siu")
     width = int(digits) if digits.isdigit() else 64
     a, b = (x.astype(np.int64) for x in (got, want))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tilewright.argument import ArgumentType
 from tilewright.attributes import TYPED, attribute, quoted
@@ -21,11 +24,15 @@ from tilewright.measure.inputs import (
     write_outputs,
 )
 from tilewright.measure.jobs import WorkerState
-from tilewright.measure.verify import is_float_type
+from tilewright.measure.verify import integer_errors, is_float_type
 from tilewright.site import Site
 from tilewright.tuning.candidate_trial import NOT_VERIFIED, Reference
 from tilewright.tuning.extract_tasks import ExtractedDispatch
+from tilewright.tuning.roundings import MOVED
 from tilewright.tuning.worker_tasks import parse_module
+
+if TYPE_CHECKING:
+    from iree.compiler import ir
 
 FLOAT64 = "float64 NumPy"
 
@@ -36,6 +43,7 @@ SITE_FLAG = f"--compile-from={SITE_PROGRAM_PHASE}"
 """What `iree-compile` needs beside a variant's flags to compile `SiteData.program`."""
 
 _SCOPE = "site"
+_SEVERAL = 2
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,11 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
     types = tuple((limits.working_type or own) if is_float_type(own) else own for own in outputs)
     path = request.folder / "expected.npz"
     write_outputs(path, expected)
+    slack = int(limits.rounds_to_integer)
+    if slack:
+        texts = (dispatch.file.read_bytes() for _ in MOVED)
+        modules = (parse_module(compiler, text) for text in texts)
+        slack = max(slack, _moved_by(modules, values, expected, outputs))
     moves: Path | None = None
     if request.with_sensitivity:
         moves = request.folder / "sensitivity.npz"
@@ -104,10 +117,41 @@ def make_reference(state: WorkerState, request: ReferenceRequest) -> Reference:
         types,
         limits.reduction_length,
         limits.accumulation_type or None,
-        int(limits.rounds_to_integer),
+        slack,
         moves,
         FLOAT64,
     )
+
+
+def _moved_by(
+    modules: Iterable[ir.Module],
+    values: Sequence[Any],
+    expected: Sequence[Any],
+    types: Sequence[str],
+) -> int:
+    """Steps that an integer result moves by where what is rounded moves by a millionth.
+
+    A number that is rounded, scaled and rounded again can move by several where the first lies
+    between two integers: a residual that is added to a layer's result in finer steps.
+    """
+    from tilewright.ir.dispatches import ISOLATED_FUNCTION
+    from tilewright.ir.reference import Unsupported, evaluate
+    from tilewright.ir.roundings import move_roundings
+
+    most = 0
+    for module, factor in zip(modules, MOVED, strict=True):
+        # Rounded once it moves by one step at most.
+        if move_roundings(module, factor) < _SEVERAL:
+            break
+        try:
+            moved = evaluate(module, ISOLATED_FUNCTION, values)
+        except Unsupported:
+            break
+        for got, want, own in zip(moved, expected, types, strict=True):
+            if not is_float_type(own):
+                errors = integer_errors(np.asarray(got), np.asarray(want), own)
+                most = max(most, int(errors.max(initial=0)))
+    return most
 
 
 def _largest(arguments: tuple[ArgumentType, ...]) -> int:

@@ -31,7 +31,8 @@ from tilewright.tuning.context import RunContext
 from tilewright.tuning.variants import DEFAULT_VARIANT
 from tilewright.tuning.worker_tasks import parse_module
 
-_FACTORS = (1 + 2.0**-20, 1 - 2.0**-20)
+MOVED = (1 + 2.0**-20, 1 - 2.0**-20)
+"""What is rounded is multiplied by one of these, and then by the other."""
 _TIMEOUT_S, _COMPILE_S = 300.0, 1800.0
 # Of what the untuned program's results change by.
 _ALLOWED = 2.0
@@ -88,7 +89,7 @@ class Roundings:
             return tested
         # What moving it one way says is mostly enough, and each way takes a compile.
         judged = tested
-        for ways in range(1, len(_FACTORS) + 1):
+        for ways in range(1, len(MOVED) + 1):
             if not judged.ok:
                 judged = self._judged(tested, inputs, expected, place, ways)
         return judged
@@ -219,7 +220,7 @@ def write_moved(state: WorkerState, request: RoundingsRequest) -> list[Path]:
         name=request.program.name,
     )
     written = []
-    for number, factor in enumerate(_FACTORS):
+    for number, factor in enumerate(MOVED):
         module = parse_module(compiler, text)
         if not move_roundings(module, factor):
             break

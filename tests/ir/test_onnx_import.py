@@ -106,8 +106,13 @@ KINDS = {
     "weights at run time": ("i8", 0, "weights"),
     "for each row": ("i8", 0, "rows"),
     "none": ("i8", 0, "none"),
+    "a vector": ("i8", 0, "vector"),
+    "batches": ("i8", 0, "batches"),
 }
-REWRITTEN = ("scalar of the model", "made when it runs", "weights without a sign")
+REWRITTEN = (
+    *("scalar of the model", "made when it runs", "weights without a sign"),
+    *("a vector", "batches"),
+)
 
 
 def integer_product(kind: str) -> Any:
@@ -117,9 +122,11 @@ def integer_product(kind: str) -> Any:
     dtype, zero, how = KINDS[kind]
     low, high, numpy_type = (-128, 128, np.int8) if dtype == "i8" else (0, 256, np.uint8)
     rng = np.random.default_rng(1)
-    known = {"w": rng.integers(low, high, (32, 24)).astype(numpy_type)}
-    known["wz"] = np.full(24, zero, numpy_type)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 16, 32])]
+    batches = (2,) if how == "batches" else ()
+    known = {"w": rng.integers(low, high, (*batches, 32, 24)).astype(numpy_type)}
+    known["wz"] = np.zeros(1, numpy_type) if batches else np.full(24, zero, numpy_type)
+    rows = [] if how == "vector" else [2, 16]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [*rows, 32])]
     nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])]
     if how == "known":
         known["z0"] = np.array([77], np.uint8)
@@ -130,7 +137,7 @@ def integer_product(kind: str) -> Any:
         inputs.append(helper.make_tensor_value_info("w", TensorProto.INT8, [32, 24]))
     which = {"known": "z0", "rows": "z0", "none": ""}.get(how, "z")
     nodes.append(helper.make_node("MatMulInteger", ["q", "w", which, "wz"], ["y"]))
-    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, [2, 16, 24])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, [*rows, 24])]
     tensors = [numpy_helper.from_array(array, name) for name, array in known.items()]
     graph = helper.make_graph(nodes, "net", inputs, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -144,7 +151,8 @@ def test_zero_points_of_rows_are_taken_off_the_sums(kind: str) -> None:
 
     model = integer_product(kind)
     rng = np.random.default_rng(2)
-    inputs = {"x": rng.standard_normal((2, 16, 32)).astype(np.float32)}
+    shape = [one.dim_value for one in model.graph.input[0].type.tensor_type.shape.dim]
+    inputs = {"x": rng.standard_normal(shape).astype(np.float32)}
     if KINDS[kind][2] == "weights":
         inputs["w"] = rng.integers(-128, 128, (32, 24)).astype(np.int8)
     before = model.SerializeToString()

@@ -140,7 +140,9 @@ def _written(product: _Product, graph: onnx.GraphProto, prefix: str) -> list[onn
 
     if product.is_new:
         right = constant("weights", product.weights)
-    sums = product.weights.sum(axis=-2, dtype=np.int32, keepdims=True)
+    # One row, or one of each batch: what is multiplied may be a vector.
+    batched = product.weights.ndim > 2
+    sums = product.weights.sum(axis=-2, dtype=np.int32, keepdims=batched)
     added, one = constant("sums", sums), constant("one", np.array([1], np.int64))
     parts = ("left", "right", "products", "zero", "scalar", "taken")
     wide, weights, products, zero, flat, taken = (f"{prefix}.{part}" for part in parts)

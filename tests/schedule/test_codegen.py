@@ -597,3 +597,29 @@ def test_rounding_is_one_instruction_where_there_is_one(name: str, dtype: str) -
     lowered = {one: str(made.mlir(one)) for one in ("cpu:znver4", "cpu:x86-64")}
     assert "math." not in lowered["cpu:znver4"]
     assert "llvm.call_intrinsic" not in lowered["cpu:x86-64"], "it would call a library"
+
+
+def test_what_is_quantised_again_and_again_is_emitted_in_proportion() -> None:
+    """Each step has what it rounds in four places: 4 to the 20th power of them in all."""
+    x = te.placeholder((64,), "f32", name="x")
+
+    def steps(value: Any, times: int) -> Any:
+        for _ in range(times):
+            value = te.round(value * 0.7) + value * 0.5
+            value = te.select(value > -8.0, value, te.const(-8.0, "f32"))
+            value = te.select(value < 7.0, value, te.const(7.0, "f32"))
+        return value
+
+    lines = []
+    for times in (5, 20):
+        y = te.compute((64,), lambda i, times=times: steps(x[i], times), name="y")
+        s = te.create_schedule(y)
+        s[y].vectorize(y.op.axis[0])
+        lines.append(str(te.lower(s, [x, y]).mlir()).count("\n"))
+    assert lines[1] < 4 * lines[0] + 100
+    values = np.linspace(-9, 9, 64, dtype="f")
+    want = values.astype("f")
+    for _ in range(20):
+        want = np.rint(want * np.float32(0.7)) + want * np.float32(0.5)
+        want = np.clip(want, np.float32(-8), np.float32(7))
+    np.testing.assert_allclose(te.build(s, [x, y], threads=1)(values), want, atol=1e-5)

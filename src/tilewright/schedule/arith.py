@@ -33,6 +33,8 @@ class Arithmetic:
         self.bounds: dict[Expr, Bounds] = dict(bounds or {})
         self._atoms: dict[object, Atom] = {}
         self._linear: dict[Expr, Linear] = {}
+        # While an expression is made plain: what was made of its parts.
+        self._plain: dict[Expr, Expr] | None = None
 
     def bind(self, var: Expr, low: int, high: int) -> None:
         """Let a variable range from `low` to `high`.
@@ -344,6 +346,20 @@ class Arithmetic:
             expr: of any type.
             inside: whether to leave an index expression as such what it is.
         """
+        if self._plain is not None:
+            if inside or expr not in self._plain:
+                made = self._plainest(expr, inside)
+                return made if inside else self._plain.setdefault(expr, made)
+            return self._plain[expr]
+        # What occurs several times is made plain once: an expression that is quantised again and
+        # again has each part in four places.
+        self._plain = {}
+        try:
+            return self._plainest(expr, inside)
+        finally:
+            self._plain = None
+
+    def _plainest(self, expr: Expr, inside: bool) -> Expr:
         parts = children(expr)
         if not parts:
             return expr

@@ -27,7 +27,7 @@ from tilewright.schedule.expr import (
 from tilewright.schedule.linear import Linear, holds
 from tilewright.schedule.nest import Load
 from tilewright.schedule.types import BOOL, INDEX
-from tilewright.schedule.walk import nodes
+from tilewright.schedule.walk import children, nodes
 
 # One instruction each where the processor has them. IREE's passes write `math.roundeven` out, in a
 # dozen operations on bits.
@@ -50,6 +50,8 @@ class ValueEmitter(MemoryEmitter):
         super().__init__(processor)
         #: The parameters of a function that is written out, and what has been computed of them.
         self._known: dict[Expr, ir.Value] = {}
+        #: Whether a value is being made, and how many were.
+        self._within, self._number = False, 0
 
     # -- conditions --------------------------------------------------------------------------------
 
@@ -140,9 +142,22 @@ class ValueEmitter(MemoryEmitter):
             expr: of any type.
         """
         if expr.dtype != BOOL:
-            return self._computed(expr)
+            return self._value_once(expr)
         known = self.condition(expr)
         return self.constant(known, BOOL) if isinstance(known, bool) else known
+
+    def _value_once(self, expr: Expr) -> ir.Value:
+        """The value of an expression, made once within the one that it is a part of: loops and
+        masks do not change there, but for what a mask is made for."""
+        if self._within and children(expr):
+            key = ("value", self._number, self.mask, expr)
+            return self.once(key, lambda: self._computed(expr))
+        outer, self._within = self._within, True
+        self._number += not outer
+        try:
+            return self._computed(expr)
+        finally:
+            self._within = outer
 
     def _computed(self, expr: Expr) -> ir.Value:
         if self._known and expr not in self._known:

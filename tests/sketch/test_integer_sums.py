@@ -114,6 +114,24 @@ def test_others_stay(case: str) -> None:
     check(known, product(left, known.columns, depth), 0)
 
 
+def test_products_that_wrap_around_before_they_are_made_wider_stay() -> None:
+    """Words of 32 bits times a number of 32: what is too large for them is gone."""
+    a, b = te.placeholder((ROWS, DEPTH), "i8"), te.placeholder((DEPTH, COLUMNS), "i8")
+    number = te.placeholder((ROWS,), "i32")
+    words = te.compute((ROWS, DEPTH), lambda i, k: a[i, k].astype("i32") * number[i])
+    k = te.reduce_axis(DEPTH, "k")
+    output = te.compute(
+        (ROWS, COLUMNS),
+        lambda i, j: te.sum(words[i, k].astype("i64") * b[k, j].astype("i64"), axis=k),
+    )
+    arithmetic = Arithmetic()
+    for op in ordered([output]):
+        for axis in (*op.axis, *op.reduce_axis):
+            arithmetic.bind(axis, 0, axis.dom[1] - 1)
+    sum_integers([output], arithmetic)
+    assert not integer_sums(output)
+
+
 @pytest.mark.parametrize(("depth", "sums"), [(DEPTH, 1), (1 << 17, 0)])
 def test_sums_in_more_bits_than_they_need(depth: int, sums: int) -> None:
     """As PyTorch's importer adds up products of bytes: made words, as sums of twice the bits."""

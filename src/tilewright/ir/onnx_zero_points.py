@@ -98,7 +98,7 @@ def split_products(model: onnx.ModelProto) -> int:
 @dataclass(frozen=True)
 class _Product:
     """node: which. weights: with a sign, standing for themselves. zero: the name of what stands for
-    0 in the rows; '' for 0. is_new: whether the weights are not those of the model."""
+    0 in the rows. is_new: whether the weights are not those of the model."""
 
     node: onnx.NodeProto
     weights: npt.NDArray[np.int8]
@@ -109,7 +109,7 @@ class _Product:
 def _product(
     node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto], scalars: set[str]
 ) -> _Product | None:
-    """A product that can be rewritten, and has something that is to be; None for others."""
+    """A product of rows with a zero point that can be rewritten; None for others."""
     if node.op_type != _PRODUCT or node.input[1] not in known:
         return None
     zero, of_weights = (
@@ -117,7 +117,7 @@ def _product(
     )
     weights = numpy_helper.to_array(known[node.input[1]])
     is_new = weights.dtype == np.uint8
-    if weights.ndim < 2 or (zero and zero not in scalars):
+    if weights.ndim < 2 or zero not in scalars:
         return None
     if of_weights and of_weights not in known:
         return None
@@ -126,7 +126,7 @@ def _product(
         return None
     if is_new:
         weights = (weights.astype(np.int16) - _HALF).astype(np.int8)
-    return _Product(node, weights, zero, is_new) if zero else None
+    return _Product(node, weights, zero, is_new)
 
 
 def _written(product: _Product, graph: onnx.GraphProto, prefix: str) -> list[onnx.NodeProto]:

@@ -346,20 +346,22 @@ class Arithmetic:
             expr: of any type.
             inside: whether to leave an index expression as such what it is.
         """
-        if self._plain is not None:
-            if inside or expr not in self._plain:
-                made = self._plainest(expr, inside)
-                return made if inside else self._plain.setdefault(expr, made)
-            return self._plain[expr]
-        # What occurs several times is made plain once: an expression that is quantised again and
-        # again has each part in four places.
-        self._plain = {}
-        try:
+        if self._plain is None:
+            # What occurs several times is made plain once: an expression that is quantised again
+            # and again has each part in four places.
+            self._plain = {}
+            try:
+                return self._plainest(expr, inside)
+            finally:
+                self._plain = None
+        if inside:
             return self._plainest(expr, inside)
-        finally:
-            self._plain = None
+        if expr not in self._plain:
+            self._plain[expr] = self._plainest(expr, inside)
+        return self._plain[expr]
 
     def _plainest(self, expr: Expr, inside: bool) -> Expr:
+        """What `simplify_value` says, of parts that have been made plain where they were met."""
         parts = children(expr)
         if not parts:
             return expr

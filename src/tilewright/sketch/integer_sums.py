@@ -5,6 +5,7 @@
 Where scales do not depend on what is summed up they stand outside (Jacob et al., "Quantization and
 Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). Integers
 are added up exactly, by instructions that take several bytes at once. Padding adds 0 to either sum.
+So are integers that are added up in more bits than their sum can have.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Scaled:
 
 
 def sum_integers(outputs: Sequence[Tensor], arithmetic: Arithmetic) -> None:
-    """Make sums of products of scaled integers sums of integers, in place.
+    """Make sums of products of scaled or of wide integers sums of narrow ones, in place.
 
     Args:
         outputs: of the expression; they stay what they are.
@@ -154,7 +155,9 @@ def _scaled(value: Expr, summed_up: Iterable[IterVar], arithmetic: Arithmetic) -
                 return _Scaled(value.value, (), largest)
             if not isinstance(value.value, TensorRead) or not _is_wider(value):
                 return None
-            return _scaled(value.value, summed_up, arithmetic)
+            # Scales of fewer bits may wrap around there, which they would not outside.
+            stored = _scaled(value.value, summed_up, arithmetic)
+            return None if stored is None or stored.scales else stored
         case Select():
             inner = _scaled(value.a, summed_up, arithmetic)
             if inner is None or not isinstance(value.b, Const) or value.b.value:

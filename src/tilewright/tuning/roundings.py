@@ -4,8 +4,9 @@ Such a program rounds to integers between its layers. Where a number lies betwee
 last digit of an f32 sum decides, and with another order of the same sums the next layer gets
 another integer: results of two right programs differ by whole steps, of IREE's own with other tile
 sizes, too. By how much is measured: the untuned program is compiled again so that all that is
-rounded is multiplied by 1 + 2^-20 and 1 - 2^-20, some times what f32 sums are off by, and run. What
-its results change by at most, and on average, is what others may be off by twice.
+rounded is multiplied by 1 + 2^-20, and where that does not tell by 1 - 2^-20, some times what f32
+sums are off by, and run. What its results change by at most, and on average, is what others may be
+off by twice.
 """
 
 from __future__ import annotations

@@ -37,3 +37,18 @@ def test_too_much_code_is_refused() -> None:
     message = r"kernel 'c': 4200 operations are written out; allowed: 4096"
     with pytest.raises(te.ScheduleError, match=message):
         check_size(product(700, True).program, WIDTHS)
+
+
+def test_what_occurs_twice_counts_once() -> None:
+    # Each step uses the one before it twice: a million operations as a tree, twenty as computed.
+    a = te.placeholder((16,), "f32", name="a")
+
+    def squares(i: te.Expr) -> te.Expr:
+        value = a[i]
+        for _ in range(20):
+            value = value * value
+        return value
+
+    c = te.compute((16,), squares, name="c")
+    (kernel,) = te.lower(te.create_schedule(c), [a, c]).program.kernels
+    assert operations_written(kernel.body, WIDTHS) == 1 + 20

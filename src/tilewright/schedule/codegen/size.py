@@ -71,15 +71,18 @@ def operations_written(
     return sum(operations_written(part, widths, unrolled) for part in nest.inner(stmt)) or 1
 
 
-def _operations(expr: Expr, unrolled: frozenset[Var]) -> int:
-    """Arithmetic of an expression; a product that is added is one operation with the sum, and what
-    is read comes with the operation that reads it."""
-    if expr.dtype == INDEX:
+def _operations(expr: Expr, unrolled: frozenset[Var], counted: set[int] | None = None) -> int:
+    """Arithmetic of an expression; a product that is added is one operation with the sum, what is
+    read comes with the operation that reads it, and what occurs in several places is computed
+    once (by `codegen.values`)."""
+    counted = set() if counted is None else counted
+    if expr.dtype == INDEX or id(expr) in counted:
         return 0
+    counted.add(id(expr))
     if isinstance(expr, Select) and variables(expr.condition) <= unrolled:
-        return max(_operations(one, unrolled) for one in (expr.a, expr.b))
+        return max(_operations(one, unrolled, set(counted)) for one in (expr.a, expr.b))
     arithmetic = isinstance(expr, Binary) and expr.op not in (*COMPARISONS, *LOGICAL)
     own = int(arithmetic or isinstance(expr, Call))
     if isinstance(expr, Binary) and expr.op == "add":
         own -= any(isinstance(part, Binary) and part.op == "mul" for part in (expr.a, expr.b))
-    return own + sum(_operations(part, unrolled) for part in children(expr))
+    return own + sum(_operations(part, unrolled, counted) for part in children(expr))

@@ -1,7 +1,9 @@
 """IREE's importer of ONNX models, run as a program, on a model that says the same in a better way.
 
 Recurrent layers are written as a product and a loop (`ir/onnx_recurrent`), zero points of integers
-are taken out of their products (`ir/onnx_zero_points`).
+are taken out of their products (`ir/onnx_zero_points`), quantised numbers are moved as the integers
+that they are (`ir/onnx_rearrangements`), and elements that an image has several times are a
+broadcast (`ir/onnx_resizes`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from pathlib import Path
 import onnx
 from iree.compiler.tools.import_onnx.__main__ import main, parse_arguments
 
+from tilewright.ir.onnx_rearrangements import move_integers
 from tilewright.ir.onnx_recurrent import split_recurrent
+from tilewright.ir.onnx_resizes import repeat_nearest
 from tilewright.ir.onnx_zero_points import drop_zero_points, split_products
 
 
@@ -27,7 +31,11 @@ def run(arguments: Sequence[str]) -> None:
     path, *options = arguments
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
-        if split_products(model) + drop_zero_points(model) + split_recurrent(model):
+        changes = (
+            *(move_integers, repeat_nearest),
+            *(split_products, drop_zero_points, split_recurrent),
+        )
+        if sum(change(model) for change in changes):
             # Where other files are is said relative to the model.
             options += ["--data-dir", str(Path(path).resolve().parent)]
             path = str(Path(folder) / Path(path).name)

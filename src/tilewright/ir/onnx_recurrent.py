@@ -9,13 +9,15 @@ Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946 (2016).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from tilewright.ir.onnx_graphs import Shapes, shapes_of, unused_prefix, version_of
 
 # Gates of each layer, as its weights have them beside each other.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -41,11 +43,10 @@ def split_recurrent(model: onnx.ModelProto) -> int:
     Returns:
         How many layers were rewritten.
     """
-    version = next((one.version for one in model.opset_import if not one.domain), 0)
     graph = model.graph
-    if version < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
+    if version_of(model) < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
         return 0
-    shapes = _shapes(onnx.shape_inference.infer_shapes(model, data_prop=True).graph)
+    shapes = shapes_of(model)
     names = {name for node in graph.node for name in (*node.input, *node.output)}
     nodes: list[onnx.NodeProto] = []
     count = 0
@@ -54,7 +55,7 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         if layer is None:
             nodes.append(node)
             continue
-        build = _Build(_unused_prefix(f"recurrent_{number}_", names))
+        build = _Build(unused_prefix(f"recurrent_{number}_", names))
         _write(build, layer)
         graph.initializer.extend(build.constants)
         nodes += build.nodes
@@ -63,12 +64,6 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         del graph.node[:]
         graph.node.extend(nodes)
     return count
-
-
-def _unused_prefix(prefix: str, names: Collection[str]) -> str:
-    while any(name.startswith(prefix) for name in names):
-        prefix += "_"
-    return prefix
 
 
 @dataclass(frozen=True)
@@ -90,22 +85,7 @@ class _Layer:
     linear_before_reset: bool
 
 
-_Shapes = dict[str, tuple[int, list[int | None]]]
-
-
-def _shapes(graph: onnx.GraphProto) -> _Shapes:
-    """Element types and sizes of the values of a graph, where they are known."""
-    found: _Shapes = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        sizes = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-        found[value.name] = tensor.elem_type, sizes
-    for one in graph.initializer:
-        found[one.name] = one.data_type, list(one.dims)
-    return found
-
-
-def _layer(node: onnx.NodeProto, shapes: _Shapes) -> _Layer | None:
+def _layer(node: onnx.NodeProto, shapes: Shapes) -> _Layer | None:
     """What a node is as a layer that can be rewritten; None where it is none."""
     if node.op_type not in _GATES or node.domain:
         return None

@@ -22,6 +22,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from tilewright.ir.onnx_graphs import is_inside, remove_unused, unused_prefix
+
 # By the operation, where the zero points of its filters stand among what it reads.
 _OF_FILTERS = {"DequantizeLinear": 2, "MatMulInteger": 3, "ConvInteger": 3}
 _PRODUCT, _OF_ROWS = "MatMulInteger", 2
@@ -45,7 +47,7 @@ def drop_zero_points(model: onnx.ModelProto) -> int:
     zeros = {
         one.name
         for one in graph.initializer
-        if one.name in names and _is_inside(one) and one.dims
+        if one.name in names and is_inside(one) and one.dims
         if not numpy_helper.to_array(one).any()
     }
     dropped = 0
@@ -53,7 +55,7 @@ def drop_zero_points(model: onnx.ModelProto) -> int:
         if node.input[at] in zeros:
             del node.input[at]
             dropped += 1
-    _remove_unused(graph, zeros)
+    remove_unused(graph, zeros)
     return dropped
 
 
@@ -72,7 +74,7 @@ def split_products(model: onnx.ModelProto) -> int:
     graph = model.graph
     if not any(node.op_type == _PRODUCT for node in graph.node):
         return 0
-    known = {one.name: one for one in graph.initializer if _is_inside(one)}
+    known = {one.name: one for one in graph.initializer if is_inside(one)}
     scalars = {n.output[2] for n in graph.node if n.op_type == "DynamicQuantizeLinear"}
     scalars |= {name for name, one in known.items() if int(np.prod(one.dims)) == 1}
     names = {name for node in graph.node for name in (*node.input, *node.output)} | set(known)
@@ -83,15 +85,13 @@ def split_products(model: onnx.ModelProto) -> int:
         if product is None:
             nodes.append(node)
             continue
-        prefix = f"{node.output[0]}.split{count}"
-        while any(name.startswith(prefix) for name in names):
-            prefix += "_"
+        prefix = unused_prefix(f"{node.output[0]}.split{count}", names)
         nodes += _written(product, graph, prefix)
         replaced.update(node.input)
         count += 1
     del graph.node[:]
     graph.node.extend(nodes)
-    _remove_unused(graph, replaced)
+    remove_unused(graph, replaced)
     return count
 
 
@@ -160,26 +160,3 @@ def _written(product: _Product, graph: onnx.GraphProto, prefix: str) -> list[onn
         helper.make_node("Mul", [flat, added], [taken]),
         helper.make_node("Sub", [products, taken], [node.output[0]]),
     ]
-
-
-def _is_inside(one: onnx.TensorProto) -> bool:
-    """Whether a tensor's data is in the model itself."""
-    return bool(one.data_location == onnx.TensorProto.DEFAULT)
-
-
-def _remove_unused(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Leave out those of some constants that nothing reads."""
-    unused = names - _names_used(graph)
-    for one in [one for one in graph.initializer if one.name in unused]:
-        graph.initializer.remove(one)
-
-
-def _names_used(graph: onnx.GraphProto) -> set[str]:
-    """The names that a graph reads or returns, those that branches in it read of it among them."""
-    used = {one.name for one in (*graph.input, *graph.output)}
-    for node in graph.node:
-        used.update(node.input)
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                used |= _names_used(inner)
-    return used

@@ -30,8 +30,7 @@ def resized(
         inputs = ["x", "", "", "sizes"]
     if version <= 10:
         inputs = ["x", "scales"]
-    kind = "Upsample" if version < 10 else "Resize"
-    node = helper.make_node(kind, inputs, ["y"], mode=attributes.pop("mode", "nearest"))
+    node = helper.make_node("Resize", inputs, ["y"], mode=attributes.pop("mode", "nearest"))
     node.attribute.extend(helper.make_attribute(n, v) for n, v in attributes.items())
     graph = helper.make_graph(
         [node],
@@ -58,7 +57,9 @@ REPEATS: dict[str, dict[str, Any]] = {
     "before regions": {"version": 10},
 }
 STAYS: dict[str, dict[str, Any]] = {
-    "linear": {"mode": "linear"},
+    "cubic": {"mode": "cubic"},
+    "linear, by one and a half": {"mode": "linear", "scales": (1, 1, 1.5, 1)},
+    "linear, corners": {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
     "smaller": {"scales": (1, 1, 0.5, 1)},
     "by one and a half": {"scales": (1, 1, 1.5, 1)},
     "as it is": {"scales": (1, 1, 1, 1)},
@@ -78,26 +79,31 @@ LARGER = np.repeat(np.repeat(IMAGE, 2, axis=2), 3, axis=3)
 def test_repeated_elements_are_a_broadcast(name: str) -> None:
     from onnx.reference import ReferenceEvaluator
 
-    from tilewright.ir.onnx_resizes import repeat_nearest
+    from tilewright.ir.onnx_resizes import repeat_elements
 
     model = resized(**REPEATS[name])
     if model.opset_import[0].version > 10:  # the evaluator has no older ones
         np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, {"x": IMAGE})[0], LARGER)
-    assert repeat_nearest(model) == 1
+    assert repeat_elements(model) == 1
     onnx.checker.check_model(model, full_check=True)
     assert {one.op_type for one in model.graph.node} >= {"Expand", "Reshape"}
     np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, {"x": IMAGE})[0], LARGER)
 
 
 @pytest.mark.parametrize("sizes", [SIZES, ["n", 3, "h", "w"]])
-def test_the_compiler_takes_the_broadcast(tmp_path: Path, sizes: list[int | str]) -> None:
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_the_compiler_takes_the_broadcast(
+    tmp_path: Path, sizes: list[int | str], mode: str
+) -> None:
     from iree import runtime
     from iree.compiler.tools import compile_file
+    from onnx.reference import ReferenceEvaluator
 
     from tilewright.ir.importing import import_onnx
 
     path = tmp_path / "larger.onnx"
-    onnx.save(resized(sizes=sizes), path)
+    model = resized(sizes=sizes, mode=mode)
+    onnx.save(model, path)
     program, _ = import_onnx(path, tmp_path)
     flags = [
         "--iree-hal-target-device=local",
@@ -106,24 +112,40 @@ def test_the_compiler_takes_the_broadcast(tmp_path: Path, sizes: list[int | str]
     ]
     module = compile_file(str(program), input_type="auto", extra_args=flags)
     loaded = runtime.load_vm_flatbuffer(module, driver="local-sync")
-    np.testing.assert_array_equal(loaded["net"](IMAGE).to_host(), LARGER)
+    expected = ReferenceEvaluator(model).run(None, {"x": IMAGE})[0]
+    np.testing.assert_allclose(loaded["net"](IMAGE).to_host(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"coordinate_transformation_mode": "asymmetric"},
+        {"how": "sizes"},
+        {"version": 11},
+    ],
+)
+def test_elements_between_others_are_sums_of_broadcasts(how: dict[str, Any]) -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    from tilewright.ir.onnx_resizes import repeat_elements
+
+    model = resized(mode="linear", **how)
+    image = np.random.default_rng(4).standard_normal(IMAGE.shape).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(None, {"x": image})[0]
+    assert repeat_elements(model) == 1
+    onnx.checker.check_model(model, full_check=True)
+    assert "Resize" not in {one.op_type for one in model.graph.node}
+    found = ReferenceEvaluator(model).run(None, {"x": image})[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", STAYS)
 def test_others_stay(name: str) -> None:
-    from tilewright.ir.onnx_resizes import repeat_nearest
+    from tilewright.ir.onnx_resizes import repeat_elements
 
     model = resized(**STAYS[name])
     before = model.SerializeToString()
-    assert repeat_nearest(model) == 0
+    assert repeat_elements(model) == 0
     assert model.SerializeToString() == before
-
-
-def test_upsample_is_a_broadcast() -> None:
-    from onnx.reference import ReferenceEvaluator
-
-    from tilewright.ir.onnx_resizes import repeat_nearest
-
-    model = resized(version=9)
-    assert repeat_nearest(model) == 1
-    np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, {"x": IMAGE})[0], LARGER)

@@ -1,11 +1,14 @@
-"""What several rewritings of ONNX models ask of a graph."""
+"""What several rewritings of ONNX models ask of a graph, and put into it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 #: Element types and sizes by the names of values; a size that is not known is None.
 Shapes = dict[str, tuple[int, list[int | None]]]
@@ -100,3 +103,53 @@ def remove_unused(graph: onnx.GraphProto, names: set[str]) -> None:
     unused = names - uses(graph).keys() - {one.name for one in graph.input}
     for one in [one for one in graph.initializer if one.name in unused]:
         graph.initializer.remove(one)
+
+
+class Build:
+    """Nodes and constants that a rewriting makes, with names of their own."""
+
+    def __init__(self, prefix: str) -> None:
+        """Nothing yet.
+
+        Args:
+            prefix: of all names.
+        """
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._prefix, self._count = prefix, 0
+
+    def name(self) -> str:
+        """A new name."""
+        self._count += 1
+        return f"{self._prefix}{self._count}"
+
+    def constant(self, array: Any) -> str:
+        """A constant's name."""
+        name = self.name()
+        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def op(self, kind: str, *inputs: str, to: str = "", **attributes: Any) -> str:
+        """The name of what a new node of one output makes, `to` or a new one."""
+        name = to or self.name()
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def part(self, value: str, axis: int, begin: int, end: int) -> str:
+        """A slice along one axis."""
+        places = [self.constant(np.array([n], np.int64)) for n in (begin, end, axis)]
+        return self.op("Slice", value, *places)
+
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        """The same elements in another shape."""
+        return self.op("Reshape", value, self.constant(np.array(shape, np.int64)))
+
+    def added(self, value: str, bias: str) -> str:
+        """The sum with a bias, if there is one."""
+        return self.op("Add", value, bias) if bias else value
+
+    def inner(self) -> Build:
+        """What goes into the body of a loop, whose constants are this one's."""
+        other = Build(f"{self.name()}_")
+        other.constants = self.constants
+        return other

@@ -9,15 +9,14 @@ Performance of Recurrent Neural Networks on GPUs, arXiv:1604.01946 (2016).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
-from tilewright.ir.onnx_graphs import Shapes, shapes_of, unused_prefix, version_of
+from tilewright.ir.onnx_graphs import Build, Shapes, shapes_of, unused_prefix, version_of
 
 # Gates of each layer, as its weights have them beside each other.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -55,7 +54,7 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         if layer is None:
             nodes.append(node)
             continue
-        build = _Build(unused_prefix(f"recurrent_{number}_", names))
+        build = Build(unused_prefix(f"recurrent_{number}_", names))
         _write(build, layer)
         graph.initializer.extend(build.constants)
         nodes += build.nodes
@@ -122,46 +121,7 @@ def _layer(node: onnx.NodeProto, shapes: Shapes) -> _Layer | None:
     )
 
 
-class _Build:
-    """Nodes and constants, with names of their own."""
-
-    def __init__(self, prefix: str) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self._prefix, self._count = prefix, 0
-
-    def name(self) -> str:
-        self._count += 1
-        return f"{self._prefix}{self._count}"
-
-    def constant(self, array: Any) -> str:
-        name = self.name()
-        self.constants.append(numpy_helper.from_array(np.asarray(array), name))
-        return name
-
-    def op(self, kind: str, *inputs: str, to: str = "", **attributes: Any) -> str:
-        name = to or self.name()
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
-        return name
-
-    def part(self, value: str, axis: int, begin: int, end: int) -> str:
-        places = [self.constant(np.array([n], np.int64)) for n in (begin, end, axis)]
-        return self.op("Slice", value, *places)
-
-    def reshaped(self, value: str, shape: Sequence[int]) -> str:
-        return self.op("Reshape", value, self.constant(np.array(shape, np.int64)))
-
-    def added(self, value: str, bias: str) -> str:
-        return self.op("Add", value, bias) if bias else value
-
-    def inner(self) -> _Build:
-        """What goes into the body of a loop, whose constants are this one's."""
-        other = _Build(f"{self.name()}_")
-        other.constants = self.constants
-        return other
-
-
-def _write(build: _Build, layer: _Layer) -> None:
+def _write(build: Build, layer: _Layer) -> None:
     """The layer, one direction after the other."""
     sides = [_Side(build, layer, n).write() for n in range(len(layer.reversed))]
     for name, values, axis in zip(layer.outputs, zip(*sides, strict=True), (1, 0, 0), strict=False):
@@ -180,7 +140,7 @@ def _steps_together(steps: int) -> int:
 class _Side:
     """One direction of a layer."""
 
-    def __init__(self, build: _Build, layer: _Layer, number: int) -> None:
+    def __init__(self, build: Build, layer: _Layer, number: int) -> None:
         self._build, self._layer, self._number = build, layer, number
         self._back = layer.reversed[number]
         self._gates = _GATES[layer.kind] * layer.width
@@ -269,7 +229,7 @@ class _Side:
         width = self._layer.input_width
         return self._build.op("MatMul", self._build.reshaped(value, [-1, width]), weights)
 
-    def _step(self, build: _Build, states: list[str], step: str) -> list[str]:
+    def _step(self, build: Build, states: list[str], step: str) -> list[str]:
         """A step: the states behind it.
 
         Args:
@@ -317,7 +277,7 @@ class _Side:
 
     # -- steps: what is computed from the states before and the input's part, both of the step -----
 
-    def _lstm(self, build: _Build, states: list[str], step: str) -> list[str]:
+    def _lstm(self, build: Build, states: list[str], step: str) -> list[str]:
         hidden, cell = states
         product = build.added(build.op("MatMul", hidden, self._weights), self._bias[0])
         i, o, f, c = self._gates_of(build, build.op("Add", product, step))
@@ -326,7 +286,7 @@ class _Side:
         cell = build.op("Add", kept, new)
         return [build.op("Mul", build.op("Sigmoid", o), build.op("Tanh", cell)), cell]
 
-    def _gru(self, build: _Build, states: list[str], step: str) -> list[str]:
+    def _gru(self, build: Build, states: list[str], step: str) -> list[str]:
         (hidden,), width = states, self._layer.width
         both, last = (0, 2 * width), (2 * width, 3 * width)
         late = self._layer.linear_before_reset
@@ -349,10 +309,10 @@ class _Side:
         # (1 - z) * new + z * hidden
         return [build.op("Add", new, build.op("Mul", z, build.op("Sub", hidden, new)))]
 
-    def _rnn(self, build: _Build, states: list[str], step: str) -> list[str]:
+    def _rnn(self, build: Build, states: list[str], step: str) -> list[str]:
         product = build.added(build.op("MatMul", states[0], self._weights), self._bias[0])
         return [build.op("Tanh", build.op("Add", product, step))]
 
-    def _gates_of(self, build: _Build, value: str, count: int = 4) -> list[str]:
+    def _gates_of(self, build: Build, value: str, count: int = 4) -> list[str]:
         width = self._layer.width
         return [build.part(value, 1, n * width, (n + 1) * width) for n in range(count)]

@@ -1,43 +1,51 @@
-"""Images of an ONNX model that are made larger by whole numbers, each element several times.
+"""Images of an ONNX model that are made larger by whole numbers.
 
-IREE's importer computes where each element comes from in floats and gathers them one by one. Here
-an element is repeated by a broadcast along dimensions of its own: where a dimension is made s times
-as large, the place q * s + r with r < s has the element q by both usual ways to ask for `nearest`,
+IREE's importer computes in floats where each element comes from, and gathers what it is made of one
+by one. But where a dimension is made s times as large, the elements q * s + r with r < s are all
+made of those about q, in a way that r alone decides: a broadcast along a dimension of its own.
 
-    floor((q * s + r) / s)    and    round((q * s + r + 1/2) / s - 1/2).
+    nearest:    x[q], by both usual ways to ask for it
+    linear:     x[q - 1] * max(-f, 0) + x[q] * (1 - |f|) + x[q + 1] * max(f, 0)
+
+where q + f is the place between elements, f = (r + 1/2) / s - 1/2, or r / s where corners of pixels
+count; outside of the image its outermost elements. One dimension after the other. The formulas are
+those of ONNX's Resize.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.ir.onnx_graphs import Shapes, constants_of, shapes_of, unused_prefix, version_of
+from tilewright.ir.onnx_graphs import (
+    Build,
+    Shapes,
+    constants_of,
+    shapes_of,
+    unused_prefix,
+    version_of,
+)
 
 _KINDS = ("Resize", "Upsample")
-# `Expand` exists since this version.
-_OLDEST = 8
-# Where elements come from, and what becomes of what lies between two of them.
-_REPEATS = {
-    ("asymmetric", "floor"),
-    ("half_pixel", "round_prefer_floor"),
-    ("half_pixel", "round_prefer_ceil"),
-    ("half_pixel_symmetric", "round_prefer_floor"),
-    ("half_pixel_symmetric", "round_prefer_ceil"),
-    ("pytorch_half_pixel", "round_prefer_floor"),
-    ("pytorch_half_pixel", "round_prefer_ceil"),
-}
+# `Slice` has places as inputs since this version.
+_OLDEST = 10
 # Versions of Resize in which what it reads stands in other places.
 _WITHOUT_REGION = 10
 # `Unsqueeze` reads its axes since this version.
 _AXES_ARE_READ = 13
+# Where places are, by the names that say so: at the middle of pixels, or at their corners.
+_MIDDLES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+_CORNERS = "asymmetric"
+_TO_NEAREST = ("round_prefer_floor", "round_prefer_ceil")
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
 
-def repeat_nearest(model: onnx.ModelProto) -> int:
-    """Write what repeats each element of an image as a broadcast.
+def repeat_elements(model: onnx.ModelProto) -> int:
+    """Write what makes images larger by whole numbers as broadcasts.
 
     Args:
         model: is changed. Scales in other files are not looked at.
@@ -53,12 +61,14 @@ def repeat_nearest(model: onnx.ModelProto) -> int:
     nodes: list[onnx.NodeProto] = []
     count = 0
     for number, node in enumerate(graph.node):
-        times = _times(node, version, known, shapes)
-        if not times:
+        resize = _resize(node, version, known, shapes)
+        if resize is None:
             nodes.append(node)
             continue
-        prefix = unused_prefix(f"repeated_{number}_", names)
-        nodes += _written(graph, node, version, times, prefix)
+        build = Build(unused_prefix(f"resize_{number}_", names))
+        _write(build, resize, version)
+        graph.initializer.extend(build.constants)
+        nodes += build.nodes
         count += 1
     if count:
         del graph.node[:]
@@ -66,28 +76,52 @@ def repeat_nearest(model: onnx.ModelProto) -> int:
     return count
 
 
-def _times(
+@dataclass(frozen=True)
+class _Resize:
+    """image, result: names. times: how many times as large each dimension becomes. linear, corners:
+    how. dtype: of the elements, where they are computed."""
+
+    image: str
+    result: str
+    times: list[int]
+    linear: bool
+    corners: bool
+    dtype: np.dtype[np.generic]
+
+
+def _resize(
     node: onnx.NodeProto, version: int, known: Mapping[str, onnx.TensorProto], shapes: Shapes
-) -> list[int]:
-    """How often a node has each element along each dimension; none where it is another kind of
-    node, or computes new elements."""
+) -> _Resize | None:
+    """What a node is, where it can be rewritten; None where it cannot, or is another kind."""
     if node.op_type not in _KINDS or node.input[0] not in shapes:
-        return []
+        return None
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    way = {"coordinate_transformation_mode": b"half_pixel", "nearest_mode": b"round_prefer_floor"}
-    if node.op_type == "Upsample" or version <= _WITHOUT_REGION:
-        way = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
-    coordinates, nearest = (given.get(name, way[name]).decode() for name in way)
-    if given.get("mode", b"nearest") != b"nearest" or (coordinates, nearest) not in _REPEATS:
-        return []
-    sizes = shapes[node.input[0]][1]
-    axes = given.get("axes", range(len(sizes)))
+    mode = given.get("mode", b"nearest")
+    where, nearest = b"half_pixel", b"round_prefer_floor"
+    if version <= _WITHOUT_REGION:
+        where, nearest = _CORNERS.encode(), b"floor"
+    where = given.get("coordinate_transformation_mode", where).decode()
+    nearest = given.get("nearest_mode", nearest).decode()
+    element_type, sizes = shapes[node.input[0]]
+    corners = where == _CORNERS
+    if where not in (*_MIDDLES, _CORNERS):
+        return None
+    if mode == b"nearest":
+        usable = nearest == "floor" if corners else nearest in _TO_NEAREST
+    else:
+        usable = mode == b"linear" and element_type in _FLOATS
+    axes = [axis % len(sizes) for axis in given.get("axes", range(len(sizes)))]
     scales = _scales(node, version, [sizes[axis] for axis in axes], known)
+    if not usable or len(scales) != len(axes) or any(s < 1 or s != int(s) for s in scales):
+        return None
     times = [1] * len(sizes)
-    for axis, scale in zip(axes, scales, strict=False):
+    for axis, scale in zip(axes, scales, strict=True):
         times[axis] = int(scale)
-    usable = len(scales) == len(axes) and all(s >= 1 and s == int(s) for s in scales)
-    return times if usable and any(often > 1 for often in times) else []
+    if all(often == 1 for often in times):
+        return None
+    dtype = helper.tensor_dtype_to_np_dtype(element_type)
+    linear = mode == b"linear"
+    return _Resize(node.input[0], node.output[0], times, linear, corners, dtype)
 
 
 def _scales(
@@ -98,51 +132,71 @@ def _scales(
 ) -> list[float]:
     """The factors that a node gives, or the quotients of the sizes that it gives."""
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-    if node.op_type == "Upsample" or version <= _WITHOUT_REGION:
-        if "scales" in given:
-            return [float(scale) for scale in given["scales"]]
-        names = [*node.input[1:2], ""]
-    else:
-        names = [*node.input[2:4], "", ""]
+    names = node.input[1:2] if version <= _WITHOUT_REGION else node.input[2:4]
     scales, wanted = (
-        numpy_helper.to_array(known[name]) if name in known else np.zeros(0) for name in names[:2]
+        numpy_helper.to_array(known[name]) if name in known else np.zeros(0)
+        for name in [*names, "", ""][:2]
     )
     if scales.size:
         return [float(scale) for scale in scales]
-    if not wanted.size or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+    if len(wanted) != len(sizes) or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return []
-    return [int(w) / s if s else 0.0 for w, s in zip(wanted, sizes, strict=False)]
+    return [int(w) / s if s else 0.0 for w, s in zip(wanted, sizes, strict=True)]
 
 
-def _written(
-    graph: onnx.GraphProto, node: onnx.NodeProto, version: int, times: Sequence[int], prefix: str
-) -> list[onnx.NodeProto]:
-    """The nodes, whose constants are added to the graph. Sizes are asked for when the program runs,
-    where importers put in those that they know: more than `shapes_of` does, behind padding."""
-    repeated: list[int] = []
-    new: list[int] = []
-    for often in times:
-        repeated.append(1)
-        if often > 1:
-            new.append(len(repeated))
-            repeated.append(often)
+def _write(build: Build, resize: _Resize, version: int) -> None:
+    """The nodes. Sizes are asked for when the program runs, where importers put in those that they
+    know: more than `shapes_of` does, behind padding."""
+    value, times = resize.image, resize.times
+    if not resize.linear:
+        value = _spread(
+            build, value, [axis for axis, often in enumerate(times) if often > 1], version
+        )
+        repeated = [n for often in times for n in ((1, often) if often > 1 else (1,))]
+        value = build.op("Expand", value, build.constant(np.array(repeated, np.int64)))
+        _join(build, resize.image, value, times, resize.result)
+        return
+    larger = [axis for axis, often in enumerate(times) if often > 1]
+    for axis in larger:
+        often = times[axis]
+        one = [often if other == axis else 1 for other in range(len(times))]
+        made = _between(build, resize, value, axis, version)
+        value = _join(build, value, made, one, resize.result if axis == larger[-1] else "")
 
-    def constant(name: str, value: Sequence[int]) -> str:
-        array = np.array(value, np.int64)
-        graph.initializer.append(numpy_helper.from_array(array, f"{prefix}{name}"))
-        return f"{prefix}{name}"
 
-    image, result = node.input[0], node.output[0]
-    parts = ("one", "several", "sizes", "whole")
-    one, several, sizes, whole = (f"{prefix}{part}" for part in parts)
+def _between(build: Build, resize: _Resize, value: str, axis: int, version: int) -> str:
+    """The elements between those along an axis, along a dimension of its own behind that."""
+    often, last = resize.times[axis], np.iinfo(np.int64).max
+    places = np.arange(often) / often if resize.corners else (np.arange(often) + 0.5) / often - 0.5
+    edges = [build.part(value, axis, 0, 1), build.part(value, axis, -1, last)]
+    before = build.part(build.op("Concat", edges[0], value, axis=axis), axis, 0, -1)
+    behind = build.part(build.op("Concat", value, edges[1], axis=axis), axis, 1, last)
+    total = ""
+    for part, weights in (
+        (value, 1 - np.abs(places)),
+        (before, np.maximum(-places, 0)),
+        (behind, np.maximum(places, 0)),
+    ):
+        if not weights.any():
+            continue
+        shape = (often, *(1 for _ in resize.times[axis + 1 :]))
+        spread = _spread(build, part, [axis], version)
+        factors = build.constant(weights.astype(resize.dtype).reshape(shape))
+        product = build.op("Mul", spread, factors)
+        total = build.op("Add", total, product) if total else product
+    return total
+
+
+def _spread(build: Build, value: str, axes: Sequence[int], version: int) -> str:
+    """A value with a dimension of one element behind each of some axes."""
+    new = [axis + 1 + number for number, axis in enumerate(axes)]
     if version < _AXES_ARE_READ:
-        unsqueeze = helper.make_node("Unsqueeze", [image], [one], axes=new)
-    else:
-        unsqueeze = helper.make_node("Unsqueeze", [image, constant("new", new)], [one])
-    return [
-        unsqueeze,
-        helper.make_node("Expand", [one, constant("repeated", repeated)], [several]),
-        helper.make_node("Shape", [image], [sizes]),
-        helper.make_node("Mul", [sizes, constant("times", times)], [whole]),
-        helper.make_node("Reshape", [several, whole], [result]),
-    ]
+        return build.op("Unsqueeze", value, axes=new)
+    return build.op("Unsqueeze", value, build.constant(np.array(new, np.int64)))
+
+
+def _join(build: Build, before: str, value: str, times: Sequence[int], to: str) -> str:
+    """A value with the dimensions that were put in joined to those before them."""
+    sizes = build.op("Shape", before)
+    sizes = build.op("Mul", sizes, build.constant(np.array(times, np.int64)))
+    return build.op("Reshape", value, sizes, to=to)

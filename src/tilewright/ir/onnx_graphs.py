@@ -105,7 +105,7 @@ def remove_unused(graph: onnx.GraphProto, names: set[str]) -> None:
         graph.initializer.remove(one)
 
 
-class Build:
+class GraphBuild:
     """Nodes and constants that a rewriting makes, with names of their own."""
 
     def __init__(self, prefix: str) -> None:
@@ -148,8 +148,8 @@ class Build:
         """The sum with a bias, if there is one."""
         return self.op("Add", value, bias) if bias else value
 
-    def inner(self) -> Build:
+    def inner(self) -> GraphBuild:
         """What goes into the body of a loop, whose constants are this one's."""
-        other = Build(f"{self.name()}_")
+        other = GraphBuild(f"{self.name()}_")
         other.constants = self.constants
         return other

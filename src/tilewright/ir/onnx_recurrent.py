@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.ir.onnx_graphs import Build, Shapes, shapes_of, unused_prefix, version_of
+from tilewright.ir.onnx_graphs import GraphBuild, Shapes, shapes_of, unused_prefix, version_of
 
 # Gates of each layer, as its weights have them beside each other.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -54,7 +54,7 @@ def split_recurrent(model: onnx.ModelProto) -> int:
         if layer is None:
             nodes.append(node)
             continue
-        build = Build(unused_prefix(f"recurrent_{number}_", names))
+        build = GraphBuild(unused_prefix(f"recurrent_{number}_", names))
         _write(build, layer)
         graph.initializer.extend(build.constants)
         nodes += build.nodes
@@ -121,7 +121,7 @@ def _layer(node: onnx.NodeProto, shapes: Shapes) -> _Layer | None:
     )
 
 
-def _write(build: Build, layer: _Layer) -> None:
+def _write(build: GraphBuild, layer: _Layer) -> None:
     """The layer, one direction after the other."""
     sides = [_Side(build, layer, n).write() for n in range(len(layer.reversed))]
     for name, values, axis in zip(layer.outputs, zip(*sides, strict=True), (1, 0, 0), strict=False):
@@ -140,7 +140,7 @@ def _steps_together(steps: int) -> int:
 class _Side:
     """One direction of a layer."""
 
-    def __init__(self, build: Build, layer: _Layer, number: int) -> None:
+    def __init__(self, build: GraphBuild, layer: _Layer, number: int) -> None:
         self._build, self._layer, self._number = build, layer, number
         self._back = layer.reversed[number]
         self._gates = _GATES[layer.kind] * layer.width
@@ -229,7 +229,7 @@ class _Side:
         width = self._layer.input_width
         return self._build.op("MatMul", self._build.reshaped(value, [-1, width]), weights)
 
-    def _step(self, build: Build, states: list[str], step: str) -> list[str]:
+    def _step(self, build: GraphBuild, states: list[str], step: str) -> list[str]:
         """A step: the states behind it.
 
         Args:
@@ -277,7 +277,7 @@ class _Side:
 
     # -- steps: what is computed from the states before and the input's part, both of the step -----
 
-    def _lstm(self, build: Build, states: list[str], step: str) -> list[str]:
+    def _lstm(self, build: GraphBuild, states: list[str], step: str) -> list[str]:
         hidden, cell = states
         product = build.added(build.op("MatMul", hidden, self._weights), self._bias[0])
         i, o, f, c = self._gates_of(build, build.op("Add", product, step))
@@ -286,7 +286,7 @@ class _Side:
         cell = build.op("Add", kept, new)
         return [build.op("Mul", build.op("Sigmoid", o), build.op("Tanh", cell)), cell]
 
-    def _gru(self, build: Build, states: list[str], step: str) -> list[str]:
+    def _gru(self, build: GraphBuild, states: list[str], step: str) -> list[str]:
         (hidden,), width = states, self._layer.width
         both, last = (0, 2 * width), (2 * width, 3 * width)
         late = self._layer.linear_before_reset
@@ -309,10 +309,10 @@ class _Side:
         # (1 - z) * new + z * hidden
         return [build.op("Add", new, build.op("Mul", z, build.op("Sub", hidden, new)))]
 
-    def _rnn(self, build: Build, states: list[str], step: str) -> list[str]:
+    def _rnn(self, build: GraphBuild, states: list[str], step: str) -> list[str]:
         product = build.added(build.op("MatMul", states[0], self._weights), self._bias[0])
         return [build.op("Tanh", build.op("Add", product, step))]
 
-    def _gates_of(self, build: Build, value: str, count: int = 4) -> list[str]:
+    def _gates_of(self, build: GraphBuild, value: str, count: int = 4) -> list[str]:
         width = self._layer.width
         return [build.part(value, 1, n * width, (n + 1) * width) for n in range(count)]

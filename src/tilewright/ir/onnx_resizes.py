@@ -22,7 +22,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tilewright.ir.onnx_graphs import (
-    Build,
+    GraphBuild,
     Shapes,
     constants_of,
     shapes_of,
@@ -30,7 +30,6 @@ from tilewright.ir.onnx_graphs import (
     version_of,
 )
 
-_KINDS = ("Resize", "Upsample")
 # `Slice` has places as inputs since this version.
 _OLDEST = 10
 # Versions of Resize in which what it reads stands in other places.
@@ -54,7 +53,7 @@ def repeat_elements(model: onnx.ModelProto) -> int:
         How many operations were rewritten.
     """
     graph, version = model.graph, version_of(model)
-    if version < _OLDEST or not any(node.op_type in _KINDS for node in graph.node):
+    if version < _OLDEST or not any(node.op_type == "Resize" for node in graph.node):
         return 0
     known, shapes = constants_of(graph), shapes_of(model)
     names = {name for node in graph.node for name in (*node.input, *node.output)} | set(known)
@@ -65,7 +64,7 @@ def repeat_elements(model: onnx.ModelProto) -> int:
         if resize is None:
             nodes.append(node)
             continue
-        build = Build(unused_prefix(f"resize_{number}_", names))
+        build = GraphBuild(unused_prefix(f"resize_{number}_", names))
         _write(build, resize, version)
         graph.initializer.extend(build.constants)
         nodes += build.nodes
@@ -79,21 +78,22 @@ def repeat_elements(model: onnx.ModelProto) -> int:
 @dataclass(frozen=True)
 class _Resize:
     """image, result: names. times: how many times as large each dimension becomes. linear, corners:
-    how. dtype: of the elements, where they are computed."""
+    how. dtype: of the elements that are computed; None where none are."""
 
     image: str
     result: str
     times: list[int]
     linear: bool
     corners: bool
-    dtype: np.dtype[np.generic]
+    dtype: np.dtype[np.generic] | None
 
 
 def _resize(
     node: onnx.NodeProto, version: int, known: Mapping[str, onnx.TensorProto], shapes: Shapes
 ) -> _Resize | None:
     """What a node is, where it can be rewritten; None where it cannot, or is another kind."""
-    if node.op_type not in _KINDS or node.input[0] not in shapes:
+    element_type, sizes = shapes.get(node.input[0], (0, [])) if node.input else (0, [])
+    if node.op_type != "Resize" or not sizes:
         return None
     given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
     mode = given.get("mode", b"nearest")
@@ -102,14 +102,12 @@ def _resize(
         where, nearest = _CORNERS.encode(), b"floor"
     where = given.get("coordinate_transformation_mode", where).decode()
     nearest = given.get("nearest_mode", nearest).decode()
-    element_type, sizes = shapes[node.input[0]]
-    corners = where == _CORNERS
+    corners, linear = where == _CORNERS, mode == b"linear"
     if where not in (*_MIDDLES, _CORNERS):
         return None
+    usable = linear and element_type in _FLOATS
     if mode == b"nearest":
         usable = nearest == "floor" if corners else nearest in _TO_NEAREST
-    else:
-        usable = mode == b"linear" and element_type in _FLOATS
     axes = [axis % len(sizes) for axis in given.get("axes", range(len(sizes)))]
     scales = _scales(node, version, [sizes[axis] for axis in axes], known)
     if not usable or len(scales) != len(axes) or any(s < 1 or s != int(s) for s in scales):
@@ -119,8 +117,7 @@ def _resize(
         times[axis] = int(scale)
     if all(often == 1 for often in times):
         return None
-    dtype = helper.tensor_dtype_to_np_dtype(element_type)
-    linear = mode == b"linear"
+    dtype = helper.tensor_dtype_to_np_dtype(element_type) if linear else None
     return _Resize(node.input[0], node.output[0], times, linear, corners, dtype)
 
 
@@ -144,27 +141,24 @@ def _scales(
     return [int(w) / s if s else 0.0 for w, s in zip(wanted, sizes, strict=True)]
 
 
-def _write(build: Build, resize: _Resize, version: int) -> None:
+def _write(build: GraphBuild, resize: _Resize, version: int) -> None:
     """The nodes. Sizes are asked for when the program runs, where importers put in those that they
     know: more than `shapes_of` does, behind padding."""
     value, times = resize.image, resize.times
+    larger = [axis for axis, often in enumerate(times) if often > 1]
     if not resize.linear:
-        value = _spread(
-            build, value, [axis for axis, often in enumerate(times) if often > 1], version
-        )
+        value = _spread(build, value, larger, version)
         repeated = [n for often in times for n in ((1, often) if often > 1 else (1,))]
         value = build.op("Expand", value, build.constant(np.array(repeated, np.int64)))
         _join(build, resize.image, value, times, resize.result)
         return
-    larger = [axis for axis, often in enumerate(times) if often > 1]
     for axis in larger:
-        often = times[axis]
-        one = [often if other == axis else 1 for other in range(len(times))]
+        one = [often if other == axis else 1 for other, often in enumerate(times)]
         made = _between(build, resize, value, axis, version)
         value = _join(build, value, made, one, resize.result if axis == larger[-1] else "")
 
 
-def _between(build: Build, resize: _Resize, value: str, axis: int, version: int) -> str:
+def _between(build: GraphBuild, resize: _Resize, value: str, axis: int, version: int) -> str:
     """The elements between those along an axis, along a dimension of its own behind that."""
     often, last = resize.times[axis], np.iinfo(np.int64).max
     places = np.arange(often) / often if resize.corners else (np.arange(often) + 0.5) / often - 0.5
@@ -187,7 +181,7 @@ def _between(build: Build, resize: _Resize, value: str, axis: int, version: int)
     return total
 
 
-def _spread(build: Build, value: str, axes: Sequence[int], version: int) -> str:
+def _spread(build: GraphBuild, value: str, axes: Sequence[int], version: int) -> str:
     """A value with a dimension of one element behind each of some axes."""
     new = [axis + 1 + number for number, axis in enumerate(axes)]
     if version < _AXES_ARE_READ:
@@ -195,7 +189,7 @@ def _spread(build: Build, value: str, axes: Sequence[int], version: int) -> str:
     return build.op("Unsqueeze", value, build.constant(np.array(new, np.int64)))
 
 
-def _join(build: Build, before: str, value: str, times: Sequence[int], to: str) -> str:
+def _join(build: GraphBuild, before: str, value: str, times: Sequence[int], to: str) -> str:
     """A value with the dimensions that were put in joined to those before them."""
     sizes = build.op("Shape", before)
     sizes = build.op("Mul", sizes, build.constant(np.array(times, np.int64)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,3 +153,34 @@ class GraphBuild:
         other = GraphBuild(f"{self.name()}_")
         other.constants = self.constants
         return other
+
+
+def replace_nodes(
+    graph: onnx.GraphProto, prefix: str, write: Callable[[onnx.NodeProto, GraphBuild], bool]
+) -> int:
+    """Put others in the place of some nodes.
+
+    Args:
+        graph: is changed.
+        prefix: of the names of what is made.
+        write: makes what takes a node's place, with the same outputs; false where the node stays.
+
+    Returns:
+        How many were replaced.
+    """
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    names |= {one.name for one in graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    count = 0
+    for number, node in enumerate(graph.node):
+        build = GraphBuild(unused_prefix(f"{prefix}_{number}_", names))
+        if not write(node, build):
+            nodes.append(node)
+            continue
+        graph.initializer.extend(build.constants)
+        nodes += build.nodes
+        count += 1
+    if count:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return count

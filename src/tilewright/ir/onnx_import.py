@@ -31,10 +31,8 @@ def run(arguments: Sequence[str]) -> None:
     path, *options = arguments
     with tempfile.TemporaryDirectory() as folder:
         model = onnx.load(path, load_external_data=False)
-        changes = (
-            *(move_integers, repeat_elements),
-            *(split_products, drop_zero_points, split_recurrent),
-        )
+        changes = [move_integers, repeat_elements, split_products, drop_zero_points]
+        changes.append(split_recurrent)
         if sum(change(model) for change in changes):
             # Where other files are is said relative to the model.
             options += ["--data-dir", str(Path(path).resolve().parent)]

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.ir.onnx_graphs import GraphBuild, Shapes, shapes_of, unused_prefix, version_of
+from tilewright.ir.onnx_graphs import GraphBuild, Shapes, replace_nodes, shapes_of, version_of
 
 # Gates of each layer, as its weights have them beside each other.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -46,23 +46,14 @@ def split_recurrent(model: onnx.ModelProto) -> int:
     if version_of(model) < _OLDEST or not any(node.op_type in _GATES for node in graph.node):
         return 0
     shapes = shapes_of(model)
-    names = {name for node in graph.node for name in (*node.input, *node.output)}
-    nodes: list[onnx.NodeProto] = []
-    count = 0
-    for number, node in enumerate(graph.node):
+
+    def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
         layer = _layer(node, shapes)
-        if layer is None:
-            nodes.append(node)
-            continue
-        build = GraphBuild(unused_prefix(f"recurrent_{number}_", names))
-        _write(build, layer)
-        graph.initializer.extend(build.constants)
-        nodes += build.nodes
-        count += 1
-    if count:
-        del graph.node[:]
-        graph.node.extend(nodes)
-    return count
+        if layer is not None:
+            _write(build, layer)
+        return layer is not None
+
+    return replace_nodes(graph, "recurrent", write)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from tilewright.ir.onnx_graphs import (
     GraphBuild,
     Shapes,
     constants_of,
+    replace_nodes,
     shapes_of,
-    unused_prefix,
     version_of,
 )
 
@@ -56,23 +56,14 @@ def repeat_elements(model: onnx.ModelProto) -> int:
     if version < _OLDEST or not any(node.op_type == "Resize" for node in graph.node):
         return 0
     known, shapes = constants_of(graph), shapes_of(model)
-    names = {name for node in graph.node for name in (*node.input, *node.output)} | set(known)
-    nodes: list[onnx.NodeProto] = []
-    count = 0
-    for number, node in enumerate(graph.node):
+
+    def write(node: onnx.NodeProto, build: GraphBuild) -> bool:
         resize = _resize(node, version, known, shapes)
-        if resize is None:
-            nodes.append(node)
-            continue
-        build = GraphBuild(unused_prefix(f"resize_{number}_", names))
-        _write(build, resize, version)
-        graph.initializer.extend(build.constants)
-        nodes += build.nodes
-        count += 1
-    if count:
-        del graph.node[:]
-        graph.node.extend(nodes)
-    return count
+        if resize is not None:
+            _write(build, resize, version)
+        return resize is not None
+
+    return replace_nodes(graph, "resize", write)
 
 
 @dataclass(frozen=True)

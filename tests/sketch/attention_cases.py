@@ -22,18 +22,22 @@ def attention(
     mask: bool = False,
     scaled: bool = True,
     transposed: bool = False,
+    made: bool = False,
 ) -> SiteExpression:
     """Heads of queries, keys and values.
 
     late: the sums divide the result (as attention ops do), not the weights (as a softmax does).
     mask: something is added to the scores. transposed: heads are the second axis of all, and of the
-    result, as they come from a projection.
+    result, as they come from a projection. made: all three are exponentials of what the site reads.
     """
 
     def operand(name: str, rows: int, columns: int) -> tuple[te.Tensor, Callable[..., Any]]:
         shape = (rows, heads, columns) if transposed else (heads, rows, columns)
-        tensor = te.placeholder(shape, "f32", name=name)
-        return tensor, lambda h, r, c: tensor[r, h, c] if transposed else tensor[h, r, c]
+        argument = te.placeholder(shape, "f32", name=name)
+        tensor = argument
+        if made:
+            tensor = te.compute(shape, lambda *at: te.exp(argument[at]), name=f"{name}.made")
+        return argument, lambda h, r, c: tensor[r, h, c] if transposed else tensor[h, r, c]
 
     (q, q_at), (k, k_at) = operand("q", queries, depth), operand("k", keys, depth)
     v, v_at = operand("v", keys, width)
@@ -64,8 +68,8 @@ def attention(
         sums = product
         product = te.compute(out, lambda h, i, n: sums[h, i, n] / total[h, i], name="y")
     if transposed:
-        made = product
-        product = te.compute((queries, heads, width), lambda i, h, n: made[h, i, n], name="z")
+        before = product
+        product = te.compute((queries, heads, width), lambda i, h, n: before[h, i, n], name="z")
     return site(product, q, k, v, *([added] if mask else []))
 
 
@@ -76,5 +80,9 @@ CASES: dict[str, Callable[[], SiteExpression]] = {
     "mask": lambda: attention(1, 13, 11, 4, 5, mask=True),
     "whole squares": lambda: attention(1, 16, 9, 16, 5),
     "whole squares, heads second": lambda: attention(2, 32, 5, 16, 3, transposed=True),
+    "of what is computed": lambda: attention(2, 16, 9, 16, 5, made=True),
+    "of what is computed, heads second": lambda: attention(
+        2, 9, 7, 5, 6, transposed=True, made=True
+    ),
     "heads second": lambda: attention(3, 10, 9, 4, 5, late=True, transposed=True),
 }

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.schedule.schedule import create_schedule
 from tilewright.schedule.stage import Stage
-from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, TensorRead
+from tilewright.schedule.tensor import REDUCE, ComputeOp, IterVar, Tensor, TensorRead
 from tilewright.schedule.types import bits
 from tilewright.sketch.access import (
     computed,
@@ -424,7 +424,7 @@ class _AttentionWriter:
             if read is None or axis not in axes_of(factor, [axis]):
                 continue
             tensor = read.tensor
-            if not isinstance(tensor.op, ComputeOp):
+            if self._is_whole(tensor):
                 tensor = self.schedule.cache_read(tensor, "global", [stage])
             copied = self.schedule[tensor]
             along = [
@@ -439,6 +439,10 @@ class _AttentionWriter:
             made.compute_at(self.chain.output, place)
             self._transposed(made, stage, read, along[0])
 
+    def _is_whole(self, tensor: Tensor) -> bool:
+        """Whether a tensor is in memory before the first block."""
+        return not isinstance(tensor.op, ComputeOp) or self.schedule[tensor] in self.chain.before
+
     def _transposed(self, made: Stage, stage: Stage, read: TensorRead, along: int) -> None:
         """The loops of a copy whose last two dimensions are another one and the first of those:
         squares in registers where there are only whole ones, else vectors that are gathered."""
@@ -448,7 +452,7 @@ class _AttentionWriter:
             and extent(self.chain.row) % self.values["block"] == 0
             and along < len(read.indices) - 1
             and bits(read.tensor.dtype) == 32
-            and not isinstance(read.tensor.op, ComputeOp)
+            and self._is_whole(read.tensor)
             and any(depth is axis and extent(axis) % lanes == 0 for axis in stage.op.reduce_axis)
         )
         *_, row, column = made.op.axis

@@ -84,6 +84,17 @@ def test_short_calls_are_batched(machine):
     assert result.median_s == pytest.approx(5e-6)
 
 
+def test_a_short_program_is_looked_at_until_its_workers_are_awake(machine):
+    asleep = [80e-6] * 40
+    slow = measure(machine.program(*asleep, 20e-6), POLICY, best_s=20e-6, clock=machine.clock)
+    assert not slow.dropped
+    assert slow.median_s == pytest.approx(20e-6)
+    machine.calls = 0
+    call = machine.program(80e-6)
+    assert measure(call, POLICY, best_s=20e-6, clock=machine.clock).dropped
+    assert machine.calls * 80e-6 == pytest.approx(POLICY.drop_look_s, rel=0.05)
+
+
 def test_a_noisy_program_gets_more_samples_up_to_the_caps(machine):
     rng = random.Random(0)
     noisy = machine.program(*(rng.uniform(0.001, 0.003) for _ in range(1000)))

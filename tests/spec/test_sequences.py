@@ -393,3 +393,82 @@ def foreign() -> tuple[str, SketchedKernel]:
     schedule = te.create_schedule(y)
     schedule[y].parallel(y.op.axis[0])
     return site, SketchedKernel(schedule, (x, y), {})
+
+
+STACKED = f"tensor<{2 * SHAPE[0]}x{SHAPE[1]}xf32>"
+
+
+def stacked(name: str, *values: str) -> str:
+    """Matrices on top of each other."""
+    types = ", ".join([TYPE] * len(values))
+    whole = f"tensor<{len(values) * SHAPE[0]}x{SHAPE[1]}xf32>"
+    return f"""
+      %{name} = tensor.concat dim(0) {", ".join(values)} : ({types}) -> {whole}"""
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_parts_of_a_whole_are_written_to_their_places(
+    tmp_path: Path, spec: str, workers: int
+) -> None:
+    # What is a part is read by others, too.
+    body = [
+        doubling("a", "%x"),
+        added("b", "%a", "%x"),
+        doubling("c", "%b"),
+        added("d", "%c", "%a"),
+        stacked("e", "%d", "%b"),
+    ]
+    compiler, program = Compiler(tmp_path), programs(body, f"%x: {TYPE}", "%e", STACKED)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len(calls(compiler, program, sequenced)) == 1
+    compiler.compiled(program, sequenced)
+    x = random(*SHAPE)
+    same(by_workers(tmp_path, x, workers), np.concatenate([8 * x, 3 * x]))
+
+
+@pytest.mark.parametrize(
+    ("last", "count"),
+    [
+        # Rows of both beside each other.
+        (f"tensor.concat dim(1) %b, %d : ({TYPE}, {TYPE}) -> tensor<48x64xf32>", 2),
+        # One of both twice.
+        (f"tensor.concat dim(0) %d, %d : ({TYPE}, {TYPE}) -> {STACKED}", 1),
+        # What no kernel makes.
+        (f"tensor.concat dim(0) %d, %x : ({TYPE}, {TYPE}) -> {STACKED}", 1),
+    ],
+)
+def test_other_wholes_are_put_together_behind_their_parts(
+    tmp_path: Path, spec: str, last: str, count: int
+) -> None:
+    body = [doubling("a", "%x"), doubling("b", "%a"), doubling("c", "%b"), added("d", "%c", "%c")]
+    type_ = last.rpartition("-> ")[2]
+    program = programs([*body, f"\n      %e = {last}"], f"%x: {TYPE}", "%e", type_)
+    compiler = Compiler(tmp_path)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len([name for name in calls(compiler, program, sequenced) if "sequence" in name]) == count
+    x = random(*SHAPE)
+    axis, values = (1, (4 * x, 16 * x)) if count == 2 else (0, (16 * x, x if "%x" in last else 16 * x))
+    same(compiler.run(program, sequenced, x)[0], np.concatenate(values, axis))
+
+
+def test_what_a_loop_does_each_time_is_one_dispatch(tmp_path: Path, spec: str) -> None:
+    """As a recurrent layer does: each time around takes the last of what the one before made."""
+    half = f"tensor.extract_slice %s[{SHAPE[0]}, 0] [{TEXT.replace('x', ', ')}] [1, 1]"
+    loop = f"""
+      %begin = arith.constant 0 : index
+      %one = arith.constant 1 : index
+      %four = arith.constant 4 : index
+      %first = tensor.concat dim(0) %x, %x : ({TYPE}, {TYPE}) -> {STACKED}
+      %last = scf.for %i = %begin to %four step %one iter_args(%s = %first) -> ({STACKED}) {{
+        %v = {half} : {STACKED} to {TYPE}
+        {doubling("a", "%v")}
+        {added("b", "%a", "%v")}
+        {stacked("c", "%a", "%b")}
+        scf.yield %c : {STACKED}
+      }}"""
+    compiler, program = Compiler(tmp_path), programs([loop], f"%x: {TYPE}", "%last", STACKED)
+    sequenced = in_sequence(compiler, program, spec)
+    assert len(calls(compiler, program, spec)) == 2
+    assert len(calls(compiler, program, sequenced)) == 1
+    x = random(*SHAPE)
+    same(compiler.run(program, sequenced, x)[0], np.concatenate([54 * x, 81 * x]))

@@ -184,36 +184,57 @@ class _Side:
             for n in range(together)
         ]
         body = build.inner()
-        before, inside = [body.name() for _ in states], [body.name() for _ in steps]
-        after, made = before, []
+        # The states behind one time around are rows of what all its steps made, so that one value
+        # is all that it hands on.
+        count, state = together + len(states) - 1, self._state()
+        unused = [np.zeros([together - 1, *state], self._numpy())] if together > 1 else []
+        first = build.op(
+            "Concat",
+            *(build.constant(one) for one in unused),
+            *(build.reshaped(one, [1, *state]) for one in states),
+            axis=0,
+        )
+        before, inside = body.name(), [body.name() for _ in steps]
+        after, made = self._behind(body, before, together, count), []
         for step in inside:
             after = self._step(body, after, step)
-            made.append(body.reshaped(after[0], [1, *self._state()]))
+            made.append(body.reshaped(after[0], [1, *state]))
+        made += [body.reshaped(one, [1, *state]) for one in after[1:]]
+        results = [body.op("Concat", *made, axis=0)]
         scanned = [build.name()] if layer.outputs[0] else []
-        results = [*after, *(body.op("Concat", *made, axis=0) for _ in scanned)]
+        results += [body.op("Identity", results[0]) for _ in scanned]
 
         def known(name: str, *shape: int) -> onnx.ValueInfoProto:
             return helper.make_tensor_value_info(name, layer.element_type, shape)
 
         wide = [known(one, layer.batch, self._gates) for one in inside]
-        scan = [known(one, together, *self._state()) for one in results[len(states) :]]
         loop = helper.make_graph(
             body.nodes,
             body.name(),
-            [*(known(one, *self._state()) for one in before), *wide],
-            [*(known(one, *self._state()) for one in results[: len(states)]), *scan],
+            [known(before, count, *state), *wide],
+            [known(one, count, *state) for one in results],
         )
-        last = [build.name() for _ in states]
+        last = build.name()
         build.nodes.append(
             helper.make_node(
                 "Scan",
-                [*states, *steps],
-                [*last, *scanned],
+                [first, *steps],
+                [last, *scanned],
                 body=loop,
                 num_scan_inputs=together,
             )
         )
-        return last, [build.reshaped(one, [times * together, *self._state()]) for one in scanned]
+        hidden = [build.part(one, 1, 0, together) for one in scanned]
+        return self._behind(build, last, together, count), [
+            build.reshaped(one, [times * together, *state]) for one in hidden
+        ]
+
+    def _behind(self, build: GraphBuild, rows: str, together: int, count: int) -> list[str]:
+        """The states behind the last of some steps, of what these made."""
+        return [
+            build.reshaped(build.part(rows, 0, n, n + 1), self._state())
+            for n in range(together - 1, count)
+        ]
 
     def _products(self, value: str, weights: str) -> str:
         """The products of an input's steps with its weights, a row for each sample of each step."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 
 from iree.compiler import ir
@@ -28,6 +29,7 @@ PIECES = "tilewright.pieces"
 
 _DISPATCH = "flow.dispatch"
 _TIED = "tied_operands"
+_CONCAT = "tensor.concat"
 # Other ways to look at the same data.
 _VIEWS = ("flow.tensor.reshape", "tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
 # `iree/hal/local/executable_library.h` and the runtime's checks of dispatches.
@@ -90,7 +92,9 @@ def find_sequences(module: ir.Operation) -> list[ir.Module]:
 
     Those of the last result come first, and take with them what makes their inputs, as long as
     nothing else uses it. Where a dispatch could not bind all that they read, a sequence begins
-    behind the earliest point at which one value is all that is needed of what comes before.
+    behind the earliest point at which one value is all that is needed of what comes before. Results
+    that lie side by side in a concatenation, as the steps of a loop's body give them, are written
+    to their places in it: the last result is that, then.
 
     Args:
         module: the program with kernels at the preprocessing phase.
@@ -104,20 +108,32 @@ def find_sequences(module: ir.Operation) -> list[ir.Module]:
     for function in symbols(module).values():
         if function.name != "util.func" or not len(function.regions[0].blocks):
             continue
-        calls = _Calls(function, kernels)
-        for members in calls.sequences():
-            alone = calls.isolated(members)
-            if not alone.obstacle:
-                found.setdefault(alone.digest, alone.module)
+        for calls in _calls_of(function, kernels):
+            for members in calls.sequences():
+                alone = calls.isolated(members)
+                if not alone.obstacle:
+                    found.setdefault(alone.digest, alone.module)
     return list(found.values())
 
 
-class _Calls:
-    """The calls of kernels of a function."""
+def _calls_of(function: ir.Operation, kernels: Mapping[str, StageKernel]) -> Iterator[_Calls]:
+    """The calls of each straight part of a function: of its body, and of its loops'."""
+    for owner in (function, *walk(function)):
+        for region in owner.regions:
+            blocks = list(region.blocks)
+            if len(blocks) == 1 and _is_straight(owner):
+                yield _Calls([op.operation for op in blocks[0].operations], kernels)
 
-    def __init__(self, function: ir.Operation, kernels: Mapping[str, StageKernel]) -> None:
-        blocks = list(function.regions[0].blocks)
-        ops = [op.operation for op in blocks[0].operations] if len(blocks) == 1 else []
+
+def _is_straight(op: ir.Operation) -> bool:
+    """Whether what is inside of an op are ops that run one after the other."""
+    return op.name == "util.func" or op.name.startswith("scf.")
+
+
+class _Calls:
+    """The calls of kernels among ops that run one after the other."""
+
+    def __init__(self, ops: Sequence[ir.Operation], kernels: Mapping[str, StageKernel]) -> None:
         self._place = {op: n for n, op in enumerate(ops)}
         # What each call reads.
         self._reads = {
@@ -125,16 +141,26 @@ class _Calls:
             for op in ops
             if _is_stage(op, kernels)
         }
+        # Concatenations of what calls make, each of its own, and what they read.
+        self._joins = {op: list(op.operands) for op in ops if op.name == _CONCAT}
+        self._joins = {op: parts for op, parts in self._joins.items() if self._is_joined(op, parts)}
+
+    def _is_joined(self, join: ir.Operation, parts: Sequence[ir.Value]) -> bool:
+        makers = {self._source(value) for value in parts}
+        return len(makers) == len(parts) and makers <= set(self._reads) and bool(_parts(join))
 
     def sequences(self) -> Iterator[set[ir.Operation]]:
         """Sets of calls that can be one dispatch each, of two at least."""
         left = set(self._reads)
-        for op in sorted(self._reads, key=self._place.__getitem__, reverse=True):
-            if op in left:
-                members = self._grown(op, left)
-                left -= members
-                if len(members) > 1:
-                    yield members
+        for op in sorted((*self._reads, *self._joins), key=self._place.__getitem__, reverse=True):
+            if op not in left and op not in self._joins:
+                continue
+            members = self._grown(op, left)
+            if op in self._joins and not self._needed({op}) <= members:
+                continue
+            left -= members
+            if len(members) > 1:
+                yield members
 
     def isolated(self, members: set[ir.Operation]) -> IsolatedSite:
         """A sequence as a module of its own.
@@ -170,14 +196,17 @@ class _Calls:
 
     def _needed(self, members: set[ir.Operation]) -> set[ir.Operation]:
         """The other calls whose results some calls read."""
-        makers = {self._source(value) for one in members for value in self._reads[one]}
+        makers = {self._source(value) for one in members for value in self._read_by(one)}
         return {op for op in makers if op in self._reads} - members
 
     def _bindings(self, members: set[ir.Operation]) -> int:
         """What a dispatch of some calls binds: claims, what they read, result and memory."""
         return 3 + len(
-            {v for one in members for v in self._reads[one] if self._source(v) not in members}
+            {v for one in members for v in self._read_by(one) if self._source(v) not in members}
         )
+
+    def _read_by(self, op: ir.Operation) -> list[ir.Value]:
+        return self._joins[op] if op in self._joins else self._reads[op]
 
     def _source(self, value: ir.Value) -> ir.Operation | None:
         """The op that makes what a value is another view of."""
@@ -215,6 +244,16 @@ def _is_stage(op: ir.Operation, kernels: Mapping[str, StageKernel]) -> bool:
     )
 
 
+def _parts(join: ir.Operation) -> list[int]:
+    """At which bytes of a concatenation its parts begin; none where they do not lie side by side,
+    or not where code may expect a tensor to begin."""
+    axis = ir.IntegerAttr(join.attributes["dim"]).value
+    if prod(ir.RankedTensorType(join.results[0].type).shape[:axis]) != 1:
+        return []
+    offsets = list(accumulate(map(_bytes, join.operands), initial=0))[:-1]
+    return [] if any(offset % ALIGNMENT for offset in offsets) else offsets
+
+
 def _called(op: ir.Operation) -> str:
     entries = ir.ArrayAttr(op.attributes["entry_points"])
     return ir.SymbolRefAttr(entries[0]).value[0] if len(entries) == 1 else ""
@@ -240,7 +279,8 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
 
     Memory is given to a result from its own stage to the last that reads it, to larger ones first,
     each at the lowest place that is free then. Where a kernel reads a result for the last time and
-    its own can take the place of that, both have the same.
+    its own can take the place of that, both have the same. The parts of a concatenation that is the
+    sequence's result are at their places in that from the beginning.
 
     Args:
         function: `main` of a sequence.
@@ -260,14 +300,19 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
                 bound.setdefault(number)
             else:
                 last_use[number] = n
+    last = list(block.operations)[-1].operands[0].owner.operation
+    joined = last.name == _CONCAT
+    ends = [_origin(v, made)[0] for v in last.operands] if joined else [len(calls) - 1]
+    for n in ends:
+        last_use[n] = len(calls)
     home = _homes(calls, kernels, read, last_use)
-    of_result = home[-1]
+    parts = dict(zip((home[n] for n in ends), _parts(last) if joined else [0], strict=True))
     # What a kernel has of its own, beside its result, is memory for the time of its stage.
     wanted = {
         (n, k): (_bytes(value), n, n if k else last_use[n])
         for n, op in enumerate(calls)
         for k, value in enumerate(list(op.results)[: _own_results(op, kernels)])
-        if k or (home[n] == n and n != of_result)
+        if k or (home[n] == n and n not in parts)
     }
     offsets, scratch = _memory(list(wanted.values()))
     memory = dict(zip(wanted, offsets, strict=True))
@@ -276,8 +321,8 @@ def plan_sequence(function: ir.Operation, kernels: Mapping[str, StageKernel]) ->
     stages = []
     for n, op in enumerate(calls):
         own = [
-            BoundPlace(1 + len(inputs))
-            if not k and home[n] == of_result
+            BoundPlace(1 + len(inputs), parts[home[n]])
+            if not k and home[n] in parts
             else BoundPlace(2 + len(inputs), memory[(n, k) if k else (home[n], 0)])
             for k in range(_own_results(op, kernels))
         ]

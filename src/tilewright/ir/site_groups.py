@@ -20,6 +20,7 @@ from tilewright.ir.site_ops import (
     OUTSIDE,
     ProgramOps,
     is_cheap,
+    is_costly,
     is_move,
     is_placed_late,
     is_widening,
@@ -137,26 +138,34 @@ class SiteGroups:
         op = self._ops.ops[number]
         users = {user for value in op.results for user in self._ops.users(value)}
         readers = set().union(*map(self._at, users))
-        reduces = any(
-            where & makers and not is_cheap(other)
-            for other, where in zip(self._ops.ops, self._where, strict=True)
-        )
-        return readers if op.name in _MOVES and reduces and _is_one_group(readers) else makers
+        late = op.name in _MOVES and self._reduces(makers) and _is_one_group(readers)
+        return readers if late else makers
 
     def _hand_on(self) -> None:
         """Where elementwise ops of one result of a group make others: they go to who uses these.
 
-        IREE stores both where several dispatches use the first. A kernel has one result.
+        IREE stores both where several dispatches use the first. A kernel has one result. What takes
+        a function of each element is not for products, which would compute it for each that they
+        add up: the state of an LSTM is stored, and is a site where it is a dispatch of its own.
         """
         for group, values in self._results().items():
             for first in values:
                 moved = self._behind(first, values, group) if len(values) > 1 else set()
+                costly = any(is_costly(self._ops.ops[number]) for number in moved)
                 for number in sorted(moved, reverse=True):
                     users = {u for v in self._ops.ops[number].results for u in self._ops.users(v)}
                     self._where[number] -= {group}
-                    self._where[number] |= set().union(*map(self._at, users)) - {group}
+                    to = set().union(*map(self._at, users)) - {group}
+                    self._where[number] |= set() if costly and self._reduces(to) else to
                 if moved:
                     break
+
+    def _reduces(self, groups: Set[int]) -> bool:
+        """Whether any of some groups has ops that are not elementwise."""
+        return any(
+            where & groups and not is_cheap(op)
+            for op, where in zip(self._ops.ops, self._where, strict=True)
+        )
 
     def _widen_late(self) -> None:
         """Where numbers are only made wider for others: it is done by who uses them.

@@ -23,6 +23,11 @@ OUTSIDE = -1
 _DIALECTS = ("arith.", "complex.", "iree_linalg_ext.", "linalg.", "math.", "tensor.")
 # What stores a number in more bits.
 _WIDENING = ("arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp")
+# What takes many times as long as a multiplication.
+_FUNCTIONS = (
+    *("math.atan", "math.cos", "math.erf", "math.exp", "math.log", "math.pow", "math.sin"),
+    *("math.sqrt", "math.rsqrt", "math.tan", "arith.div", "complex."),
+)
 # No access to the data.
 _SIZES = ("tensor.dim",)
 
@@ -73,6 +78,15 @@ def is_cheap(op: ir.Operation) -> bool:
         or op.name in ("linalg.broadcast", "linalg.fill", "linalg.transpose")
         or is_elementwise(op)
     )
+
+
+def is_costly(op: ir.Operation) -> bool:
+    """Whether an op computes a function of each element, such as an exponential, or divides by it.
+
+    Args:
+        op: one that can be part of a site.
+    """
+    return any(one.name.startswith(_FUNCTIONS) for one in (op, *walk(op)))
 
 
 def is_move(op: ir.Operation) -> bool:

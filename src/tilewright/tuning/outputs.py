@@ -195,7 +195,7 @@ def _in_sequence(programs: Programs, rivals: Sequence[Company]) -> list[Company]
             break
         one = in_sequence(programs, company)
         made += [one] if one is not None else []
-        if one is not None and number < len(rivals):
+        if number < len(rivals):
             more = with_more_kernels(programs, company)
             waiting += [more] if more is not None else []
     return made

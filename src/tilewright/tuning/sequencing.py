@@ -89,13 +89,17 @@ def with_more_kernels(programs: Programs, company: Company) -> Company | None:
         are no more, or there is none.
     """
     prepared, more = company.prepared, {}
-    for task in prepared.tasks:
-        if task.is_chain or task.identity in company.choices or task.identity in company.covered:
+    taken = {*company.choices, *company.covered}
+    # What stands for several dispatches comes first, since it leaves these out.
+    for task in sorted(prepared.tasks, key=lambda one: not one.is_chain):
+        parts = {one.identity for one in prepared.parts_of(task)} if task.is_chain else set()
+        if {task.identity, *parts} & taken:
             continue
         kernels = [t for t in task.trials if t.ok and task.kernel(t.configuration) is not None]
         best = min(kernels, key=lambda t: t.time_s or math.inf, default=None)
         if best is not None and (best.time_s or math.inf) < _NEAR * (task.default_s or 0.0):
             more[task.identity] = best.configuration
+            taken |= {task.identity, *parts}
     if not more or company.build.preprocessing is None:
         return None
     stem = f"{company.build.name}_more"

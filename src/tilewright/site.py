@@ -24,6 +24,8 @@ class Site:
         also those from parameter files): they can be packed ahead. output: its one result.
         reason: why no kernel is tried for it, '' where one can be. What could not even be cut out
         of the program has the empty path for its module, no inputs, and None for its output.
+        again: where all of it is in loops, how many different sets of constants one time around
+        reads, and the next time reads again; else 0.
     """
 
     name: str
@@ -35,6 +37,13 @@ class Site:
     output: ArgumentType | None
     reason: str = ""
     runs: tuple[int, ...] = ()
+    again: int = 0
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of what it reads that the program knows before it runs."""
+        known = zip(self.inputs, self.constant, strict=True)
+        return sum(one.bytes for one, constant in known if constant)
 
     @property
     def all_runs(self) -> tuple[int, ...]:

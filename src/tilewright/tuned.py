@@ -290,7 +290,8 @@ def way_to_run(
     advised = next((run for run in result.runs if run.advised), None)
     if threads is not None or advised is None:
         return DeviceOptions.cpu(target.cores)
-    return replace(DeviceOptions.cpu(advised.threads), pinned=advised.pinned)
+    plain = DeviceOptions.cpu(advised.threads)
+    return replace(plain, pinned=advised.pinned, spin_us=advised.spin_us)
 
 
 @atexit.register

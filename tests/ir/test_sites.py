@@ -522,6 +522,81 @@ def test_what_a_step_of_a_loop_reads_of_a_sequence_is_an_input(compiler):
     assert not any("extract_slice" in name for name in computed(site))
 
 
+def looped(*products, around=""):
+    """A loop of products one after the other, each with the weights of that name; `around`: of one
+    behind it."""
+    small = "tensor<8x8xf32>"
+    names = sorted({*products, *around})
+    weights = "".join(
+        f"""
+  %{name} = arith.constant dense<{[[float(n + i * j) for i in range(8)] for j in range(8)]}>
+      : {small}"""
+        for n, name in enumerate(names)
+    )
+
+    def product(name, value, weight):
+        return f"""
+    %f{name} = linalg.fill ins(%zero : f32) outs(%e : {small}) -> {small}
+    %{name} = linalg.matmul ins({value}, %{weight} : {small}, {small})
+        outs(%f{name} : {small}) -> {small}"""
+
+    inside = "".join(
+        product(f"p{n}", f"%p{n - 1}" if n else "%s", one) for n, one in enumerate(products)
+    )
+    behind = "".join(product("q", "%r", one) for one in around)
+    return f"""
+func.func @main(%x: {small}) -> {small} {{
+  %zero = arith.constant 0.0 : f32
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c6 = arith.constant 6 : index
+  %e = tensor.empty() : {small}{weights}
+  %r = scf.for %i = %c0 to %c6 step %c1 iter_args(%s = %x) -> ({small}) {{{inside}
+    scf.yield %p{len(products) - 1} : {small}
+  }}{behind}
+  return {"%q" if around else "%r"} : {small}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "count", "again"),
+    [
+        (looped("w"), 6, 1),
+        (looped("w", "w"), 12, 1),
+        (looped("w", "v"), 12, 2),
+        (looped("w", "v", around="u"), 13, 0),
+    ],
+)
+def test_what_each_time_around_a_loop_reads_again_is_counted(compiler, source, count, again):
+    _, found = sites_of(compiler, source)
+    (site,) = found
+    assert (site.count, site.again) == (count, again)
+
+
+def test_a_function_of_each_element_is_no_part_of_the_product_that_reads_it(compiler):
+    # As the states of an LSTM: two results of one dispatch, one made of the other.
+    source = f"""
+func.func @main(%x: {MATRIX}, %v: {MATRIX}) -> ({MATRIX}, {MATRIX}) {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {MATRIX}
+  %f = linalg.fill ins(%z : f32) outs(%e : {MATRIX}) -> {MATRIX}
+  %c = math.tanh %x : {MATRIX}
+  %g = math.exp %c : {MATRIX}
+  %h = arith.mulf %g, %x : {MATRIX}
+  %p = linalg.matmul ins(%h, %v : {MATRIX}, {MATRIX}) outs(%f : {MATRIX}) -> {MATRIX}
+  %q = linalg.matmul ins(%c, %v : {MATRIX}, {MATRIX}) outs(%f : {MATRIX}) -> {MATRIX}
+  return %p, %q : {MATRIX}, {MATRIX}
+}}
+"""
+    _, found = sites_of(compiler, source)
+    alone = [site for site in found if len(site.dispatches) == 1]
+    assert sorted(name for site in alone for name in computed(site) if "." in name) == [
+        "linalg.matmul",
+        "math.tanh",
+    ]
+
+
 RUN_TIME = {
     "it has sizes that are known at run time only": """
 func.func @main(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {

@@ -48,15 +48,16 @@ def test_as_many_workers_as_cores_are_tried_on_cores_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tilewright.measure.device_options.physical_cores", lambda: 4)
-    assert [one.pinned for one in ways_to_run(4)] == [False, True, True, False]
-    (flag,) = ways_to_run(4)[-2].topology_flags
-    assert flag == "--task_topology_max_group_count=4"
-    (flag,) = ways_to_run(4)[-1].topology_flags
-    assert flag == "--task_topology_group_count=4"
+    assert [one.pinned for one in ways_to_run(4)] == [False, True, True, False, True]
+    *_, kept, moved, awake = ways_to_run(4)
+    assert kept.worker_flags == ["--task_topology_max_group_count=4"]
+    assert moved.worker_flags == ["--task_topology_group_count=4"]
+    assert awake.worker_flags == [*kept.worker_flags, "--task_worker_spin_us=10"]
+    assert awake == replace(kept, spin_us=10)
     assert not ways_to_run(8)[-1].pinned, "no core for each"
     monkeypatch.setattr(ways, "huge_pages_on_request", lambda: True)
     last = [(one.huge_pages, one.pinned) for one in ways_to_run(4)[2:]]
-    assert last == [(False, True), (True, True), (False, False), (True, False)]
+    assert last == [(False, True), (True, True), (False, False), (True, False), (False, True)]
 
 
 def test_cores_are_those_that_the_process_may_run_on(

@@ -445,10 +445,12 @@ def test_other_wholes_are_put_together_behind_their_parts(
     program = programs([*body, f"\n      %e = {last}"], f"%x: {TYPE}", "%e", type_)
     compiler = Compiler(tmp_path)
     sequenced = in_sequence(compiler, program, spec)
-    assert len([name for name in calls(compiler, program, sequenced) if "sequence" in name]) == count
+    assert sum("sequence" in name for name in calls(compiler, program, sequenced)) == count
     x = random(*SHAPE)
-    axis, values = (1, (4 * x, 16 * x)) if count == 2 else (0, (16 * x, x if "%x" in last else 16 * x))
-    same(compiler.run(program, sequenced, x)[0], np.concatenate(values, axis))
+    made = {"%b": 4 * x, "%d": 16 * x, "%x": x}
+    parts = [made[name.strip()] for name in last.partition(") ")[2].partition(":")[0].split(",")]
+    axis = int("dim(1)" in last)
+    same(compiler.run(program, sequenced, x)[0], np.concatenate(parts, axis))
 
 
 def test_what_a_loop_does_each_time_is_one_dispatch(tmp_path: Path, spec: str) -> None:

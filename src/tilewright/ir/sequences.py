@@ -127,7 +127,8 @@ def _calls_of(function: ir.Operation, kernels: Mapping[str, StageKernel]) -> Ite
 
 def _is_straight(op: ir.Operation) -> bool:
     """Whether what is inside of an op are ops that run one after the other."""
-    return op.name == "util.func" or op.name.startswith("scf.")
+    name: str = op.name
+    return name == "util.func" or name.startswith("scf.")
 
 
 class _Calls:

@@ -23,6 +23,7 @@ from tilewright.ir.site_ops import CONSTANT, ProgramOps, size_in_bits
 _LONGEST = 8
 # What makes one site of several groups.
 _WHOLE = (Chain.ROWS, Chain.ATTENTION, Chain.PRODUCT, Chain.MOVES, Chain.BAND, Chain.GATED)
+_LOOPS = ("scf.for", "scf.forall", "scf.while")
 _NOTHING = "no op of the program was found in it"
 _READY = "the program has it as a dispatch already"
 
@@ -34,7 +35,8 @@ class ProgramSite:
     dispatches: entry points of the dispatches that IREE computes it with, and how often one run
     runs each of them for it. count: how often a run computes it. alone: the site as a module; None
     where `reason` says why there is none. constant: which of its inputs are known before a run. Two
-    with the same `alone.digest` and `constant` are the same site.
+    with the same `alone.digest` and `constant` are the same site. reads: for each place where the
+    program has it the loop that it is in, if it is, and the values of those inputs.
     """
 
     dispatches: Mapping[str, int]
@@ -42,6 +44,14 @@ class ProgramSite:
     alone: IsolatedSite | None
     constant: tuple[bool, ...] = ()
     reason: str = ""
+    reads: frozenset[tuple[ir.Operation | None, tuple[ir.Value, ...]]] = frozenset()
+
+    @property
+    def again(self) -> int:
+        """How many different sets of constants one time around a loop reads, where every place is
+        in one: the next time reads the same. 0 where that is not so."""
+        loops = Counter(loop for loop, _ in self.reads)
+        return 0 if None in loops else max(loops.values(), default=0)
 
 
 def find_program_sites(
@@ -75,7 +85,8 @@ def find_program_sites(
         known = found.get(key)
         if known is not None:
             runs = Counter(known.dispatches) + Counter(site.dispatches)
-            site = replace(known, dispatches=runs, count=known.count + site.count)
+            count, reads = known.count + site.count, known.reads | site.reads
+            site = replace(known, dispatches=runs, count=count, reads=reads)
         found[key] = site
     return list(found.values())
 
@@ -224,6 +235,19 @@ class _Sites:
         for group in groups:
             for dispatch in self._members[group]:
                 runs[dispatch.entry] += dispatch.count
-        known = map(self._ops.known, alone.inputs if alone is not None else ())
-        constant = tuple(one == CONSTANT for one in known)
-        return ProgramSite(runs, self._count[groups[-1]], alone, constant, reason)
+        count = self._count[groups[-1]]
+        if alone is None:
+            return ProgramSite(runs, count, None, reason=reason)
+        constant = tuple(self._ops.known(one) == CONSTANT for one in alone.inputs)
+        read = tuple(one for one, known in zip(alone.inputs, constant, strict=True) if known)
+        reads = frozenset({(_loop_of(alone.result.owner.operation), read)})
+        return ProgramSite(runs, count, alone, constant, reason, reads)
+
+
+def _loop_of(op: ir.Operation) -> ir.Operation | None:
+    """The innermost loop that an op is in."""
+    while op.name not in _LOOPS:
+        if op.parent is None:
+            return None
+        op = op.parent.operation
+    return op

@@ -35,7 +35,8 @@ class DeviceOptions:
     system saves cores. batch: threads that are woken do not take the core of one that runs (Linux's
     `SCHED_BATCH`), as the runtime expects of its workers and the thread that waits for them: else
     the waiting one, woken by a worker, may take the worker's core and spin there for what only the
-    worker can do (docs/upstream/wait_preempts_worker.py).
+    worker can do (docs/upstream/wait_preempts_worker.py). spin_us: microseconds that a worker
+    without work looks for some before it falls asleep; to be woken takes it longer.
     """
 
     uri: str = "local-task"
@@ -45,6 +46,7 @@ class DeviceOptions:
     huge_pages: bool = False
     pinned: bool = False
     batch: bool = True
+    spin_us: int = 0
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads < 1:
@@ -65,16 +67,17 @@ class DeviceOptions:
     @property
     def tool_flags(self) -> list[str]:
         """The flags by which IREE's own tools open it."""
-        return [f"--device={self.uri}", *self.topology_flags]
+        return [f"--device={self.uri}", *self.worker_flags]
 
     @property
-    def topology_flags(self) -> list[str]:
-        """The flags of the runtime that say which workers there are."""
+    def worker_flags(self) -> list[str]:
+        """The flags of the runtime that say which workers there are, and how they wait."""
+        spinning = [f"--task_worker_spin_us={self.spin_us}"] if self.spin_us else []
         if self.threads is None:
-            return []
+            return spinning
         # Workers of a number that is given run wherever the system has them.
         count = "max_group_count" if self.pinned else "group_count"
-        return [f"--task_topology_{count}={self.threads}"]
+        return [f"--task_topology_{count}={self.threads}", *spinning]
 
     @property
     def schedules_batch(self) -> bool:

@@ -62,10 +62,9 @@ class Device:
         self.options = options
         self.bindings: Any = runtime
         _keep_freed_memory()
-        flags = [*options.flags, *options.topology_flags]
-        if options.pinned:
-            # What another device of this process asked for would count before it.
-            flags.append("--task_topology_group_count=0")
+        # What another device of this process asked for would count.
+        before = ["--task_topology_group_count=0"] if options.pinned else []
+        flags = [*before, "--task_worker_spin_us=0", *options.flags, *options.worker_flags]
         try:
             runtime.flags.parse_flags(*flags)
         except ValueError as error:

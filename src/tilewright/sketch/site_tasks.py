@@ -89,6 +89,7 @@ def find_on_the_way(
                 output=argument_type(alone.result.type) if alone is not None else None,
                 reason=found.reason,
                 runs=tuple(found.dispatches.values()),
+                again=found.again,
             )
         )
     return tuple(sites), flow

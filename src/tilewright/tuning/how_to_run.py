@@ -253,4 +253,5 @@ def _summary(
         way.huge_pages,
         way.pinned,
         way.schedules_batch,
+        way.spin_us,
     )

@@ -278,9 +278,16 @@ def _task(
         target=target,
         key=TaskKey(workload, target.key, opened.compiler_version, flags),
         repeats=repeats_for(workload, target.cores, target.is_gpu),
-        beside=0 if target.is_gpu else prepared.constant_bytes,
+        beside=0 if target.is_gpu else _constants_beside(prepared, site),
         site=site,
     )
     task.space_points = task.restricted.size_estimate(np.random.default_rng(0)).points
     task.folder.mkdir(parents=True, exist_ok=True)
     return task
+
+
+def _constants_beside(prepared: PreparedVariant, site: TunableSite | None) -> int:
+    """Bytes of constants that are read from one time that a site reads its own to the next."""
+    if site is not None and site.site.again:
+        return site.site.again * site.site.constant_bytes
+    return prepared.constant_bytes

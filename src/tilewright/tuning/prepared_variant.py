@@ -57,10 +57,9 @@ class PreparedVariant:
         found: dict[str, int] = {}
         single = (one.tunable for one in self.sites if one.tunable is not None)
         for site in (one.site for one in single if one.is_one_dispatch):
-            known = zip(site.inputs, site.constant, strict=True)
-            size = sum(one.bytes for one, constant in known if constant)
             for name, runs in zip(site.dispatches, site.all_runs, strict=True):
-                found[name] = max(found.get(name, 0), size * runs)
+                size = site.constant_bytes * min(runs, site.again or runs)
+                found[name] = max(found.get(name, 0), size)
         return sum(found.values())
 
     @property

@@ -52,7 +52,7 @@ class RunSummary:
     `ms` is the median of interleaved rounds, `ratio_ci` the interval of its time over that of the
     way that was tuned for. `advised`: the one to use. `command` runs the program so.
     `huge_pages`: with them, where weights are many. `pinned`: workers keep their cores.
-    `batch`: as one of Linux's batch processes.
+    `batch`: as one of Linux's batch processes. `spin_us`: microseconds that workers stay awake.
     """
 
     device: str
@@ -64,11 +64,17 @@ class RunSummary:
     huge_pages: bool = False
     pinned: bool = False
     batch: bool = False
+    spin_us: int = 0
 
     @property
     def words(self) -> list[str]:
         """What there is to say of it beside its device and threads."""
-        said = {"huge pages": self.huge_pages, "pinned": self.pinned, "batch": self.batch}
+        said = {
+            "huge pages": self.huge_pages,
+            "pinned": self.pinned,
+            "batch": self.batch,
+            f"awake for {self.spin_us} us": self.spin_us > 0,
+        }
         return [word for word, is_so in said.items() if is_so]
 
 

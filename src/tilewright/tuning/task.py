@@ -39,8 +39,8 @@ class DispatchTask:
     program, over all of `names`. `restricted` is the space that is searched (narrowed by a
     configuration file), `space` the whole one. `repeats`: executions in one submission when it is
     timed, `rotations`: on this many sets of operands. `beside`: bytes of constants that a call of
-    the whole program reads. `key` is the database's: results are reused only where all of it is
-    equal.
+    the whole program reads, or one time around its loop. `key` is the database's: results are
+    reused only where all of it is equal.
     Times are seconds of one execution.
 
     `site`: that kernels of our own are tried for, with its `data`; None where there are none. A

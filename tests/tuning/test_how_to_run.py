@@ -143,6 +143,17 @@ def test_each_way_is_timed_and_has_its_line(tmp_path: Path) -> None:
     assert (asked.vmfb, asked.threads) == ("tuned.vmfb", 2)
 
 
+def test_workers_that_stay_awake_have_a_line_and_words(tmp_path: Path) -> None:
+    run = programs(tmp_path, DeviceOptions.cpu(2))
+    run.benchmark.seconds[replace(DeviceOptions.cpu(2), spin_us=10)] = [0.5e-3] * 9
+    found = measure_ways(run, BUILD, tmp_path / "p.vmfb", 5e-3)
+    (awake,) = [one for one in found if one.spin_us]
+    assert awake.advised
+    assert "awake for 10 us" in awake.words
+    assert "--task_worker_spin_us=10" in shlex.split(awake.command)
+    assert not any("spin" in one.command for one in found if one is not awake)
+
+
 def test_the_line_with_huge_pages_is_one_that_a_shell_runs(tmp_path: Path) -> None:
     run = programs(tmp_path, DeviceOptions.cpu(2))
     run.benchmark.seconds[replace(DeviceOptions.cpu(2), huge_pages=True)] = [1.5e-3] * 9

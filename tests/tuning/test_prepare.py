@@ -100,6 +100,35 @@ def test_sites_that_one_dispatch_computes_are_tasks_of_different_names(tmp_path)
     assert {task.beside for task in tasks} == {prepared.constant_bytes}
 
 
+def test_what_a_loop_reads_again_is_beside_itself_alone(tmp_path):
+    weights = [[[float((i * j + n) % 7) for j in range(64)] for i in range(64)] for n in range(2)]
+    source = f"""
+        func.func @main(%a: {MATRIX}) -> {MATRIX} {{
+          %w = arith.constant dense<{weights[0]}> : {MATRIX}
+          %v = arith.constant dense<{weights[1]}> : {MATRIX}
+          %zero = arith.constant 0.0 : f32
+          %c0 = arith.constant 0 : index
+          %c1 = arith.constant 1 : index
+          %c9 = arith.constant 9 : index
+          %empty = tensor.empty() : {MATRIX}
+          %fill = linalg.fill ins(%zero : f32) outs(%empty : {MATRIX}) -> {MATRIX}
+          %r = scf.for %i = %c0 to %c9 step %c1 iter_args(%s = %a) -> ({MATRIX}) {{
+            %p = linalg.matmul ins(%s, %w : {MATRIX}, {MATRIX}) outs(%fill : {MATRIX}) -> {MATRIX}
+            scf.yield %p : {MATRIX}
+          }}
+          %q = linalg.matmul ins(%r, %v : {MATRIX}, {MATRIX}) outs(%fill : {MATRIX}) -> {MATRIX}
+          %y = math.exp %q : {MATRIX}
+          return %y : {MATRIX}
+        }}"""
+    prepared = take_apart(opened(tmp_path, source))
+    size = 64 * 64 * 4
+    # Once each, however often the loop reads its own.
+    assert prepared.constant_bytes == 2 * size
+    beside = {task.count: task.beside for task in prepared.tasks if not task.is_chain}
+    assert beside[9] == size
+    assert beside[1] == 2 * size
+
+
 def test_what_cannot_be_isolated_is_said(tmp_path):
     prepared = take_apart(opened(tmp_path))
     (skipped,) = prepared.skipped

@@ -118,17 +118,11 @@ def find_sequences(module: ir.Operation) -> list[ir.Module]:
 
 def _calls_of(function: ir.Operation, kernels: Mapping[str, StageKernel]) -> Iterator[_Calls]:
     """The calls of each straight part of a function: of its body, and of its loops'."""
-    for owner in (function, *walk(function)):
-        for region in owner.regions:
-            blocks = list(region.blocks)
-            if len(blocks) == 1 and _is_straight(owner):
-                yield _Calls([op.operation for op in blocks[0].operations], kernels)
-
-
-def _is_straight(op: ir.Operation) -> bool:
-    """Whether what is inside of an op are ops that run one after the other."""
-    name: str = op.name
-    return name == "util.func" or name.startswith("scf.")
+    inside = [op for op in walk(function) if op.name.startswith("scf.")]
+    for region in (region for owner in (function, *inside) for region in owner.regions):
+        blocks = list(region.blocks)
+        if len(blocks) == 1:
+            yield _Calls([op.operation for op in blocks[0].operations], kernels)
 
 
 class _Calls:
@@ -143,12 +137,15 @@ class _Calls:
             if _is_stage(op, kernels)
         }
         # Concatenations of what calls make, each of its own, and what they read.
-        self._joins = {op: list(op.operands) for op in ops if op.name == _CONCAT}
-        self._joins = {op: parts for op, parts in self._joins.items() if self._is_joined(op, parts)}
+        self._joins = {
+            op: list(op.operands) for op in ops if op.name == _CONCAT and self._is_joined(op)
+        }
 
-    def _is_joined(self, join: ir.Operation, parts: Sequence[ir.Value]) -> bool:
-        makers = {self._source(value) for value in parts}
-        return len(makers) == len(parts) and makers <= set(self._reads) and bool(_parts(join))
+    def _is_joined(self, join: ir.Operation) -> bool:
+        makers = {self._source(value) for value in join.operands}
+        return (
+            len(makers) == len(join.operands) and makers <= set(self._reads) and _parts(join) != []
+        )
 
     def sequences(self) -> Iterator[set[ir.Operation]]:
         """Sets of calls that can be one dispatch each, of two at least."""

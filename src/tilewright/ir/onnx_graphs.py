@@ -33,6 +33,9 @@ def shapes_of(model: onnx.ModelProto) -> Shapes:
     found: Shapes = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            # Not even the rank is known.
+            continue
         sizes = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
         found[value.name] = tensor.elem_type, sizes
     for one in graph.initializer:

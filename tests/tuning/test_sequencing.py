@@ -6,7 +6,10 @@ Verdicts are played, so that what is handed back does not hang on a machine's no
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,3 +186,100 @@ def test_kernels_almost_as_fast_alone_are_tried_between_others(
     tuned(tmp_path, 2, wider, trials=12)
     (sequence,) = check_spec((tmp_path / "out" / "preprocessing_spec.mlir").read_text()).sequences
     assert [name.split("_")[0] for name in sequence] == ["contraction"] * 2 + ["reduction"]
+
+
+@dataclass
+class PlayedTask:
+    """A task of a program as far as it matters which kernels are tried more; all are kernels."""
+
+    identity: str
+    kernel_s: float
+    parts: tuple[str, ...] = ()
+    ok: bool = True
+    default_s: float = 1.0
+    trials: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        slow = SimpleNamespace(ok=True, time_s=9.0, configuration="slow")
+        best = SimpleNamespace(ok=self.ok, time_s=self.kernel_s, configuration=self.identity)
+        self.trials = [slow, best]
+
+    @property
+    def is_chain(self) -> bool:
+        return bool(self.parts)
+
+    def kernel(self, configuration: object) -> object:
+        return configuration
+
+
+@dataclass
+class PlayedCompany:
+    """A program whose choices are `choices`."""
+
+    prepared: Any
+    choices: dict[str, str]
+    covered: dict[str, str]
+    dropped: set[str]
+    build: Any
+
+
+MORE = {
+    "near": ([PlayedTask("a", 1.2)], {}, {"a"}),
+    "too slow": ([PlayedTask("a", 1.9)], {}, set()),
+    "wrong results": ([PlayedTask("a", 0.5, ok=False)], {}, set()),
+    "chosen already": ([PlayedTask("a", 0.5)], {"a": "now"}, set()),
+    "several dispatches first": (
+        [PlayedTask("a", 0.9), PlayedTask("b", 0.9), PlayedTask("ab", 1.2, ("a", "b"))],
+        {},
+        {"ab"},
+    ),
+    "one of several has a kernel": (
+        [PlayedTask("a", 0.9), PlayedTask("b", 1.1), PlayedTask("ab", 0.5, ("a", "b"))],
+        {"a": "now"},
+        {"b"},
+    ),
+    "of two that overlap the first": (
+        [
+            PlayedTask("b", 9.0),
+            PlayedTask("ab", 1.0, ("a", "b")),
+            PlayedTask("bc", 1.0, ("b", "c")),
+        ],
+        {},
+        {"ab"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_which_kernels_are_tried_between_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, choices, expected = MORE[name]
+    by = {task.identity: task for task in tasks}
+    prepared = SimpleNamespace(
+        tasks=tasks, parts_of=lambda task: [by[part] for part in task.parts if part in by]
+    )
+    build = SimpleNamespace(name="best", preprocessing=Path("spec.mlir"))
+    company: Any = PlayedCompany(prepared, dict(choices), {}, {"gone"}, build)
+    asked: list[dict[str, str]] = []
+
+    def built(programs: object, prepared: object, several: Any, stem: str) -> list[Any]:
+        asked.extend(several)
+        assert stem == "best_more"
+        return [PlayedCompany(prepared, several[0], {}, set(), build)]
+
+    monkeypatch.setattr(sequencing, "build_companies", built)
+    more = sequencing.with_more_kernels(SimpleNamespace(), company)  # type: ignore[arg-type]
+    if not expected:
+        assert more is None
+        assert not asked
+        return
+    assert asked == [choices | {key: key for key in expected}]
+    assert more is not None
+    assert more.dropped == {"gone"}
+
+
+def test_without_kernels_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = SimpleNamespace(tasks=[PlayedTask("a", 0.9)], parts_of=lambda task: [])
+    build = SimpleNamespace(name="best", preprocessing=None)
+    company: Any = PlayedCompany(prepared, {}, {}, set(), build)
+    monkeypatch.setattr(sequencing, "build_companies", lambda *_: pytest.fail("built"))
+    assert sequencing.with_more_kernels(SimpleNamespace(), company) is None  # type: ignore[arg-type]

@@ -13,19 +13,36 @@ from tilewright.ir.program import load_program
 onnx = pytest.importorskip("onnx")
 
 # As PyTorch splits the last dimension of the queries, keys and values of an attention: the sizes
-# before it, and what it becomes.
+# before it, what it becomes, and the sizes after it, of which there are none. Which dimension it is
+# stands there as a remainder.
 UNFLATTEN = """
   whole = Shape (y)
+  two = Constant <value = int64 {2}> ()
+  rank = Constant <value = int64 {3}> ()
+  one = Constant <value = int64 {1}> ()
+  alone = Constant <value = int64[1] {-1}> ()
+  dimension = Mod (two, rank)
   zero = Constant <value = int64[1] {0}> ()
-  last = Constant <value = int64[1] {-1}> ()
-  before = Slice (whole, zero, last)
+  end = Reshape (dimension, alone)
+  before = Slice (whole, zero, end)
+  next = Add (dimension, one)
+  begin = Reshape (next, alone)
+  all = Constant <value = int64[1] {9223372036854775807}> ()
+  after = Slice (whole, begin, all)
   parts = Constant <value = int64[2] {3, 4}> ()
-  sizes = Concat <axis = 0> (before, parts)
+  sizes = Concat <axis = 0> (before, parts, after)
   split = Reshape (y, sizes)
-  first = Constant <value = int64[1] {0}> ()
-  wider = Unsqueeze (split, first)
+  wider = Unsqueeze (split, zero)
   z = Transpose <perm = [3, 1, 2, 0, 4]> (wider)
 """
+
+
+def sizes_of_result(one: Any) -> list[int | str]:
+    """What ONNX's inference finds."""
+    del one.graph.output[0].type.tensor_type.shape.dim[:]
+    one.graph.output[0].type.tensor_type.ClearField("shape")
+    found = onnx.shape_inference.infer_shapes(one, data_prop=True).graph.output[0]
+    return [d.dim_value or d.dim_param for d in found.type.tensor_type.shape.dim]
 
 
 def model(body: str, inputs: str = "float[5, 2, 12] x", outputs: str = "float[a,b,c,d,e] z") -> Any:
@@ -46,8 +63,9 @@ def test_a_reshape_by_parts_of_sizes_is_one_by_constants() -> None:
     one = model("y = Relu (x)" + UNFLATTEN)
     x = np.random.default_rng(0).standard_normal((5, 2, 12)).astype(np.float32)
     (before,) = ReferenceEvaluator(one).run(None, {"x": x})
-    assert compute_sizes(one) == 3
-    assert not {"Shape", "Slice", "Concat"} & kinds(one)
+    assert sizes_of_result(onnx.ModelProto.FromString(one.SerializeToString())) == []
+    assert compute_sizes(one) == 8
+    assert not {"Shape", "Slice", "Concat", "Mod", "Add"} & kinds(one)
     onnx.checker.check_model(one, full_check=True)
     (after,) = ReferenceEvaluator(one).run(None, {"x": x})
     np.testing.assert_array_equal(before, after)
@@ -58,29 +76,33 @@ def test_sizes_that_follow_from_others_are_found_too() -> None:
     from tilewright.ir.onnx_sizes import compute_sizes
 
     # The rank of what comes second is known when the first reshape is.
-    again = (
-        UNFLATTEN.replace("z =", "w =")
-        + """
-      all = Shape (w)
+    again = """
+      shape = Shape (w)
       count = Size (w)
-      two = Constant <value = int64[1] {2}> ()
-      one = Constant <value = int64[1] {1}> ()
-      part = Slice (all, one, two)
-      flat = Concat <axis = 0> (part, last)
+      first = Slice (shape, zero, end)
+      flat = Concat <axis = 0> (first, alone)
       z = Reshape (w, flat)
     """
-    )
-    one = model("y = Relu (x)" + again, outputs="float[a, b] z")
+    body = "y = Relu (x)" + UNFLATTEN.replace("z =", "w =") + again
+    one = model(body, outputs="float[a, b, c] z")
     compute_sizes(one)
     assert not {"Shape", "Size", "Slice", "Concat"} & kinds(one)
-    shape = onnx.shape_inference.infer_shapes(one).graph.output[0].type.tensor_type.shape
-    assert [d.dim_value or d.dim_param for d in shape.dim][:1] == [5]
+    assert sizes_of_result(one) == [3, 5, 8]
     # What nothing reads any more is left out.
     assert {i.name for i in one.graph.initializer} == {"sizes", "flat"}
 
 
+def test_with_a_size_at_run_time_the_rank_is_known() -> None:
+    from tilewright.ir.onnx_sizes import compute_sizes
+
+    one = model("y = Relu (x)" + UNFLATTEN, "float[n, 2, 12] x")
+    assert compute_sizes(one) == 4
+    assert {"Shape", "Slice", "Concat"} <= kinds(one)
+    assert len(sizes_of_result(one)) == 5
+
+
 STAYS = {
-    "sizes at run time": ("y = Relu (x)" + UNFLATTEN, "float[n, 2, 12] x", "float[a,b,c,d,e] z"),
+    "sizes at run time": ("s = Shape (x) z = Identity (s)", "float[n, 2] x", "int64[k] z"),
     "no rank": ("s = Shape (x) z = Identity (s)", "float x, int64[k] r", "int64[k] z"),
     "nothing of sizes": ("z = Relu (x)", "float[5] x", "float[5] z"),
     "what is returned": ("z = Shape (x)", "float[5, 2] x", "int64[2] z"),

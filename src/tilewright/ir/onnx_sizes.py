@@ -1,9 +1,9 @@
 """Sizes that an ONNX model computes from sizes that are known, as the constants that they are.
 
 PyTorch's older exporter writes a reshape as what the program did: the sizes of a tensor, parts of
-them, a product, put together. ONNX's shape inference gives up at a slice of sizes, from where on
-not even the rank is known: IREE 3.13's importer takes that for rank 0 and refuses the transpose of
-a `torch.nn.MultiheadAttention`.
+them, a product, put together. ONNX's shape inference gives up where the ends of a part are computed
+as well (which dimension, modulo the rank), and from there on not even the rank is known: IREE
+3.13's importer takes that for rank 0 and refuses the transpose of a `torch.nn.MultiheadAttention`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ as well (which dimension, modulo the rank), and from there on not even the rank 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -17,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tilewright.ir.onnx_graphs import constants_of, remove_unused, shapes_of
+from tilewright.ir.onnx_graphs import constants_of, is_inside, remove_unused, shapes_of
 
 _Array = npt.NDArray[np.generic]
 
@@ -27,8 +28,10 @@ _COMPUTING = {
     *("And", "Cast", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"),
     *("ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Where"),
     *("Concat", "Gather", "Identity", "Reshape", "ScatterND", "Slice", "Squeeze", "Unsqueeze"),
-    *("ConstantOfShape", "Expand", "Range", "Tile", "Transpose"),
+    *("ConstantOfShape", "Expand", "Transpose"),
 }
+# Those whose last input says how large the result is.
+_FILLING = {"ConstantOfShape", "Expand"}
 # Elements of a constant that can be of sizes; others are the model's weights.
 _MOST = 256
 
@@ -51,9 +54,8 @@ def compute_sizes(model: onnx.ModelProto) -> int:
         # With them more sizes are known.
         found.update(new)
         _replace(light.graph, new)
-    constants = constants_of(graph).keys()
     _replace(graph, found)
-    remove_unused(graph, {*found, *constants})
+    remove_unused(graph, {one.name for one in graph.initializer})
     return len(found)
 
 
@@ -74,7 +76,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         # What a caller may give has no value that is known.
         if one.name in given:
             continue
-        if np.prod(one.dims, dtype=np.int64) <= _MOST:
+        if is_inside(one) and math.prod(one.dims) <= _MOST:
             light.graph.initializer.append(one)
         else:
             kind = helper.make_tensor_value_info(one.name, one.data_type, list(one.dims))
@@ -88,17 +90,18 @@ def _computed(model: onnx.ModelProto, kept: Collection[str]) -> dict[str, _Array
     Operations are in order: each stands after those that it reads from.
     """
     shapes = shapes_of(model)
-    constants = constants_of(model.graph)
-    values = {name: numpy_helper.to_array(one) for name, one in constants.items()}
+    constants = constants_of(model.graph).items()
+    small = {name: one for name, one in constants if math.prod(one.dims) <= _MOST}
+    values = {name: numpy_helper.to_array(one) for name, one in small.items()}
     values = {name: one for name, one in values.items() if _can_be_of_sizes(one)}
     found: dict[str, _Array] = {}
     for node in model.graph.node:
-        if node.domain or len(node.output) != 1 or node.output[0] in kept:
+        if node.domain or not node.input or len(node.output) != 1 or node.output[0] in kept:
             continue
         made = None
         if node.op_type in ("Shape", "Size"):
             made = _of_sizes(node, shapes.get(node.input[0], (0, [None]))[1])
-        elif node.op_type in _COMPUTING and node.input:
+        elif node.op_type in _COMPUTING:
             made = _evaluated(model, node, values)
         if made is not None and _can_be_of_sizes(made):
             values[node.output[0]] = found[node.output[0]] = made
@@ -131,6 +134,8 @@ def _evaluated(
     if node.op_type == "Div" and any(np.any(np.less(values[name], 0)) for name in names):
         # NumPy rounds down what ONNX rounds towards 0.
         return None
+    if node.op_type in _FILLING and math.prod(np.ravel(values[node.input[-1]]).tolist()) > _MOST:
+        return None
     inputs = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(values[name].dtype), values[name].shape
@@ -140,7 +145,7 @@ def _evaluated(
     graph = helper.make_graph([node], "", inputs, [onnx.ValueInfoProto(name=node.output[0])])
     alone = helper.make_model(graph, opset_imports=model.opset_import)
     # What has no value is said by whoever compiles it.
-    with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):
+    with contextlib.suppress(RuntimeError, ValueError, TypeError, LookupError, AttributeError):
         (made,) = ReferenceEvaluator(alone).run(None, {name: values[name] for name in names})
         return np.asarray(made)
     return None
